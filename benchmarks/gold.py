@@ -5,14 +5,15 @@
 
 Teacher ../shared/models/house (10M, 8,192 tokens). Rows are GSM8K's training questions with their answers, which the teacher
 was trained on; held out are test questions. Both students have the half of its layers that importance keeps. The student
-`other` has a byte-level BPE of its own (5,120 tokens, trained on ../shared/data); the embedding of each of its tokens is the
-mean of the teacher's over the teacher's tokens of the same text. Its rows are the same texts, and its steps hold as many bytes.
+`other` has a byte-level BPE of its own (5,120 tokens, trained on ../shared/data); the embedding of each of its tokens begins as
+the mean of the teacher's over the teacher's tokens of the same text. Its rows are the same texts, and its steps hold as many
+bytes. Both learn the rows by plain cross-entropy first (--warm-up steps), since a model that a user brings knows its tokenizer.
 
-Sides of each student: sft, plain cross-entropy; distilled, forward KL or GOLD with the project's defaults; for `other` also
-last, GOLD with TRL's bayesian merging.
+Sides of each student, from there on: sft, plain cross-entropy; distilled, forward KL, for `other` from the teacher's tokens as
+the student spells them; for `other` also gold, TRL's loss with its own weights.
 
 gain: bits per byte of held-out answers with sft minus those with distillation. share: gain of other / gain of same, as [mean,
-smallest, largest] over the seeds; share_last the same for TRL's merging.
+smallest, largest] over the seeds; share_gold the same for TRL's loss. warm: bits before the sides.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.gold import GoldDivergence, MatchedVocabulary, gold_loss
 from model_ops.objectives.paired_batches import PairedPlan
 from model_ops.objectives.sft import next_token_loss
+from model_ops.objectives.spelling import Spelling
+from model_ops.objectives.spelt_distillation import spelt_distillation_loss
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
@@ -60,21 +63,23 @@ PROJECT = Path(__file__).resolve().parent.parent
 MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS, HELD_OUT = 1_024, 4_096, 8_192, 300
 LEARNING_RATE = 2e-3
 OTHER_VOCABULARY = 5_120
-SEEDS = (0, 1, 2)
+SEEDS, WARM_UP_SEED = (0, 1, 2), 17
+WAYS = {"same": ("sft", "distilled"), "other": ("sft", "distilled", "gold")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gold", description=__doc__.splitlines()[0])
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=120, help="optimizer steps of every training")
+    parser.add_argument("--steps", type=int, default=80, help="optimizer steps of every training")
+    parser.add_argument("--warm-up", type=int, default=160, help="steps of plain cross-entropy before")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--quick", action="store_true", help="a few steps of one seed: the figures mean nothing")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    steps, seeds = (3, 1) if given.quick else (given.steps, given.seeds)
+    steps, warm_up, seeds = (3, 3, 1) if given.quick else (given.steps, given.warm_up, given.seeds)
     with tempfile.TemporaryDirectory(prefix="gold-") as scratch:
-        record("gold", Bench(given.shared, Path(scratch), steps, SEEDS[:seeds]).figures(), keep=not given.quick)
+        record("gold", Bench(given.shared, Path(scratch), (warm_up, steps), SEEDS[:seeds]).figures(), keep=not given.quick)
 
 
 class Answered(NamedTuple):
@@ -92,9 +97,10 @@ class Answered(NamedTuple):
 class Bench:
     """Everything of one run of the benchmark."""
 
-    def __init__(self, shared: Path, folder: Path, steps: int, seeds: Sequence[int]):
+    def __init__(self, shared: Path, folder: Path, steps: tuple[int, int], seeds: Sequence[int]):
         house = House(shared, folder / "house")
-        self.folder, self.steps, self.seeds = folder, steps, seeds
+        self.folder, self.seeds = folder, seeds
+        self.warm_up, self.steps = steps
         self.tokenizer, self.other = load_tokenizer(house.target), other_tokenizer(shared, load_tokenizer(house.target))
         train, test = (tokenize(gsm8k(shared, split, limit, plain=True), self.tokenizer, MAX_LENGTH)[0]
                        for split, limit in (("train", None), ("test", HELD_OUT)))
@@ -108,9 +114,13 @@ class Bench:
         depth = self.teacher.config.num_hidden_layers
         measured = first_documents(self.rows, MEASURED_TOKENS)
         self.layers = least_important(self.teacher, measured, depth - depth // 2, "bfloat16").kept
+        sizes = len(self.other), len(self.teacher.get_input_embeddings().weight)
         spelt = TokenBytes.of(self.other), TokenBytes.of(self.tokenizer)
         pairs = matched_ids(*spelt, [self.other.eos_token_id], [self.tokenizer.eos_token_id])
         self.vocabulary = MatchedVocabulary.of(pairs, list(spelt[0].bytes), list(spelt[1].bytes))
+        self.spelling = Spelling.of(self.other, self.tokenizer, self.paired, sizes)
+        student = make_student(self.teacher, self.layers)
+        self.students = {"same": student, "other": with_vocabulary(student, self.other, self.tokenizer)}
         theirs = sum(int(document.target_tokens) for document in self.paired.documents)
         self.ratio = sum(map(len, self.paired.documents)) / sum(map(len, self.paired.of_teacher))
         self.single = sum(int(((groups[:, 0] == groups[:, 1]) & (groups[:, 3] == groups[:, 4])).sum())
@@ -134,46 +144,52 @@ class Bench:
 
     def figures(self) -> dict[str, Any]:
         """Trains and measures every side with every seed."""
-        sides = {"same/sft": None, "same/distilled": Divergence(), "other/sft": None, "other/distilled": GoldDivergence(),
-                 "other/last": GoldDivergence(whole_groups=False)}
-        bits: dict[str, list[float]] = {name: [] for name in sides}
+        sides = [(which, how) for which, ways in WAYS.items() for how in ways]
+        for which in WAYS:
+            self.students[which] = self.trained(which, "sft", WARM_UP_SEED, self.warm_up)
+        warm = {which: round(self.bits_per_byte(which, student), 4) for which, student in self.students.items()}
+        print(warm, flush=True)
+        bits: dict[str, list[float]] = {f"{which}/{how}": [] for which, how in sides}
         for seed in self.seeds:
-            for name, wanted in sides.items():
-                bits[name].append(self.trained(name, wanted, seed))
-                print(name, seed, round(bits[name][-1], 4), flush=True)
+            for which, how in sides:
+                found = self.bits_per_byte(which, self.trained(which, how, seed, self.steps))
+                bits[f"{which}/{how}"].append(found)
+                print(which, how, seed, round(found, 4), flush=True)
         seeds = range(len(self.seeds))
         same = [bits["same/sft"][i] - bits["same/distilled"][i] for i in seeds]
-        gains = {side: [bits["other/sft"][i] - bits[f"other/{side}"][i] for i in seeds] for side in ("distilled", "last")}
+        gains = {side: [bits["other/sft"][i] - bits[f"other/{side}"][i] for i in seeds] for side in ("distilled", "gold")}
         return {
             "share": mean_and_range([gains["distilled"][i] / same[i] for i in seeds]),
-            "share_last": mean_and_range([gains["last"][i] / same[i] for i in seeds]),
+            "share_gold": mean_and_range([gains["gold"][i] / same[i] for i in seeds]),
             "gain_same": mean_and_range(same), "gain_other": mean_and_range(gains["distilled"]),
-            "bits_per_byte": {name: [round(each, 4) for each in values] for name, values in bits.items()},
+            "warm": warm, "bits_per_byte": {name: [round(each, 4) for each in values] for name, values in bits.items()},
             "matched": round(self.vocabulary.share, 3), "tokens_of_other": round(self.ratio, 3),
-            "single_groups": round(self.single, 3), "layers": self.layers, "steps": self.steps,
+            "single_groups": round(self.single, 3), "layers": self.layers, "warm_up": self.warm_up, "steps": self.steps,
             "tokens_per_step": TOKENS_PER_STEP, "rows": len(self.rows), "held_out_rows": len(self.held_out["same"]),
         }
 
-    def trained(self, name: str, wanted: Divergence | GoldDivergence | None, seed: int) -> float:
-        """Bits per byte of a student after its training."""
-        which = name.partition("/")[0]
+    def trained(self, which: str, how: str, seed: int, steps: int) -> PreTrainedModel:
+        """A copy of a student after a training."""
         settings = StudentSettings(
-            steps=self.steps, learning_rate=LEARNING_RATE, max_length=int(MAX_LENGTH * max(1.0, 2 * self.ratio)), seed=seed,
+            steps=steps, learning_rate=LEARNING_RATE, max_length=int(MAX_LENGTH * max(1.0, 2 * self.ratio)), seed=seed,
             tokens_per_step=round(TOKENS_PER_STEP * (self.ratio if which == "other" else 1)), warmup_share=0.05,
             choose_layers="even").resolved()
-        student = make_student(self.teacher, self.layers)
-        if which == "other":
-            student = with_vocabulary(student, self.other, self.tokenizer)
-        student.requires_grad_(True)
-        documents = self.rows if which == "same" else self.paired.documents
-        plan, loss = PackedPlan(documents, settings), next_token_loss
-        if isinstance(wanted, GoldDivergence):
-            plan, loss = PairedPlan(self.paired, settings), gold_loss(self.teacher, self.vocabulary, wanted)
-        elif wanted is not None:
-            loss = distillation_loss(self.teacher, wanted)
-        work = self.folder / name.replace("/", "-") / str(seed)
+        student = copy.deepcopy(self.students[which]).requires_grad_(True)
+        plan, loss = PackedPlan(self.rows if which == "same" else self.paired.documents, settings), next_token_loss
+        if how == "gold":
+            plan, loss = PairedPlan(self.paired, settings), gold_loss(self.teacher, self.vocabulary, GoldDivergence())
+        elif how == "distilled" and which == "other":
+            plan = PairedPlan(self.paired, settings, self.spelling)
+            loss = spelt_distillation_loss(self.teacher, self.spelling, Divergence())
+        elif how == "distilled":
+            loss = distillation_loss(self.teacher, Divergence())
+        work = self.folder / "run"
         train_model(student, plan, loss, settings, work / ".work", Progress(), "student")
         shutil.rmtree(work, ignore_errors=True)
+        return student.requires_grad_(False)
+
+    def bits_per_byte(self, which: str, student: PreTrainedModel) -> float:
+        """Of the held-out answers."""
         rows = held_out_loss(student, self.held_out[which], precision="bfloat16")
         return sum(row.nll_sum for row in rows) / math.log(2) / self.bytes
 

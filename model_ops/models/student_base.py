@@ -1,4 +1,4 @@
-"""Checks the directory of a model that a student begins as, from its files and config. No torch.
+"""Checks the directory of a model that a student begins as, or that teaches, from its files and config. No torch.
 
     refuse_unusable_base(Path("models/small"))         # ModelError with one sentence
 """
@@ -35,3 +35,16 @@ def refuse_unusable_base(directory: Path) -> None:
             float_form(config, read_directory(directory))
         except TensorFileError as error:
             raise ModelError(str(error)) from error
+
+
+def has_chat_template(directory: Path) -> bool:
+    """Whether a model's tokenizer has a chat template, as transformers finds it."""
+    if (directory / "chat_template.jinja").exists() or any((directory / "additional_chat_templates").glob("*.jinja")):
+        return True
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        try:
+            if json.loads((directory / name).read_text(encoding="utf-8")).get("chat_template"):
+                return True
+        except (OSError, ValueError, AttributeError):
+            continue
+    return False

@@ -13,6 +13,7 @@ kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampl
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -106,28 +107,43 @@ def distillation_rows(
     The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain divergence of each row. With a
     `shard`, both heads are cut over processes and these are the logits of its tokens.
     """
-    temperature, label_weight = wanted.temperature, wanted.label_weight
 
-    def log_softmax(logits: Tensor) -> Tensor:
-        return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[0][:, None]
+    def log_teacher(where: slice, vocabulary: int) -> Tensor:
+        of_teacher = teacher_head.logits(taught[where]).div_(wanted.temperature)
+        if shard is None and of_teacher.shape[1] != vocabulary:
+            missing = vocabulary - of_teacher.shape[1]  # a negative pad cuts
+            of_teacher = nn.functional.pad(of_teacher, (0, missing), value=-math.inf)
+        return _log_softmax(of_teacher, shard)
+
+    return divergence_rows(log_teacher, labels, weights, wanted, divergences, shard)
+
+
+def _log_softmax(logits: Tensor, shard: VocabularyShard | None) -> Tensor:
+    return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[0][:, None]
+
+
+def divergence_rows(
+    log_teacher: Callable[[slice, int], Float[Tensor, "chunk vocab"]],
+    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], wanted: Divergence,
+    divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
+) -> RowsLoss:
+    """As distillation_rows, for any distribution to learn. log_teacher: its log-probabilities for some rows, given the size of
+    the student's vocabulary."""
+    temperature, label_weight = wanted.temperature, wanted.label_weight
 
     def total(values: Tensor) -> Tensor:
         return whole(values) if shard is None else shard.sum(values.sum(-1))
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        of_teacher = teacher_head.logits(taught[where]).div_(temperature)
-        if shard is None and of_teacher.shape[1] != logits.shape[1]:
-            missing = logits.shape[1] - of_teacher.shape[1]  # a negative pad cuts
-            of_teacher = nn.functional.pad(of_teacher, (0, missing), value=-math.inf)
-        log_p = log_softmax(of_teacher)
-        log_q = log_softmax(logits / temperature)
+        log_p = log_teacher(where, logits.shape[1])
+        log_q = _log_softmax(logits / temperature, shard)
         divergences[where], gradient = generalised_jsd(log_p, log_q, wanted.beta, gradient_wanted, total)
         share = (1 - label_weight) * temperature**2
         losses = share * divergences[where]
         if gradient is not None:
             gradient.mul_(share / temperature)
         if label_weight > 0:
-            plain = log_softmax(logits)
+            plain = _log_softmax(logits, shard)
             if shard is None:
                 label, held = labels[where, None], torch.ones_like(labels[where, None], dtype=torch.bool)
                 of_label = plain.gather(1, label)[:, 0]

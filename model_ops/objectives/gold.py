@@ -13,9 +13,8 @@ With P of the teacher and Q of the student, a group costs
     T^2 (matched_weight D(P, Q over tokens that both have) + (1 - matched_weight) |sorted P - sorted Q|_1 over the rest)
 
 D is generalised_jsd at beta; the second term is ULD (arXiv 2402.12030), with zeros for the shorter list. TRL's GOLDTrainer has
-the same form with uld_token_merge_strategy="bayesian". With `whole_groups`, a group of several tokens in either tokenisation is
-compared by the probability of its whole text instead: its last distributions continue different beginnings. Tokens of the
-student in no group learn their labels.
+this form with uld_token_merge_strategy="bayesian". Tokens of the student in no group learn their labels.
+model_ops.objectives.spelling compares more of what the teacher says.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.batch import IGNORED
 from model_ops.loss import Loss, LossOutput, Mean
-from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
+from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head, products
 from model_ops.losses.linear_cross_entropy import cross_entropy_rows, last_hidden
 from model_ops.objectives.distillation import refuse_unusual_head
 from model_ops.objectives.divergences import LEAST_LOG, generalised_jsd
@@ -38,10 +37,6 @@ from model_ops.objectives.paired_batches import PairedBatch
 
 ROWS_AT_ONCE = 256
 """Earlier tokens of groups whose probabilities are computed at once."""
-
-LARGEST_LOG = -1e-6
-"""Largest log-probability of a group's text, so that the rest keeps a finite logarithm."""
-
 
 @dataclass(frozen=True)
 class GoldDivergence:
@@ -51,7 +46,6 @@ class GoldDivergence:
     label_weight: float = 0.0
     beta: float = 0.0
     matched_weight: float | None = None
-    whole_groups: bool = True
 
 
 @dataclass(frozen=True)
@@ -141,15 +135,12 @@ class Places:
 @dataclass(frozen=True)
 class Compared:
     """What a group is compared by. taught: the teacher's last states at each group's last position. our_logs, their_logs:
-    log-probability of each group's earlier tokens. our_last, their_last: its last tokens. single: one token in both."""
+    log-probability of each group's earlier tokens."""
 
     taught: Float[Tensor, "groups teacher_hidden"]
     teacher_head: Head
     our_logs: Float[Tensor, " groups"]
     their_logs: Float[Tensor, " groups"]
-    our_last: Int[Tensor, " groups"]
-    their_last: Int[Tensor, " groups"]
-    single: Bool[Tensor, " groups"]
 
 
 def _compared(teacher: PreTrainedModel, hidden: Tensor, head: Head, places: Places, batch: PairedBatch,
@@ -158,17 +149,9 @@ def _compared(teacher: PreTrainedModel, hidden: Tensor, head: Head, places: Plac
     states, teacher_head = last_hidden(teacher, theirs), Head.of(teacher)
     there = Places.between(groups[:, 2], groups[:, 3])
     return Compared(
-        _products(states[groups[:, 3]], teacher_head), teacher_head,
+        products(states[groups[:, 3]], teacher_head), teacher_head,
         _earlier_logs(hidden, head, places, batch.input_ids, len(groups), temperature),
-        _earlier_logs(states, teacher_head, there, theirs.input_ids, len(groups), temperature),
-        batch.input_ids[groups[:, 1] + 1], theirs.input_ids[groups[:, 3] + 1],
-        (groups[:, 0] == groups[:, 1]) & (groups[:, 2] == groups[:, 3]))
-
-
-def _products(hidden: Tensor, head: Head) -> Tensor:
-    """The states in the dtype in which a head's products are computed."""
-    kind = hidden.device.type
-    return hidden.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else head.weight.dtype)
+        _earlier_logs(states, teacher_head, there, theirs.input_ids, len(groups), temperature))
 
 
 def _earlier_logs(hidden: Tensor, head: Head, places: Places, input_ids: Tensor, groups: int,
@@ -178,7 +161,7 @@ def _earlier_logs(hidden: Tensor, head: Head, places: Places, input_ids: Tensor,
     for first in range(0, len(places.earlier), ROWS_AT_ONCE):
         part = slice(first, first + ROWS_AT_ONCE)
         at = places.earlier[part]
-        logs = torch.log_softmax(head.logits(_products(hidden[at], head)) / temperature, -1)
+        logs = torch.log_softmax(head.logits(products(hidden[at], head)) / temperature, -1)
         found.index_add_(0, places.group[part], logs.gather(1, input_ids[at + 1][:, None])[:, 0])
     return found
 
@@ -201,15 +184,7 @@ def gold_rows(compared: Compared, vocabulary: MatchedVocabulary, wanted: GoldDiv
             given = logits.detach().requires_grad_()
             earlier = compared.our_logs[where].detach().to(logits.dtype).requires_grad_()
             log_q = torch.log_softmax(given / wanted.temperature, -1) + earlier[:, None]
-            one = compared.single[where] if wanted.whole_groups else torch.ones_like(compared.single[where])
-            several = ~one
-            found = torch.zeros_like(earlier)
-            found = found.index_put((one.nonzero()[:, 0],), hybrid(log_p[one], log_q[one], vocabulary, wanted.beta,
-                                                                   matched_weight))
-            if bool(several.any()):
-                found = found.index_put((several.nonzero()[:, 0],), of_text(
-                    log_p[several].gather(1, compared.their_last[where][several, None])[:, 0],
-                    log_q[several].gather(1, compared.our_last[where][several, None])[:, 0], wanted.beta))
+            found = hybrid(log_p, log_q, vocabulary, wanted.beta, matched_weight)
             losses = found * scale
             gradient = None
             if gradient_wanted:
@@ -236,16 +211,6 @@ def hybrid(log_p: Float[Tensor, "rows teacher_vocab"], log_q: Float[Tensor, "row
         ours, theirs = (nn.functional.pad(each, (0, width - each.shape[1])) for each in (ours, theirs))
         found = found + (1 - matched_weight) * (ours - theirs).abs().sum(-1)
     return found
-
-
-def of_text(log_p: Float[Tensor, " rows"], log_q: Float[Tensor, " rows"], beta: float) -> Float[Tensor, " rows"]:
-    """Divergence between the probabilities of a group's text and of any other, differentiable in log_q."""
-
-    def buckets(logs: Tensor) -> Tensor:
-        logs = logs.clamp(LEAST_LOG, LARGEST_LOG)
-        return torch.stack([logs, torch.log(-torch.expm1(logs))], -1)
-
-    return generalised_jsd(buckets(log_p), buckets(log_q), beta, False)[0]
 
 
 def _chosen_rows(tokens: Int[Tensor, " rows"], slopes: Float[Tensor, " rows"], temperature: float) -> RowsLoss:

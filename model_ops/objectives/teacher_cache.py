@@ -30,6 +30,7 @@ from model_ops.batch import IGNORED, Batch
 from model_ops.losses.chunked_head import Head, RowsLoss
 from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.objectives.divergences import generalised_jsd
+from model_ops.rendering.told_tokens import PADDED
 from model_ops.training.documents import Document, lengths_and_targets, to_batch
 from model_ops.training.packing import MICRO_BATCH_TOKENS
 
@@ -201,13 +202,15 @@ def cached_rows(
         return found, log_q.exp_().mul_(mass.sum(-1, keepdim=True)).scatter_add_(1, ids[where], -mass)
 
     def bucketed(log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        likely = ids[where]
-        bucket_q = with_tail(log_q.gather(1, likely))
-        found, of_buckets = generalised_jsd(with_tail(logs[where].float()), bucket_q, beta, gradient_wanted)
+        likely, log_p = ids[where], logs[where].float()
+        empty = log_p <= PADDED  # such a place repeats the first token, whose probability counts once
+        bucket_q = with_tail(log_q.gather(1, likely).masked_fill_(empty, PADDED))
+        found, of_buckets = generalised_jsd(with_tail(log_p), bucket_q, beta, gradient_wanted)
         if not gradient_wanted:
             return found, None
         of_tail = of_buckets[:, -1:] / bucket_q[:, -1:].exp()
-        return found, log_q.exp_().mul_(of_tail).scatter_(1, likely, of_buckets[:, :-1])
+        return found, log_q.exp_().mul_(of_tail).scatter_(
+            1, likely, torch.where(empty, of_buckets[:, :1], of_buckets[:, :-1]))
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         log_q = torch.log_softmax(logits / temperature, -1)

@@ -22,6 +22,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
+from model_ops.loss import Loss
 from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer, read_config, save_model
 from model_ops.models.model_fit import refuse_misfit
@@ -33,13 +34,18 @@ from model_ops.objectives.gold import GoldDivergence, MatchedVocabulary, gold_lo
 from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
 from model_ops.objectives.paired_batches import PairedPlan
 from model_ops.objectives.sft import next_token_loss
+from model_ops.objectives.spelling import Spelling
+from model_ops.objectives.spelt_distillation import spelt_distillation_loss
 from model_ops.objectives.teacher_cache import ABOUT, TeacherCache
+from model_ops.objectives.told_cache import write_told
 from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
+from model_ops.rendering.settings import RenderingSettings
 from model_ops.rendering.token_bytes import TokenBytes, matched_ids
+from model_ops.rendering.told_tokens import ToldTokens
 from model_ops.training.chats import (
     Chats,
     context_of,
@@ -68,9 +74,11 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     widths = widths_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), settings.mlp_width,
                        settings.heads, settings.hidden_size)
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
-    paired = None
+    paired = told = None
     if settings.across_tokenizers is not None and settings.label_weight < 1:
         chats, paired = read_across(job.input("dataset"), own, place, settings)
+    elif settings.teacher == "answers":
+        chats, told = read_told(job.input("dataset"), own or place, settings)
     else:
         served = None if settings.across_tokenizers else job.inputs.get("served")
         chats = read_chats(job.input("dataset"), own or place, settings, served)
@@ -95,10 +103,10 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     ends = end_of_turn_ids(chats.tokenizer)
     if paired is not None:
         world.place(teacher, settings.precision)
-        plan = PairedPlan(paired, settings)
-        loss = gold_loss(teacher, matched_vocabulary(chats.tokenizer, load_tokenizer(place), student, teacher), GoldDivergence(
-            settings.temperature, settings.label_weight, settings.beta, settings.matched_weight,
-            settings.group_probability == "text"))
+        plan, loss = across(paired, settings, student, teacher, chats.tokenizer, load_tokenizer(place))
+    elif told is not None and settings.label_weight < 1:
+        plan.streams = write_told(job.output / ".work" / "teacher", chats.documents, told, vocabulary)
+        loss = distillation_loss(None, divergences_of(settings)[0])
     elif settings.label_weight < 1:
         world.place(teacher, settings.precision)
         refuse_unusual_head(teacher)
@@ -119,10 +127,12 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     )
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
-    told = {} if search is None else {"teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
-                                      "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
+    found = {} if search is None else {"teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
+                                       "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
     kept = {} if own is not None else {"teacher_layers": layers}
-    return {**result.metrics(chats.counts), **kept, **told}
+    if told is not None:
+        found |= {"logprob_tokens": told.told_tokens, "label_only_tokens": told.label_tokens}
+    return {**result.metrics(chats.counts), **kept, **found}
 
 
 def student_base(base: Path, work: Path, world: World, progress: Progress) -> Path:
@@ -142,6 +152,17 @@ def student_base(base: Path, work: Path, world: World, progress: Progress) -> Pa
     return work
 
 
+def read_told(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, ToldTokens]:
+    """The dataset with the teacher's answers as its endpoint wrote them. Raises ModelError if the student cannot learn them."""
+    if RenderingSettings.read(dataset).thinking != "keep":
+        raise ModelError("datasets.sft.thinking changes the teacher's answers, and log-probabilities are those of the answers "
+                         "as they were given: set it to keep, or set student.teacher to online or cache")
+    told = ToldTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
+    chats = read_chats(dataset, model, settings, told=told)
+    told.check()
+    return chats, told
+
+
 def refuse_other_tokens(job: Job, teacher: Path, own: Path, chats: Chats, settings: StudentSettings) -> None:
     """Raises ModelError if the student's base reads the rows as other tokens than the teacher, or as more than the teacher's
     context holds."""
@@ -149,7 +170,7 @@ def refuse_other_tokens(job: Job, teacher: Path, own: Path, chats: Chats, settin
     different = first_difference(of_teacher.tokenizer, chats.tokenizer, of_teacher.documents, chats.documents)
     if different is not None:
         raise ModelError(f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}): "
-                         "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: gold")
+                         "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: spelling")
 
 
 def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettings) -> tuple[Chats, PairedDocuments]:
@@ -163,6 +184,18 @@ def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettin
     for split in (paired.documents, validation):
         refuse_long_documents(own, split)
     return Chats(tokenizer, paired.documents, validation, paired.counts), paired
+
+
+def across(paired: PairedDocuments, settings: StudentSettings, student: PreTrainedModel, teacher: PreTrainedModel,
+           ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase) -> tuple[PairedPlan, Loss]:
+    """What a student with another tokenizer learns from."""
+    if settings.across_tokenizers == "gold":
+        wanted = GoldDivergence(settings.temperature, settings.label_weight, settings.beta, settings.matched_weight)
+        return PairedPlan(paired, settings), gold_loss(teacher, matched_vocabulary(ours, theirs, student, teacher), wanted)
+    sizes = tuple(len(model.get_input_embeddings().weight) for model in (student, teacher))
+    spelling = Spelling.of(ours, theirs, paired, sizes)
+    return PairedPlan(paired, settings, spelling), spelt_distillation_loss(teacher, spelling, Divergence(
+        settings.temperature, settings.label_weight, settings.beta))
 
 
 def matched_vocabulary(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase, student: PreTrainedModel,

@@ -20,17 +20,13 @@ class StudentSettings(TrainingSettings):
     base: str | None = Field(
         None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
         "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers")
-    across_tokenizers: Literal["gold"] | None = Field(
-        None, description="gold: the student's base may have another tokenizer and chat template; answers are aligned by their "
-        "bytes. Left out: such a base is refused")
+    across_tokenizers: Literal["spelling", "gold"] | None = Field(
+        None, description="The student's base may have another tokenizer and chat template; answers are aligned by their "
+        "bytes. spelling: the teacher's next tokens are spelt in the student's. gold: TRL's loss, over tokens that both "
+        "vocabularies have and the sorted probabilities of all others. Left out: such a base is refused")
     matched_weight: float | None = Field(
-        None, ge=0, le=1, description="across_tokenizers. Weight of the divergence over tokens that both vocabularies have; "
-        "the rest weighs the difference of the sorted probabilities of all others. Left out: the share of the teacher's tokens "
-        "that the student has")
-    group_probability: Literal["text", "last"] = Field(
-        "text", description="across_tokenizers. How student and teacher are compared where one writes with several tokens "
-        "what the other writes with one or several: text: by the probability of the text. last: by their distributions at the "
-        "last token, times the probability of the tokens before (TRL's bayesian merging)")
+        None, ge=0, le=1, description="across_tokenizers: gold. Weight of the divergence over tokens that both vocabularies "
+        "have. Left out: the share of the teacher's tokens that the student has")
     layers: float | None = Field(
         None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
         "at most the teacher's. Left out: 0.7; not with `base`")
@@ -52,10 +48,11 @@ class StudentSettings(TrainingSettings):
     beta: float = Field(
         0.0, ge=0, le=1, description="Divergence from the teacher, as in GKD: 0 is forward KL, 1 reverse KL, between them a "
         "generalised Jensen-Shannon divergence")
-    teacher: Literal["online", "cache"] = Field(
+    teacher: Literal["online", "cache", "answers"] = Field(
         "online", description="online: the teacher computes with each batch. cache: it computes once, before the training, and "
         "`top_k` of its tokens at every target are kept on disk until the stage ends: faster where rows are read more "
-        "than once, and the teacher's memory is free while the student trains")
+        "than once, and the teacher's memory is free while the student trains. "
+        "answers: the log-probabilities that the recipe's teacher at an endpoint gave with its answers (`teacher.logprobs`)")
     top_k: int = Field(
         32, ge=1, le=4_096, description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each. At `beta` 0 a quarter of "
         "them are drawn from all but the likeliest; at any other `beta` all but the likeliest are one bucket")
@@ -98,13 +95,15 @@ class StudentSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _one_process_aligns(self):
+        if self.matched_weight is not None and self.across_tokenizers != "gold":
+            raise ValueError("matched_weight is a setting of across_tokenizers: gold: leave it out")
         if self.across_tokenizers is None:
             return self
         if self.base is None:
             raise ValueError("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, "
                              "or leave across_tokenizers out")
         for refused, key, remedy in (
-                (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher == "cache", "teacher", "set it to online"),
+                (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher != "online", "teacher", "set it to online"),
                 (self.on_policy.share > 0, "on_policy.share", "set it to 0"),
                 (self.overflow == "split", "overflow", "set it to truncate or drop")):
             if refused:
@@ -120,11 +119,23 @@ class StudentSettings(TrainingSettings):
         if self.choose_layers == "importance" and not self.mesh.alone:
             raise ValueError("choose_layers is importance, which is measured in one process: leave mesh out, or set "
                              "choose_layers to even")
-        if self.teacher == "cache" and not self.mesh.alone:
-            raise ValueError("teacher is cache, which is written and read by one process: leave mesh out, or set teacher to "
-                             "online")
+        if self.teacher != "online" and not self.mesh.alone:
+            raise ValueError(f"teacher is {self.teacher}, which is written and read by one process: leave mesh out, or set "
+                             "teacher to online")
         if self.on_policy.share > 0 and self.label_weight == 1:
             raise ValueError("label_weight is 1, so no teacher is asked: set on_policy.share to 0, or label_weight below 1")
+        return self
+
+    @model_validator(mode="after")
+    def _answers_are_given(self):
+        if self.teacher == "answers":
+            for refused, key, remedy in (
+                    (self.temperature != 1, "temperature", "set it to 1"),
+                    (self.on_policy.share > 0, "on_policy.share", "set it to 0, or teacher to online"),
+                    (self.overflow == "split", "overflow", "set it to truncate or drop")):
+                if refused:
+                    raise ValueError(f"{key} does not work with teacher: answers, whose log-probabilities are those of whole "
+                                     f"answers at temperature 1: {remedy}")
         return self
 
     def resolved(self):

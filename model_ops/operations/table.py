@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from model_ops.answering.sample_settings import SampleSettings
 from model_ops.answering.settings import GenerateSettings
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.merging.settings import MergeSettings
@@ -35,6 +36,7 @@ OPERATIONS: dict[str, Any] = {
     "distill": StudentSettings,
     "quantize": QuantizeSettings,
     "generate": GenerateSettings,
+    "sample_answers": SampleSettings,
     "speculator": AnySpeculatorSettings,
     "evaluate": EvaluateSettings,
     "embed": EmbedSettings,

@@ -24,6 +24,7 @@ from model_ops.rendering.row import ROWS_AT_ONCE, Row
 from model_ops.rendering.served_tokens import ServedTokens
 from model_ops.rendering.settings import RenderingSettings
 from model_ops.rendering.tokens import Context, TurnEncoder, TurnTokens, joined
+from model_ops.rendering.told_tokens import ToldTokens
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class RenderedRow:
 
 
 def rendered_rows(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, rendering: RenderingSettings,
-                  served: ServedTokens | None = None) -> Iterator[RenderedRow]:
+                  served: ServedTokens | ToldTokens | None = None) -> Iterator[RenderedRow]:
     """The contexts of every row, in order, processing a few hundred rows at a time.
 
-    served: token ids from the log, which are learnt instead of rendered ones. Raises ModelError if the tokenizer has no chat
-    template or no tokenizer.json, or if a row's token ids are outside its vocabulary.
+    served: token ids from the log or a teacher's endpoint, which are learnt instead of rendered ones. Raises ModelError if the
+    tokenizer has no chat template or no tokenizer.json, or if a row's token ids are outside its vocabulary.
     """
     encoder, rest = TurnEncoder(tokenizer), iter(rows)
     served = served if rendering.thinking == "keep" else None  # served ids hold the reasoning
@@ -71,8 +72,8 @@ def _turns(row: Row, tokenizer: PreTrainedTokenizerBase, rendering: RenderingSet
 
 
 def _exact(row: Row, turn: LearntTurn, rendered: TurnTokens, tokenizer: PreTrainedTokenizerBase,
-           served: ServedTokens | None) -> TurnTokens | None:
-    return None if served is None else served.exact(turn, rendered, row.interaction_of(turn.message), tokenizer)
+           served: ServedTokens | ToldTokens | None) -> TurnTokens | None:
+    return None if served is None else served.exact_of(row, turn, rendered, tokenizer)
 
 
 def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:

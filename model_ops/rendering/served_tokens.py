@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
 from model_ops.rendering.learnt_turns import LearntTurn
+from model_ops.rendering.row import Row
 from model_ops.rendering.tokens import TurnTokens
 
 COLUMNS = ("interaction_id", "finish_reason", "prompt_token_ids", "completion_token_ids")
@@ -40,6 +41,10 @@ class ServedTokens:
             raise ModelError(f"{path} does not hold {', '.join(COLUMNS)}: materialize served_answers again") from error
         held = table.filter(pa.compute.is_valid(table["completion_token_ids"]))
         return cls({row["interaction_id"]: row for row in held.to_pylist() if row["prompt_token_ids"]})
+
+    def exact_of(self, row: Row, turn: LearntTurn, found: TurnTokens, tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
+        """The served tokens of a row's turn; see `exact`."""
+        return self.exact(turn, found, row.interaction_of(turn.message), tokenizer)
 
     def exact(self, turn: LearntTurn, found: TurnTokens, interaction_id: str | None,
               tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:

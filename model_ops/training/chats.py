@@ -21,6 +21,7 @@ from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.models.model_fit import refuse_misfit
 from model_ops.parallel.world import World
 from model_ops.rendering.served_tokens import ServedTokens
+from model_ops.rendering.told_tokens import ToldTokens
 from model_ops.training.conversations import read_documents
 from model_ops.training.documents import Document, Documents
 from model_ops.training.likelihood import held_out_totals
@@ -38,17 +39,19 @@ class Chats:
     counts: dict[str, int]
 
 
-def read_chats(dataset: Path, model: Path, settings: TrainingSettings, served: Path | None = None) -> Chats:
+def read_chats(dataset: Path, model: Path, settings: TrainingSettings, served: Path | None = None,
+               told: ToldTokens | None = None) -> Chats:
     """Tokenizes a dataset for the model in directory `model`, without loading weights.
 
     served: directory with the token ids of logged answers (served.parquet), which are learnt where the log's prompts are those
-    of this model. Raises ModelError if dataset and model do not fit or no token has a loss.
+    of this model. told: a teacher's answers as its endpoint wrote them. Raises ModelError if dataset and model
+    do not fit or no token has a loss.
     """
     tokenizer = load_tokenizer(model)
     refuse_misfit(model, tokenizer)
-    ids = None if served is None else ServedTokens.read(served / "served.parquet")
+    ids = told if served is None else ServedTokens.read(served / "served.parquet")
     documents, counts = read_documents(dataset, "train", tokenizer, settings.max_length, settings.overflow, ids,
-                                       joined_tokens(model, settings))
+                                       0 if told else joined_tokens(model, settings))
     validation = validation_documents(dataset, tokenizer, settings.max_length)
     refuse_nothing_to_learn(documents, counts)
     for split in (documents, validation):

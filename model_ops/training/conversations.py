@@ -26,6 +26,7 @@ from model_ops.rendering.row import Row, Split, iterate_rows
 from model_ops.rendering.served_tokens import ServedTokens
 from model_ops.rendering.server_messages import unreadable_arguments
 from model_ops.rendering.settings import RenderingSettings
+from model_ops.rendering.told_tokens import ToldTokens
 from model_ops.training.documents import Document, Documents
 from model_ops.training.settings import Overflow
 from model_ops.training.shared_contexts import join_contexts
@@ -63,7 +64,7 @@ class TokenizeCounts:
 
 def read_documents(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int,
                    overflow: Overflow = "truncate",
-                   served: ServedTokens | None = None, joined_tokens: int = 0) -> tuple[Documents, dict[str, int]]:
+                   served: ServedTokens | ToldTokens | None = None, joined_tokens: int = 0) -> tuple[Documents, dict[str, int]]:
     """`tokenize` over a split of a dataset, with the dataset's own settings of rendering; the counts as a dict."""
     documents, counts = tokenize(iterate_rows(dataset, split), tokenizer, max_length, overflow,
                                  RenderingSettings.read(dataset), served, joined_tokens)
@@ -72,7 +73,7 @@ def read_documents(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBa
 
 def tokenize(
     rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, overflow: Overflow = "truncate",
-    rendering: RenderingSettings | None = None, served: ServedTokens | None = None, joined_tokens: int = 0,
+    rendering: RenderingSettings | None = None, served: ServedTokens | ToldTokens | None = None, joined_tokens: int = 0,
 ) -> tuple[Documents, TokenizeCounts]:
     """Documents with the answers' tokens as targets; documents without a target are dropped and counted.
 
@@ -159,7 +160,7 @@ def split_document(document: Document, max_length: int) -> list[Document]:
 
 
 def _contexts(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, rendering: RenderingSettings,
-              served: ServedTokens | None, counts: Counter[str], refused: RefusedRows) -> Iterator[Document]:
+              served: ServedTokens | ToldTokens | None, counts: Counter[str], refused: RefusedRows) -> Iterator[Document]:
     """Every context as a document; updates `counts` and `refused`."""
     for rendered in rendered_rows(rows, tokenizer, rendering, served):
         counts["rows"] += 1

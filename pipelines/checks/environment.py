@@ -56,7 +56,7 @@ def check_endpoints(recipe: Recipe) -> list[Finding]:
     found = []
     if recipe.curation.judge is not None:
         found += _server("judge", "curation.judge", recipe.curation.judge, needed=True)
-    if recipe.teacher is not None:
+    if recipe.teacher is not None and recipe.teacher.base is None:
         found += _server("teacher", "teacher", recipe.teacher, needed=True)
     answers = recipe.speculator.answers.endpoint
     if recipe.speculator.enabled and answers is not None:

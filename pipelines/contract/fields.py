@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from model_ops.evaluation.settings import EvaluationSettings
-from model_ops.merging.settings import MergeSettings
+from model_ops.merging.settings import TRAINED, MergeSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
@@ -114,7 +114,8 @@ class RecipeFields(Settings):
     merge: MergeSettings | None = Field(
         None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged")
     teacher: TeacherSettings | None = Field(
-        None, description="A model at an endpoint whose answers are learnt instead of the logged ones. Left out: none")
+        None, description="A model, at an endpoint or in process, whose answers are learnt instead of the logged ones. Left "
+        "out: none")
     preference: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Preference training; not in this version")
     rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
     student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
@@ -149,7 +150,7 @@ class RecipeFields(Settings):
         off = frozenset(name for name in switches if not self._is_on(name))
         trains = self.teacher.trains if self.teacher else ""
         taught = frozenset(name for name, section in TAUGHT.items() if trains in (section, "both"))
-        return ModelPolicy(off, self.drafter_from, taught)
+        return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED)
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from model_ops.errors import ModelError
 from model_ops.merging.settings import BASE, TRAINED
-from model_ops.models.student_base import refuse_unusable_base
+from model_ops.models.student_base import has_chat_template, refuse_unusable_base
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from resources.composing.eval_suite import EvalSettings
@@ -44,6 +44,7 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
     yield from _settle_merged(recipe, home)
     yield from _settle_base(recipe, home)
     yield from _settle_student(recipe, home)
+    yield from _settle_teacher(recipe, home)
     yield from _layers_of_the_teacher(recipe)
 
 
@@ -61,8 +62,9 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         semantic["model"] = recipe.curation.semantic_duplicates.model
     if (found.get("merge") or {}).get("models"):
         found["merge"]["models"] = recipe.merge.models
-    if "base" in (student := found.get("student") or {}):
-        student["base"] = recipe.student.base
+    for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
+        if "base" in (given := found.get(section) or {}):
+            given["base"] = settings.base
     drafter = found.get("speculator") or {}
     for key, _, _ in _directories_of_drafter(recipe):
         if key in drafter:
@@ -151,6 +153,30 @@ def _settle_student(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
         yield "student.base", "this is not a path on this machine; give the directory of a model"
     except ModelError as error:
         yield "student.base", str(error)
+
+
+def _settle_teacher(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
+    """Makes teacher.base absolute, where it names a directory. A Hub id is fetched when the stage begins."""
+    teacher, wanted = recipe.teacher, f"the directory of a model, a Hub id, or `{TRAINED}`"
+    if teacher is None or teacher.base in (None, TRAINED):
+        return
+    try:
+        if not (teacher.base.startswith((".", "/", "~")) or (home / teacher.base).is_dir()):
+            if not _HUB_ID.fullmatch(teacher.base) or len(teacher.base) > 200:
+                yield "teacher.base", f"this is neither a directory nor an id of the Hugging Face Hub; give {wanted}"
+            return
+        teacher.base = str(Path(_absolute(teacher.base, home)).resolve())
+        if not Path(teacher.base).is_dir():
+            yield "teacher.base", f"there is no directory {teacher.base}; give {wanted}"
+            return
+        refuse_unusable_base(Path(teacher.base))
+        if not has_chat_template(Path(teacher.base)):
+            yield "teacher.base", (f"{teacher.base} has no chat template, so it cannot be asked; put a chat_template.jinja "
+                                   "into the directory")
+    except (_NoPathError, OSError):
+        yield "teacher.base", f"this is not a path on this machine; give {wanted}"
+    except ModelError as error:
+        yield "teacher.base", str(error)
 
 
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:

@@ -101,10 +101,23 @@ def _what_is_merged(recipe: RecipeFields) -> Broken:
 
 
 def _who_is_taught(recipe: RecipeFields) -> Broken:
+    reads = recipe.student.enabled and recipe.student.teacher == "answers"
+    gives = recipe.teacher is not None and recipe.teacher.logprobs is not None and recipe.teacher.trains != "sft"
+    if reads and not gives:
+        yield "student.teacher", (
+            "it is answers, and no teacher gives the student log-probabilities; set teacher.logprobs, and teacher.trains to "
+            "student or both, or choose online or cache")
     if recipe.teacher is None:
         return
+    if recipe.teacher.logprobs is not None and not reads:
+        yield "teacher.logprobs", (
+            "nobody learns the log-probabilities, since student.teacher is not answers; set it to answers, or leave "
+            "teacher.logprobs out")
     if recipe.teacher.judged and recipe.curation.judge is None:
         yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
+    if recipe.teacher.base == TRAINED and not recipe.sft.enabled:
+        yield "teacher.base", (
+            f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model")
     learners = ("sft", "student") if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
     if all(name in recipe.policy.off for name in learners):
         yield "teacher.trains", (

@@ -83,7 +83,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
         "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),
         "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
-        "teacher_settings": (recipe.teacher, "The recipe's `teacher`: an endpoint whose answers are learnt; None without one."),
+        "teacher_settings": (recipe.teacher, "The recipe's `teacher`: a model whose answers are learnt; None without one."),
         "merge_settings": (recipe.merge, "The recipe's `merge`: models, method and weights; None where nothing is merged."),
         "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
         "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),

@@ -58,7 +58,7 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
             refuse_unmatched_targets(config, settings.lora.targets)
         teacher = 0
         if stage == "student":
-            read_once = settings.teacher == "cache" and not settings.on_policy.share
+            read_once = settings.teacher != "online" and not settings.on_policy.share
             teacher = 0 if read_once else count_weights(config).all
             config, name = _student_of(recipe, config, name)
         return choose(needs_of(config, Training.of(settings), name, kind, teacher=teacher), count, device)

@@ -23,11 +23,13 @@ class ModelPolicy:
     drafter_from: the model that the drafter begins from, besides its target; None if it begins untrained or from a directory.
     If this model is optional (the student), it is not on the way to the served model: it is trained to draft for its teacher.
     taught: stages that learn a teacher's answers (teacher_answers) instead of the logged ones.
+    taught_by_itself: whether these answers are the fine-tuned model's own, which the student learns.
     """
 
     off: frozenset[str] = frozenset()
     drafter_from: str | None = None
     taught: frozenset[str] = frozenset()
+    taught_by_itself: bool = False
 
     @property
     def stages(self) -> list[str]:
@@ -78,6 +80,8 @@ class ModelPolicy:
             return model if model == self.drafter_from else None
         if model in stage(asset).also_reads:
             return model
+        if asset == "teacher_answers":
+            return self.source_of("student_model") if self.taught_by_itself else None
         if asset in {found.name for found in model_chain()}:
             return self.source_of(asset)
         return self.source_of(model) if model in self.disabled else model

@@ -126,9 +126,10 @@ class Summary:
         )
 
     def _teachers(self) -> list[Section]:
-        """The models at endpoints whose answers were learnt, with the licence that the recipe names."""
-        rows = [[manifest.config["model"], manifest.config["licence"], manifest.config["base_url"],
-                 f"{manifest.metrics['answered']:,}"] for manifest in self.teachers]
+        """The models whose answers were learnt, with the licence that the recipe names."""
+        rows = [[manifest.config["model"] or _short(manifest.config["base"]), manifest.config["licence"],
+                 manifest.config["base_url"] or "in process", f"{manifest.metrics['answered']:,}"]
+                for manifest in self.teachers]
         note = "Models whose answers were learnt instead of the logged ones. Check that the licence allows this use."
         return [Section("Teachers", ["teacher", "licence of its answers", "endpoint", "rows"], rows, note)] if rows else []
 
@@ -249,6 +250,11 @@ def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: 
 def _stage_and_rule(name: str) -> list[str]:
     where, _, rule = name.partition(": ")
     return [where, rule]
+
+
+def _short(base: str) -> str:
+    """A model's place without the folders of this machine."""
+    return Path(base).name if Path(base).is_absolute() else base
 
 
 def _weights_mb(manifest: Manifest) -> float:

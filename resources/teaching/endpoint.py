@@ -23,6 +23,7 @@ from model_ops.openai_api import AGAIN, LONGEST_PAUSE_S, MissingKeyError, OpenAi
 from resources.teaching.budget import Bill
 from resources.teaching.pace import Pace
 from resources.teaching.settings import TeacherSettings
+from resources.teaching.token_logs import TokenLogs, read_token_logs
 
 MOST_BYTES = 16 << 20
 """A longer reply is not read."""
@@ -47,6 +48,7 @@ class Reply:
     finish_reason: str = ""
     prompt_tokens: int = 0
     answer_tokens: int = 0
+    logprobs: TokenLogs | None = None
 
     @property
     def mendable(self) -> bool:
@@ -133,15 +135,19 @@ class TeacherEndpoint:
             return Reply(None, f"HTTP {response.status}"), None
         if content is None:
             return Reply(None, "the reply is too long"), None
-        found = read_reply(content)
+        found = read_reply(content, self.settings.logprobs)
+        if self.settings.logprobs and found.message and not found.logprobs and not found.message.get("tool_calls"):
+            raise TeacherError(f"teacher: {self.settings.base_url} gave an answer without log-probabilities: serve the model "
+                               "where logprobs and top_logprobs are supported (vLLM: --max-logprobs of at least "
+                               f"{self.settings.logprobs}), or leave teacher.logprobs out to learn its text")
         if found.message is not None and not found.answer_tokens:
             with self._lock:
                 self.without_usage += 1
         return found, None
 
 
-def read_reply(content: bytes) -> Reply:
-    """The answer in a chat completion, or what is wrong with it."""
+def read_reply(content: bytes, logprobs: int | None = None) -> Reply:
+    """The answer in a chat completion, or what is wrong with it. logprobs: most alternatives to read at a token; None: none."""
     try:
         reply = json.loads(content)
     except (ValueError, RecursionError):
@@ -174,7 +180,8 @@ def read_reply(content: bytes) -> Reply:
     if calls:
         message["tool_calls"] = [{"id": call.get("id"), "type": "function", "function": {
             "name": call["function"]["name"], "arguments": call["function"].get("arguments") or "{}"}} for call in calls]
-    return Reply(message, "", reason, prompt_tokens, answer_tokens)
+    told = read_token_logs(choice, logprobs) if logprobs else None
+    return Reply(message, "", reason, prompt_tokens, answer_tokens, told)
 
 
 def _is_call(call: Any) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 @dataclass(frozen=True)
 class KeptAnswer:
     """A reply that will not be asked for again. message: the assistant's message; None with `failure`, why it cannot be used.
-    cost: in the currency of the prices at that time."""
+    cost: in the currency of the prices at that time. logprobs: TokenLogs.packed; None without them."""
 
     model: str
     message: dict[str, Any] | None
@@ -35,6 +35,7 @@ class KeptAnswer:
     prompt_tokens: int
     answer_tokens: int
     cost: float
+    logprobs: str | None = None
 
     @property
     def message_text(self) -> str:
@@ -78,11 +79,18 @@ class KeptAnswers:
 
     def keep(self, key: str, answer: KeptAnswer) -> None:
         """Appends an answer and flushes it to the disk. The first answer to a request stays."""
-        line = json.dumps({"key": key, "answer": asdict(answer), "asked_at": datetime.now(UTC).isoformat()}).encode() + b"\n"
+        self.keep_all([(key, answer)])
+
+    def keep_all(self, answers: Iterable[tuple[str, KeptAnswer]]) -> None:
+        """Appends several answers to different requests, as `keep` does one."""
+        now = datetime.now(UTC).isoformat()
+        lines = {key: json.dumps({"key": key, "answer": asdict(answer), "asked_at": now}).encode() + b"\n"
+                 for key, answer in answers}
         with self._lock, self._alone():
             self._read_new()
-            if key not in self._places:
-                os.write(self._file, line)
+            new = b"".join(line for key, line in lines.items() if key not in self._places)
+            if new:
+                os.write(self._file, new)
                 os.fsync(self._file)
                 self._read_new()
 

@@ -1,6 +1,6 @@
 """What a training row asks a teacher for, and the row with the teacher's answer.
 
-    for asked in asked_of(row, endpoint): ...      # Asked(body, key), one for each answer that is wanted
+    for asked in asked_of(row, settings, endpoint.body): ...      # Asked(body, key), one for each answer that is wanted
     with_answer(row, reply.message)
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from resources.teaching.endpoint import TeacherEndpoint
 from resources.teaching.kept_answers import request_key
+from resources.teaching.settings import TeacherSettings
 
 SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
 """Keys of a message that the teacher sees."""
@@ -26,16 +27,20 @@ class Asked:
     key: str
 
 
-def asked_of(row: dict[str, Any], endpoint: TeacherEndpoint) -> list[Asked]:
-    """The requests that a row's last answer answered, one for each answer; [] for a row without a conversation."""
+def asked_of(row: dict[str, Any], settings: TeacherSettings, body_of: Callable[[list, Any, dict[str, Any]], dict[str, Any]],
+             of_model: dict[str, Any] | None = None) -> list[Asked]:
+    """The requests that a row's last answer answered, one for each answer; [] for a row without a conversation.
+
+    body_of(messages, tools, extra): the request as it is sent. of_model: what else decides on the answer of a model in process.
+    """
     messages = prompt_of(row)
     if messages is None:
         return []
     tools = json.loads(row["tools"]) if row["tools"] else None
     said = json.loads(row["request"]) if row["request"] else {}
     extra = {name: said[name] for name in ("response_format",) if said.get(name)}
-    settings, body = endpoint.settings, endpoint.body(messages, tools, extra)
-    return [Asked(body, request_key(settings.model, messages, tools, {**settings.sampling, **extra}, sample))
+    body, sampling = body_of(messages, tools, extra), {**settings.sampling, **extra, **(of_model or {})}
+    return [Asked(body, request_key(settings.model or "", messages, tools, sampling, sample))
             for sample in range(settings.answers)]
 
 

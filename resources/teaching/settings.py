@@ -1,18 +1,26 @@
-"""Settings of a teacher at an OpenAI-compatible endpoint. Importing this file imports no torch."""
+"""Settings of a teacher: a model at an OpenAI-compatible endpoint, or one in process. Importing this file imports no torch."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from model_ops.answering.sample_settings import GENERATED_WITH
 from model_ops.endpoint_settings import EndpointSettings
 from model_ops.evaluation.tasks.bounded_search import pattern_problem
+from model_ops.merging.settings import TRAINED
+from model_ops.server_address import plain_address
 from model_ops.settings import Settings
 
-OF_THE_RESULT = ("base_url", "model", "licence", "max_rows", "temperature", "top_p", "max_tokens", "request", "most_failed",
-                 "answers", "verify", "seed")
+OF_THE_RESULT = ("base_url", "model", "base", "logprobs", "licence", "max_rows", "temperature", "top_p", "max_tokens",
+                 "request", "most_failed", "answers", "verify", "seed")
 """Settings that can change the answers. The others say how fast and for how much they are asked for."""
+
+OF_AN_ENDPOINT = ("model", "api_key_env", "concurrency", "timeout_s", "retries", "requests_per_minute", "tokens_per_minute",
+                  "price", "max_cost")
+"""Settings that a teacher in process does not have."""
 
 
 class PriceSettings(Settings):
@@ -52,10 +60,20 @@ class VerifySettings(Settings):
 
 
 class TeacherSettings(EndpointSettings):
-    """A teacher at an OpenAI-compatible endpoint, whose answers replace the logged ones in training."""
+    """A teacher whose answers replace the logged ones in training: at an OpenAI-compatible endpoint, or in process."""
 
+    base_url: str | None = Field(
+        None, description="Address of the API, such as http://localhost:8000/v1, without credentials. Left out: `base` answers")
+    model: str | None = Field(None, min_length=1, description="Name of the model at the endpoint")
+    base: str | None = Field(
+        None, min_length=1, description="Model that answers in process, instead of an endpoint: a directory, quantized or not, "
+        "or a Hugging Face id; or `sft`, the fine-tuned model, whose answers then train the student")
     licence: str = Field(min_length=1, max_length=200, description="Licence or terms under which the teacher's answers may be "
                          "trained on, as the release's report shows it")
+    logprobs: int | None = Field(
+        None, ge=1, le=256, description="Log-probabilities of this many likeliest tokens at each token of an answer, asked for "
+        "as logprobs and top_logprobs, for `student: {teacher: answers}`. OpenAI gives at most 20, vLLM its --max-logprobs. "
+        "Left out: text only")
     trains: Literal["sft", "student", "both"] = Field(
         "both", description="Which stages learn the teacher's answers instead of the logged ones")
     max_rows: int | None = Field(None, ge=1, description="Most training rows to ask for, drawn by hash; the others are left "
@@ -67,7 +85,9 @@ class TeacherSettings(EndpointSettings):
     answers: int = Field(1, ge=1, le=64, description="Answers that are asked for each prompt, each in a request of its own")
     verify: VerifySettings | None = Field(
         None, description="Score of the answers: the best is learnt, wrong ones are rejected. Left out: nothing is scored")
-    seed: int = Field(0, ge=0, lt=2**32, description="Seed of the choice among equally good answers")
+    seed: int = Field(0, ge=0, lt=2**32, description="Seed of the choice among equally good answers, and of the "
+                      "answers of a model in process")
+    batch_size: int = Field(64, ge=1, le=65_536, description="base: answers that are decoded together")
     requests_per_minute: float | None = Field(None, gt=0, le=1e6, description="Rate limit. Left out: none")
     tokens_per_minute: float | None = Field(
         None, gt=0, le=1e9, description="Rate limit of prompt and answer tokens together. Left out: none")
@@ -81,6 +101,43 @@ class TeacherSettings(EndpointSettings):
     timeout_s: float = Field(300, gt=0, le=86_400, description="Seconds to wait for one answer")
     retries: int = Field(6, ge=0, le=20, description="How often a request that met a busy or failing server is repeated")
 
+    @field_validator("base_url")
+    @classmethod
+    def _plain_address(cls, value: str | None) -> str | None:
+        return value if value is None else plain_address(value)
+
+    @model_validator(mode="after")
+    def _one_who_answers(self):
+        if self.base is None:
+            missing = [name for name in ("base_url", "model") if getattr(self, name) is None]
+            if missing:
+                raise ValueError(f"nobody answers, since {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+                                 "missing: give base_url and model of an endpoint, or base, the directory of a model")
+            if self._differs("batch_size"):
+                raise ValueError("batch_size is for a teacher in process, and an endpoint makes its own batches: leave it out, "
+                                 "or set concurrency")
+            return self
+        if self.logprobs is not None:
+            raise ValueError("logprobs and base are both given, and log-probabilities come from endpoints: leave logprobs out, "
+                             "or distil from the model in the graph (student.teacher: online or cache)")
+        if self.base_url is not None:
+            raise ValueError("base_url and base are both given, and one teacher answers: leave one of them out")
+        for name in OF_AN_ENDPOINT:
+            if self._differs(name):
+                raise ValueError(f"{name} and base are both given, and {name} is for a teacher at an endpoint: leave one of "
+                                 "them out")
+        strange = self.request.keys() - set(GENERATED_WITH)
+        if strange:
+            raise ValueError(f"request holds {min(strange)}, which the built-in generator does not know; it knows "
+                             f"{', '.join(GENERATED_WITH)}: take it out, or serve the model and name its base_url")
+        if self.base == TRAINED and self.trains != "student":
+            raise ValueError(f"base is {TRAINED}, the fine-tuned model, and trains is {self.trains}, which it cannot teach "
+                             "before it is made: set trains to student")
+        return self
+
+    def _differs(self, name: str) -> bool:
+        return getattr(self, name) != type(self).model_fields[name].get_default()
+
     @model_validator(mode="after")
     def _a_limit_needs_prices(self):
         if self.max_cost is not None and self.price is None:
@@ -90,10 +147,17 @@ class TeacherSettings(EndpointSettings):
                              "leave answers out")
         if self.answers > 1 and self.verify is None:
             raise ValueError(f"answers is {self.answers} and nothing chooses among them: give verify, or leave answers out")
-        taken = {"model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream"} & self.request.keys()
+        taken = {"model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream", "logprobs",
+                 "top_logprobs"} & self.request.keys()
         if taken:
             raise ValueError(f"request holds {min(taken)}, which millrace sets itself: take it out of request")
         return self
+
+    @property
+    def name(self) -> str:
+        """The teacher's name in records: of a directory its last part."""
+        base = Path(self.base or "")
+        return self.model or (base.name if base.is_absolute() else str(base))
 
     @property
     def judged(self) -> bool:
@@ -102,8 +166,9 @@ class TeacherSettings(EndpointSettings):
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The fields of a request that say how answers are drawn."""
-        return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
+        """The fields of a request that say how answers are drawn, and what comes with them."""
+        told = {} if self.logprobs is None else {"logprobs": True, "top_logprobs": self.logprobs}
+        return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens, **told}
 
     def counted(self) -> dict[str, Any]:
         """The settings that are part of the dataset's version."""

@@ -1,7 +1,8 @@
 """Builds a dataset whose training rows end with a teacher's answers: sequence-level distillation (Kim and Rush, 2016,
 arXiv 1606.07947).
 
-    report = build_teacher_answers(sft_dataset_directory, output, settings, kept)
+    report = build_teacher_answers(sft_dataset_directory, output, settings, kept)                   # at an endpoint
+    report = build_teacher_answers(sft_dataset_directory, output, settings, kept, model=teacher)    # in process
 
 Of each training row the teacher answers what the last answer of the log answered; that answer alone is learnt (earlier ones
 are context). Rows without a conversation (plain text, token ids) stay as they are. Validation and test rows stay the log's, so
@@ -15,14 +16,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,12 +30,14 @@ from model_ops.atomic_files import renamed_when_complete
 from model_ops.wording import counted
 from resources.composing.datasets import SFT_ROWS
 from resources.curating.judge_endpoint import JudgeSettings
-from resources.teaching.budget import Budget, BudgetError
-from resources.teaching.endpoint import TeacherEndpoint, TeacherError
+from resources.teaching.endpoint import TeacherError
+from resources.teaching.endpoint_answers import EndpointAnswers
 from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
-from resources.teaching.requests import Asked, asked_of, prompt_of, with_answer
+from resources.teaching.model_answers import ModelAnswers, ModelTeacher
+from resources.teaching.requests import Asked, prompt_of, with_answer
 from resources.teaching.selection import Candidate, choose, pairs
 from resources.teaching.settings import TeacherSettings
+from resources.teaching.token_logs import LOGPROBS, TokenLogs
 from resources.teaching.verify import Verifier
 
 Rows = list[dict[str, Any]]
@@ -78,29 +79,49 @@ class TeacherReport:
     prompt_tokens: int = 0
     answer_tokens: int = 0
     answers_without_usage: int = 0
+    answers_with_logprobs: int = 0
     cost: float = 0.0
 
     def as_metrics(self) -> dict[str, Any]:
         return {**vars(self), "failed_rows": dict(self.failed_rows)}
 
 
-def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings, kept: KeptAnswers,
-                          tell: Callable[[str], None] = lambda said: None, judge: JudgeSettings | None = None) -> TeacherReport:
-    """Writes train, validation and test of the dataset into `output`, with the teacher's answers in train. judge: for
-    verify.kind judge.
+class Source(Protocol):
+    """Where answers come from. failed: failed attempts by kind. without_usage: answers whose tokens are not known."""
 
-    Raises TeacherError where the endpoint cannot be used, max_cost would be passed, or more than most_failed of the rows have
+    failed: Counter[str]
+    without_usage: int
+
+    def asked_of(self, row: dict[str, Any]) -> list[Asked]:
+        """The requests of a row, one for each answer; [] for a row without a conversation."""
+
+    def begin(self, asked: Callable[[], Iterator[Asked]]) -> set[str]:
+        """Prepares for all requests of the dataset; returns the keys of the answers that were made by this."""
+
+    def answers(self, asked: Iterable[Asked]) -> dict[str, KeptAnswer]:
+        """Answers to requests that have none yet, by key."""
+
+
+def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings, kept: KeptAnswers,
+                          tell: Callable[[str], None] = lambda said: None, judge: JudgeSettings | None = None,
+                          model: ModelTeacher | None = None) -> TeacherReport:
+    """Writes train, validation and test of the dataset into `output`, with the teacher's answers in train. judge: for
+    verify.kind judge. model: for a teacher in process.
+
+    Raises TeacherError where the teacher cannot be used, max_cost would be passed, or more than most_failed of the rows have
     no answer. Every answer is kept before the next step; a later run asks for none again.
     """
     output.mkdir(parents=True, exist_ok=True)
     report = TeacherReport()
     chosen = _drawn(dataset / "train.parquet", settings.max_rows)
-    with TeacherEndpoint(settings) as endpoint, _verifier(settings, judge, kept) as verifier:
-        spent = kept.cost_of(asked.key for asked in _all_asked(dataset / "train.parquet", endpoint, chosen))
-        teacher = _Teacher(endpoint, kept, Budget(settings.price, settings.max_cost, spent), report, verifier)
+    source = EndpointAnswers(settings, kept) if model is None else ModelAnswers(settings, kept, model, output / ".work")
+    with source, _verifier(settings, judge, kept) as verifier:
+        new = source.begin(lambda: _all_asked(dataset / "train.parquet", source, chosen))
+        teacher = _Teacher(source, settings, kept, new, report, verifier)
         with ExitStack() as files:
             write = {name: _writer(files, output / f"{name}.parquet", schema) for name, schema in (
-                ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []))}
+                ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []),
+                *([("logprobs", LOGPROBS)] if settings.logprobs else []))}
             for batch in _batches(dataset / "train.parquet"):
                 for name, rows in teacher.answer_rows(batch, chosen).items():
                     if name in write:
@@ -108,8 +129,8 @@ def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings
                 tell(f"{counted(report.answered, 'row')} answered, {sum(report.failed_rows.values()):,} without an answer, "
                      f"{report.rejected_rows:,} rejected, {report.rows:,} read")
             teacher.refuse_too_many_failures()
-        report.attempts_failed = dict(endpoint.failed)
-        report.answers_without_usage = endpoint.without_usage
+        report.attempts_failed = dict(source.failed)
+        report.answers_without_usage = source.without_usage
     for name in ("validation.parquet", "test.parquet", "rendering.json"):
         if (dataset / name).exists():
             shutil.copyfile(dataset / name, output / name)
@@ -117,25 +138,26 @@ def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings
 
 
 class _Teacher:
-    """Answers rows, batch by batch, with what is kept and the endpoint."""
+    """Answers rows, batch by batch, with what is kept and the source. new: keys of the answers that this run made."""
 
-    def __init__(self, endpoint: TeacherEndpoint, kept: KeptAnswers, budget: Budget, report: TeacherReport,
+    def __init__(self, source: Source, settings: TeacherSettings, kept: KeptAnswers, new: set[str], report: TeacherReport,
                  verifier: Verifier | None):
-        self.endpoint, self.kept, self.budget, self.report, self.verifier = endpoint, kept, budget, report, verifier
-        self.settings = endpoint.settings
-        self._stop, self._counted = threading.Event(), set[str]()
+        self.source, self.settings, self.kept, self.new = source, settings, kept, new
+        self.report, self.verifier = report, verifier
+        self._counted = set[str]()
 
     def answer_rows(self, batch: Rows, chosen: set[str] | None) -> dict[str, Rows]:
         """The rows of the dataset's files: train, requests and preferences."""
         wanted = {row["row_id"]: asked for row in batch if chosen is None or row["row_id"] in chosen
-                  if (asked := asked_of(row, self.endpoint))}
+                  if (asked := self.source.asked_of(row))}
         every = [asked for several in wanted.values() for asked in several]
-        before = {asked.key for asked in every if self.kept.find(asked.key) is not None}
-        replies = self._replies({asked.key: asked.body for asked in every if asked.key not in before})
+        known = {asked.key for asked in every if self.kept.find(asked.key) is not None}
+        replies = self.source.answers(asked for asked in every if asked.key not in known)
+        before = known - self.new
         candidates = self._scored({row["row_id"]: (row, [
             Candidate(number, asked.key, self.kept.find(asked.key) or replies[asked.key])
             for number, asked in enumerate(wanted[row["row_id"]])]) for row in batch if row["row_id"] in wanted})
-        found: dict[str, Rows] = {"train": [], "requests": [], "preferences": []}
+        found: dict[str, Rows] = {"train": [], "requests": [], "preferences": [], "logprobs": []}
         for row in batch:
             self.report.rows += 1
             if row["row_id"] in candidates:
@@ -166,7 +188,12 @@ class _Teacher:
         if kept is not None:
             report.answered += 1
             report.reused += candidates[kept].key in before
-            found["train"].append(with_answer(row, candidates[kept].answer.message))
+            learnt = candidates[kept].answer
+            found["train"].append(with_answer(row, learnt.message))
+            if learnt.logprobs is not None:
+                report.answers_with_logprobs += 1
+                found["logprobs"].append({"row_id": row["row_id"], "prompt_tokens": learnt.prompt_tokens,
+                                          **TokenLogs.unpacked(learnt.logprobs).as_row()})
         elif usable:
             report.rejected_rows += 1
         else:
@@ -204,49 +231,12 @@ class _Teacher:
         if failed > self.settings.most_failed * asked:
             said = ", ".join(f"{count:,} {reason}" for reason, count in self.report.failed_rows.most_common())
             raise TeacherError(f"teacher: {failed:,} of {counted(asked, 'row')} have no usable answer ({said}), more than "
-                               f"most_failed ({self.settings.most_failed:g}); answers up to now are kept: mend the endpoint "
+                               f"most_failed ({self.settings.most_failed:g}); answers up to now are kept: mend the teacher "
                                "and run again, raise max_tokens, or raise teacher.most_failed")
-        if self.report.rejected_rows == asked:
+        if self.report.rejected_rows and not self.report.answered:
             raise TeacherError(f"teacher: no answer to any of {counted(asked, 'row')} reached the least score "
                                f"{self.settings.verify.least:g}; answers are kept: look at them with another verify.kind or "
                                "least_score, or ask another model")
-
-    def _replies(self, bodies: dict[str, dict[str, Any]]) -> dict[str, KeptAnswer]:
-        """Answers to requests, by key, each kept as soon as it is there. Stops all threads with the first error."""
-
-        def answer(key: str) -> tuple[str, KeptAnswer | None]:
-            try:
-                return key, None if self._stop.is_set() else self._ask(key, bodies[key])
-            except BaseException:
-                self._stop.set()
-                raise
-
-        pool = ThreadPoolExecutor(self.settings.concurrency)
-        try:
-            found = list(pool.map(answer, bodies))
-        except BudgetError as error:
-            pool.shutdown(cancel_futures=True)  # the costs of what is on its way belong to the sentence
-            raise TeacherError(
-                f"teacher: the next answer could pass max_cost ({self.settings.max_cost:g}): {self.budget.spent:.4g} is spent, "
-                f"and all answers are kept; raise teacher.max_cost, or lower teacher.max_rows or max_tokens") from error
-        finally:
-            self._stop.set()
-            pool.shutdown(cancel_futures=True)
-            self._stop.clear()
-        if self.endpoint.gone:
-            said = ", ".join(f"{count:,} {reason}" for reason, count in self.endpoint.failed.most_common())
-            raise TeacherError(f"teacher: {self.settings.base_url} does not answer (attempts: {said}); answers up to now are "
-                               "kept: run again when it is up")
-        return {key: answer for key, answer in found if answer is not None}
-
-    def _ask(self, key: str, body: dict[str, Any]) -> KeptAnswer:
-        with self.budget.reserved(len(json.dumps(body)), self.settings.max_tokens) as bill:
-            reply = self.endpoint.ask(body, bill)
-        answer = KeptAnswer(self.settings.model, reply.message, reply.failure, reply.finish_reason, reply.prompt_tokens,
-                            reply.answer_tokens, bill.cost)
-        if not reply.mendable:
-            self.kept.keep(key, answer)
-        return answer
 
 
 def _batches(path: Path) -> Iterator[list[dict[str, Any]]]:
@@ -255,11 +245,11 @@ def _batches(path: Path) -> Iterator[list[dict[str, Any]]]:
             yield batch.to_pylist()
 
 
-def _all_asked(path: Path, endpoint: TeacherEndpoint, chosen: set[str] | None) -> Iterator[Asked]:
+def _all_asked(path: Path, source: Source, chosen: set[str] | None) -> Iterator[Asked]:
     for batch in _batches(path):
         for row in batch:
             if chosen is None or row["row_id"] in chosen:
-                yield from asked_of(row, endpoint)
+                yield from source.asked_of(row)
 
 
 def _verifier(settings: TeacherSettings, judge: JudgeSettings | None,

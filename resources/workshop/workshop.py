@@ -123,6 +123,19 @@ class Workshop:
             work=work,
         )
 
+    def answers_of(self, model: str | Path,
+                   context: dg.AssetExecutionContext) -> Callable[[Path, Path, dict[str, Any]], dict[str, Any]]:
+        """Runs operation sample_answers on a model (a directory, or a Hugging Face id): (prompts, output, settings)."""
+        here = Path(model).is_dir()
+
+        def run(prompts: Path, output: Path, settings: dict[str, Any]) -> dict[str, Any]:
+            inputs = {"prompts": prompts, **({"model": Path(model)} if here else {})}
+            given = {**settings, **({} if here else {"model": str(model)})}
+            job = Job(operation="sample_answers", output=output, inputs=inputs, settings=given, threads=self.threads)
+            return self.launcher.run(job, context)
+
+        return run
+
     def embed(self, texts: Path, settings: SemanticDuplicates) -> np.ndarray:
         """Embeddings of the texts in texts/texts.parquet, made by a worker: [rows, hidden], memory-mapped."""
         into = texts / "vectors"

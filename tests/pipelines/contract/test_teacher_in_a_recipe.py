@@ -36,12 +36,43 @@ def test_who_learns_the_answers(tmp_path, trains, sft, student):
     ({"teacher": {key: value for key, value in TEACHER.items() if key != "licence"}}, "licence"),
     ({"teacher": {**TEACHER, "verify": {"kind": "judge"}}}, "set curation.judge, or choose another kind"),
     ({"teacher": {**TEACHER, "max_cost": 3}}, "price is not"),
+    ({"teacher": {**TEACHER, "logprobs": 20}}, "student.teacher is not answers"),
+    ({"teacher": {**TEACHER}, "student": {"teacher": "answers"}}, "set teacher.logprobs"),
+    ({"student": {"teacher": "answers"}}, "set teacher.logprobs"),
+    ({"teacher": {**TEACHER, "logprobs": 20}, "student": {"teacher": "answers", "temperature": 2}}, "temperature"),
     ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
 ])
 def test_a_teacher_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     with pytest.raises(RecipeError) as refused:
         read_recipe({**BARE, **content}, tmp_path)
     assert said in str(refused.value) and "secret" not in str(refused.value) and len(refused.value.problems) == 1
+
+
+@pytest.mark.parametrize(("base", "said"), [
+    ("./nowhere", "there is no directory"), ("no model!", "neither a directory nor an id of the Hugging Face Hub"),
+    ("./empty", "holds no readable config.json"), ("./bare", "has no chat template, so it cannot be asked"),
+])
+def test_a_teacher_s_directory_that_cannot_be_asked_is_refused(tmp_path, base, said):
+    for name in ("empty", "bare"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bare" / "config.json").write_text('{"model_type": "llama"}')
+    for name, content in (("model.safetensors", ""), ("tokenizer.json", "{}"), ("tokenizer_config.json", "{}")):
+        (tmp_path / "bare" / name).write_text(content)
+    with pytest.raises(RecipeError) as refused:
+        read_recipe({**BARE, "teacher": {"base": base, "licence": "mit"}}, tmp_path)
+    assert said in str(refused.value) and len(refused.value.problems) == 1
+    (tmp_path / "bare" / "chat_template.jinja").write_text("{{ messages }}")
+    recipe = read_recipe({**BARE, "teacher": {"base": "./bare", "licence": "mit"}}, tmp_path)
+    assert recipe.teacher.base == str(tmp_path / "bare") and recipe.teacher.name == "bare"
+
+
+def test_the_fine_tuned_model_teaches_only_after_it_is_trained(tmp_path):
+    itself = {"base": "sft", "licence": "mit", "trains": "student"}
+    policy = read_recipe({**BARE, "teacher": itself}, tmp_path).policy
+    assert policy.read_by("teacher_answers", "merged_model") == "sft_model" and policy.rows_of("sft_model") == "sft_dataset"
+    assert read_recipe({**BARE, "teacher": TEACHER}, tmp_path).policy.read_by("teacher_answers", "merged_model") is None
+    with pytest.raises(RecipeError, match="is false; enable sft"):
+        read_recipe({**BARE, "teacher": itself, "sft": {"enabled": False}}, tmp_path)
 
 
 @pytest.mark.parametrize(("taught", "passed"), [(frozenset({"sft_model"}), True), (frozenset(), False)])
@@ -80,7 +111,8 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
         assets = [teacher_answers.teacher_answers, sft_model.sft_model, student_model.student_model]
         assert dg.materialize([assets[0], assets[1]], resources={
             name: value for name, value in given.items() if name != "student_settings"}).success
-        dg.materialize([assets[0]], resources={name: given[name] for name in ("workshop", "teacher_settings", "curation_settings")})
+        dg.materialize([assets[0]], resources={
+            name: given[name] for name in ("workshop", "policy", "teacher_settings", "curation_settings")})
         assert len(seen) == 4  # the second run reuses the dataset
     taught, model = registry.current("dataset", "teacher_answers"), registry.current("model", "sft_model")
     assert launcher.jobs["sft"] == {"model": "base_model", "dataset": "teacher_answers"}
@@ -99,3 +131,6 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
     summary = Summary("tutor", None, {}, {}, {"sft_model": model}, has_drafter=False, teachers=[taught])
     [section] = summary._teachers()
     assert section.rows == [["big", "apache-2.0", f"{address}/v1", "3"]]
+    here = taught.model_copy(update={"config": {**taught.config, "model": None, "base_url": None, "base": "/models/own"}})
+    [section] = Summary("tutor", None, {}, {}, {"sft_model": model}, has_drafter=False, teachers=[here])._teachers()
+    assert section.rows == [["own", "apache-2.0", "in process", "3"]]

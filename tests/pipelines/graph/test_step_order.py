@@ -34,6 +34,7 @@ MERGED = [choice._replace(more=more) for choice in (SWITCHES[0], next(one for on
 MERGED += [next(one for one in SWITCHES if not one.sft)._replace(more="merge: {models: [base, ./one]}\n")]
 TEACHER = 'teacher: {{base_url: "http://localhost:8000/v1", model: big, licence: mit, trains: {}}}\n'
 TAUGHT = [SWITCHES[0]._replace(more=TEACHER.format(trains)) for trains in ("sft", "student", "both")]
+TAUGHT += [SWITCHES[0]._replace(more=f"teacher: {{base: {base}, licence: mit, trains: student}}\n") for base in ("sft", "org/big")]
 JUDGED = [choice._replace(judge=True) for choice in SWITCHES[:2]]  # the judge scores rows before any model reads them
 
 
@@ -116,6 +117,9 @@ class RecordingWorkshop:
     def build(self, kind, name, op, sources, config, inputs, work):
         self.made[name] = {item.name.split("/")[1] for item in inputs if item.kind in ("dataset", "model")}
         return self._manifest(kind, name)
+
+    def external(self, place):
+        return Input(kind="external", name=place, digest="0")
 
     def slice(self, table, as_served=False):
         return Input(kind="table", name=table, digest="0")

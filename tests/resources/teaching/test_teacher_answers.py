@@ -330,7 +330,37 @@ def test_max_rows_asks_for_that_many_and_the_same_ones(tmp_path):
     assert Built(tmp_path, rows, echo, max_rows=12, kept="kept.jsonl").report.reused == 7
 
 
+def with_logprobs(body, number):
+    said = "teacher: " + body["messages"][-1]["content"]
+    content = [{"token": word, "bytes": list(word.encode()), "logprob": -0.25, "top_logprobs": [
+        {"token": word, "bytes": list(word.encode()), "logprob": -0.25}, {"token": "other", "bytes": None, "logprob": -9999.0},
+        {"token": "é", "bytes": list("é".encode()), "logprob": -2.5}]} for word in said.split()]
+    reply = completion(said)
+    reply["choices"][0]["logprobs"] = {"content": content}
+    return 200, reply
+
+
+def test_log_probabilities_come_with_the_answers_and_are_asked_for_once(tmp_path):
+    rows = [asks("a", "one two"), asks("b", "three"), {**row("c", []), "text": "plain"}]
+    Built(tmp_path, rows, echo)
+    for asked in (2, 0):  # a text that was kept without them is asked for again
+        built = Built(tmp_path, rows, with_logprobs, logprobs=3)
+        assert len(built.seen) == asked and built.report.answers_with_logprobs == 2
+    found = {each["row_id"]: each for each in pq.read_table(tmp_path / "out" / "logprobs.parquet").to_pylist()}
+    assert list(found) == ["a", "b"] and found["a"]["prompt_tokens"] == 10
+    assert [found["a"]["tokens"][place] for place in found["a"]["said"]] == [b"teacher:", b"one", b"two"]
+    assert found["a"]["counts"] == [2, 2, 2] and found["a"]["logs"] == [-0.25, -2.5] * 3
+    assert not (tmp_path / "out" / ".work").exists()
+
+
+def test_an_endpoint_without_log_probabilities_is_named_in_one_sentence(tmp_path):
+    built = Built(tmp_path, [asks("a", "q")], echo, error=True, logprobs=20)
+    assert "gave an answer without log-probabilities" in built.said and "leave teacher.logprobs out" in built.said
+    assert (built.seen[0]["body"]["logprobs"], built.seen[0]["body"]["top_logprobs"]) == (True, 20)
+
+
 @pytest.mark.parametrize(("values", "said"), [
+    ({"request": {"top_logprobs": 5}}, "request holds top_logprobs, which millrace sets itself"),
     ({"max_cost": 3}, "price is not, so no cost can be counted"), ({"licence": ""}, "at least 1 character"),
     ({"request": {"messages": []}}, "request holds messages, which millrace sets itself"),
     ({"api_key_env": "sk-1234"}, "not the name of an environment variable"),

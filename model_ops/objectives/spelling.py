@@ -1,0 +1,210 @@
+"""A teacher's next-token distribution, spelt in the tokens of a student with another tokenizer.
+
+    spelling = Spelling.of(student_tokenizer, teacher_tokenizer, paired, sizes)    # paired: model_ops.training.paired_chats
+    places = spelling.places(student_ids, teacher_ids, groups)                     # where a distribution can be spelt
+    q = spelling.spelt(p, places, goes_on)                                         # [places, vocab of the student]
+
+Groups (model_ops.training.answer_alignment) begin at the same byte in both tokenisations. There the teacher says which
+of its tokens t comes next, and each of these begins with some token v of the student:
+
+    P(v) = sum_t p(t) M(t, v)
+
+M(t, v): of the training rows' groups that begin with the teacher's token t, the share that begin with the student's token v;
+how the student's tokenizer writes t alone counts as one more. More is known of the token t that the text goes on with: the
+student writes its own token v there if the teacher goes on to the end of v. So v gets p(t) times the probability of that, and
+the other tokens in M(t, .) share the remaining part of p(t).
+
+Where the student writes one token of the teacher with several, v_1 v_2 ..., the second one has
+
+    P(v | v_1) = sum of p(t) over all t that the student spells v_1 v ... / sum of p(t) over all t that it spells v_1 ...
+
+and so on. Where a token of the student begins within a later token of the teacher, nothing is known. P adds up to 1, so its
+divergence from the student's distribution is that of ordinary distillation, and with one tokenizer it is p itself. The
+projection of NeMo-RL's X-token distillation has such an M by the text of single tokens, without the tokens around them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
+from model_ops.rendering.token_bytes import TokenBytes, matched_ids
+from model_ops.training.paired_chats import PairedDocuments
+
+FIRST = -1
+"""Key of a place at the beginning of a group."""
+
+Pieces = dict[int, tuple[int, ...]]
+"""A token of the teacher -> the student's tokens for it."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Positions where the teacher's distribution can be spelt.
+
+    ours, theirs: positions that predict the student's token and the teacher's. said, taught: these tokens. key: FIRST, or the
+    number of what the student has said of the teacher's token. later, later_of: positions of the teacher that predict the
+    rest of what the student's token says, and the place that they belong to."""
+
+    ours: Int[Tensor, " places"]
+    theirs: Int[Tensor, " places"]
+    said: Int[Tensor, " places"]
+    taught: Int[Tensor, " places"]
+    key: Int[Tensor, " places"]
+    later: Int[Tensor, " later"]
+    later_of: Int[Tensor, " later"]
+
+    def to(self, device: torch.device) -> Places:
+        """The places on a device."""
+        return Places(*(getattr(self, each.name).to(device) for each in fields(self)))
+
+    def part(self, where: slice) -> Places:
+        """Some of the places, without `later`."""
+        return replace(self, **{name: getattr(self, name)[where] for name in ("ours", "theirs", "said", "taught", "key")})
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """teacher, student, share: entries of M, by the teacher's token. pieces: see Pieces. begun: first tokens of such a
+    spelling -> key. ends: where each key's entries end, in inner_teacher (tokens spelt so) and inner_next (what follows)."""
+
+    teacher: Int[Tensor, " entries"]
+    student: Int[Tensor, " entries"]
+    share: Float[Tensor, " entries"]
+    ends: Int[Tensor, " keys_and_one"]
+    inner_teacher: Int[Tensor, " inner"]
+    inner_next: Int[Tensor, " inner"]
+    pieces: Pieces = field(repr=False)
+    begun: dict[tuple[int, ...], int] = field(repr=False)
+
+    @classmethod
+    def of(cls, student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, paired: PairedDocuments,
+           sizes: tuple[int, int]) -> Spelling:
+        """sizes: rows of both heads, the student's first. paired: the training rows."""
+        ours, theirs = TokenBytes.of(student), TokenBytes.of(teacher)
+        pieces = pieces_of(student, ours, theirs, sizes)
+        pairs = matched_ids(ours, theirs, end_of_turn_ids(student), end_of_turn_ids(teacher))
+        pieces |= {there: (here,) for here, there in zip(*pairs, strict=True)
+                   if there in theirs.special and here < sizes[0] and there < sizes[1]}
+        inner: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        for token, spelt in pieces.items():
+            for said in range(1, len(spelt)):
+                inner.setdefault(spelt[:said], []).append((token, spelt[said]))
+        flat = torch.tensor([pair for pairs in inner.values() for pair in pairs], dtype=torch.int64).reshape(-1, 2)
+        ends = torch.tensor([0, *(len(pairs) for pairs in inner.values())]).cumsum(0)
+        return cls(*first_tokens(pieces, paired, sizes[0]), ends, flat[:, 0], flat[:, 1], pieces,
+                   {begun: key for key, begun in enumerate(inner)})
+
+    def to(self, device: torch.device) -> Spelling:
+        """The tables on a device."""
+        return replace(self, **{name: getattr(self, name).to(device) for name in (
+            "teacher", "student", "share", "ends", "inner_teacher", "inner_next")})
+
+    def places(self, ours: Int[np.ndarray, " tokens"], theirs: Int[np.ndarray, " teacher_tokens"],
+               groups: Int[np.ndarray, "groups 4"]) -> Places:
+        """groups: positions that predict the first and the last token of a group, the student's and the teacher's."""
+        at, there = groups[:, 0], groups[:, 2]
+        found = [np.stack([at, there, ours[at + 1], theirs[there + 1], np.full(len(groups), FIRST)], axis=1)]
+        inner = []
+        for first, last, taught_at in groups[groups[:, 1] > at, :3].tolist():
+            tokens, taught = tuple(ours[first + 1:last + 2].tolist()), int(theirs[taught_at + 1])
+            spelt = self.pieces.get(taught, ())
+            for said in range(1, min(len(tokens), len(spelt))):
+                if spelt[:said] != tokens[:said]:
+                    break
+                inner.append((first + said, taught_at, tokens[said], taught, self.begun[tokens[:said]]))
+        found.append(np.array(inner, np.int64).reshape(-1, 5))
+        counts = np.where(at == groups[:, 1], groups[:, 3] - there, 0)
+        later_of = np.repeat(np.arange(len(groups)), counts)
+        later = there[later_of] + 1 + np.arange(len(later_of)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return Places(*torch.from_numpy(np.concatenate(found).T.copy()).unbind(), torch.from_numpy(later),
+                      torch.from_numpy(later_of))
+
+    def spelt(self, p: Float[Tensor, "places teacher_vocab"], places: Places, goes_on: Float[Tensor, " places"],
+              vocabulary: int) -> Float[Tensor, "places vocab"]:
+        """The student's next token by the teacher's distribution p. goes_on: probability that the teacher, after its token,
+        goes on to the end of the student's. vocabulary: rows of the student's head."""
+        found = p.new_zeros(len(p), vocabulary)
+        first = (places.key == FIRST).nonzero()[:, 0]
+        if len(first):
+            found[first] = self._at_first(p[first], places.taught[first], places.said[first], goes_on[first], vocabulary)
+        inner = (places.key != FIRST).nonzero()[:, 0]
+        if len(inner):
+            row, entry = _entries(self.ends[places.key[inner]], self.ends[places.key[inner] + 1])
+            row, token = inner[row], self.inner_teacher[entry]
+            following = torch.where(token == places.taught[row], places.said[row], self.inner_next[entry])
+            found.index_put_((row, following), p[row, token], accumulate=True)
+        return found / found.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+
+    def _at_first(self, p: Tensor, taught: Tensor, said: Tensor, goes_on: Tensor, vocabulary: int) -> Tensor:
+        rows = torch.arange(len(p), device=p.device)
+        mass = p.gather(1, taught[:, None])[:, 0]
+        rest = p.scatter(1, taught[:, None], 0.0)
+        found = p.new_zeros(len(p), vocabulary).index_add_(1, self.student, rest[:, self.teacher] * self.share)
+        row, entry = _entries(torch.searchsorted(self.teacher, taught), torch.searchsorted(self.teacher, taught, right=True))
+        share = self.share[entry].to(p.dtype) * (self.student[entry] != said[row])
+        others = p.new_zeros(len(p)).index_add_(0, row, share)
+        certain = mass * torch.where(others > 0, goes_on, 1.0)
+        found.index_put_((row, self.student[entry]), ((mass - certain) / others.clamp(min=1e-9))[row] * share, accumulate=True)
+        found[rows, said] += certain
+        return found
+
+
+def _entries(begins: Int[Tensor, " rows"], ends: Int[Tensor, " rows"]) -> tuple[Tensor, Tensor]:
+    """(row, entry) of every entry of ranges [begin, end)."""
+    counts = ends - begins
+    row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    before = counts.cumsum(0) - counts
+    return row, torch.arange(len(row), device=row.device) + (begins - before)[row]
+
+
+def pieces_of(student: PreTrainedTokenizerBase, ours: TokenBytes, theirs: TokenBytes, sizes: tuple[int, int]) -> Pieces:
+    """How the student's tokenizer writes each of the teacher's tokens of text; tokens that it cannot write are left out."""
+    by_bytes = {text: token for token, text in sorted(ours.bytes.items(), reverse=True)
+                if token not in ours.special and token < sizes[0]}
+    wanted = {token: text for token, text in theirs.bytes.items() if token < sizes[1] and token not in theirs.special and text}
+    texts = {token: decoded for token, text in wanted.items() if (decoded := _decoded(text)) is not None}
+    encoded = student.backend_tokenizer.encode_batch(list(texts.values()), add_special_tokens=False)
+    found = {token: tuple(encoding.ids) for token, encoding in zip(texts, encoded, strict=True)}
+    for token, text in wanted.items():
+        if b"".join(ours.bytes.get(piece, b"") for piece in found.get(token, ())) != text:
+            found[token] = _longest_pieces(text, by_bytes)
+    return {token: pieces for token, pieces in found.items() if pieces}
+
+
+def _decoded(text: bytes) -> str | None:
+    """None for a part of a character."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _longest_pieces(text: bytes, by_bytes: dict[bytes, int]) -> tuple[int, ...]:
+    """The longest token first; nothing where a byte has no token."""
+    longest, pieces = max(map(len, by_bytes), default=0), []
+    while text:
+        size = next((size for size in range(min(longest, len(text)), 0, -1) if text[:size] in by_bytes), 0)
+        if not size:
+            return ()
+        pieces.append(by_bytes[text[:size]])
+        text = text[size:]
+    return tuple(pieces)
+
+
+def first_tokens(pieces: Pieces, paired: PairedDocuments, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
+    """M as (teacher's token, student's token, share), by the teacher's token. vocabulary: rows of the student's head."""
+    pairs = [np.array([(token, spelt[0]) for token, spelt in pieces.items()], np.int64).reshape(-1, 2)]
+    for document, groups in zip(paired.documents, paired.groups, strict=True):
+        taught = [paired.of_teacher[index].input_ids[place] for index, place in groups[:, 2:4].tolist()]
+        pairs.append(np.stack([np.array(taught, np.int64), document.input_ids[groups[:, 0]].astype(np.int64)], axis=1))
+    codes, counts = np.unique(np.concatenate(pairs) @ np.array([vocabulary, 1]), return_counts=True)
+    teacher, student = codes // vocabulary, codes % vocabulary
+    shares = counts / np.bincount(teacher, counts)[teacher]
+    return torch.from_numpy(teacher), torch.from_numpy(student), torch.from_numpy(shares).float()

@@ -1,0 +1,75 @@
+"""Distillation across tokenizers: divergence from the teacher's distribution as the student spells it.
+
+    plan = PairedPlan(paired, settings, spelling)                  # batches with the teacher's tokens of the same answers
+    loss = spelt_distillation_loss(teacher, spelling, Divergence())
+
+Where model_ops.objectives.spelling knows what the teacher says of the student's next token, the loss is that of ordinary
+distillation (model_ops.objectives.distillation); with one tokenizer that is everywhere. Other tokens learn their labels.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from model_ops.batch import IGNORED
+from model_ops.loss import Loss, LossOutput, Mean
+from model_ops.losses.chunked_head import Head, chunked_head, products
+from model_ops.losses.linear_cross_entropy import cross_entropy_rows, last_hidden
+from model_ops.objectives.distillation import Divergence, divergence_rows, refuse_unusual_head
+from model_ops.objectives.paired_batches import PairedBatch
+from model_ops.objectives.spelling import Spelling
+
+ROWS_AT_ONCE = 256
+"""Later tokens of the teacher whose probabilities are computed at once."""
+
+
+def spelt_distillation_loss(teacher: PreTrainedModel, spelling: Spelling, wanted: Divergence) -> Loss:
+    """The loss for the trainer, per label, in one process.
+
+    Logs `kl`, the plain divergence at the places that are compared, and `aligned`, their share of the labels. Raises
+    ModelError if the teacher's head is not a linear layer."""
+    refuse_unusual_head(teacher)
+    teacher.eval()
+    spelling = spelling.to(next(teacher.parameters()).device)
+
+    def loss(student: nn.Module, batch: PairedBatch) -> LossOutput:
+        labels, places = batch.labels, batch.places
+        hidden, head = last_hidden(student, batch), Head.of(student)
+        divergences = torch.zeros(len(places.ours), device=labels.device)
+        total, rest = hidden.sum() * 0.0, labels != IGNORED
+        if len(places.ours):
+            with torch.no_grad():
+                teacher_head = Head.of(teacher)
+                taught = products(last_hidden(teacher, batch.teacher), teacher_head)
+                goes_on = probability_of_the_rest(taught, teacher_head, batch, wanted.temperature)
+
+            def log_teacher(where: slice, vocabulary: int) -> Tensor:
+                part = places.part(where)
+                p = torch.softmax(teacher_head.logits(taught[part.theirs]) / wanted.temperature, -1)
+                return spelling.spelt(p, part, goes_on[where], vocabulary).log_()
+
+            rows = divergence_rows(log_teacher, labels[places.ours], batch.weights[places.ours], wanted, divergences)
+            total = total + chunked_head(hidden[places.ours], head, rows)[0]
+            rest = rest.index_fill(0, places.ours, False)
+        learnt = rest.nonzero()[:, 0]
+        if len(learnt):
+            total = total + chunked_head(hidden[learnt], head, cross_entropy_rows(labels[learnt], batch.weights[learnt]))[0]
+        weights = batch.weights[places.ours]
+        count = batch.weights[labels != IGNORED].sum()
+        return LossOutput({"loss": Mean(total, count)}, {"kl": Mean((divergences * weights).sum(), weights.sum()),
+                                                         "aligned": Mean(weights.sum(), count)})
+
+    return loss
+
+
+def probability_of_the_rest(taught: Tensor, head: Head, batch: PairedBatch, temperature: float) -> Tensor:
+    """For each place, the teacher's probability of the later tokens that the student's token says as well."""
+    places = batch.places
+    found = torch.zeros(len(places.ours), device=taught.device)
+    for first in range(0, len(places.later), ROWS_AT_ONCE):
+        at, of = (each[first:first + ROWS_AT_ONCE] for each in (places.later, places.later_of))
+        logs = torch.log_softmax(head.logits(taught[at]) / temperature, -1)
+        found.index_add_(0, of, logs.gather(1, batch.teacher.input_ids[at + 1][:, None])[:, 0])
+    return found.exp_()
