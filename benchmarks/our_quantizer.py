@@ -22,7 +22,8 @@ import torch  # noqa: E402
 
 from benchmarks.llmcompressor_peer import peak_mb  # noqa: E402
 from model_ops.calibration.calibrated_weights import calibrated_weights  # noqa: E402
-from model_ops.models.model_directory import load_model, read_config  # noqa: E402
+from model_ops.models.blockwise import load_blockwise  # noqa: E402
+from model_ops.models.model_directory import read_config, training_device  # noqa: E402
 from model_ops.operations.quantize import calibration_dtype, quantize_directory  # noqa: E402
 from model_ops.progress import Progress  # noqa: E402
 from model_ops.quantization.block_layers import block_layers, model_of_config  # noqa: E402
@@ -40,9 +41,9 @@ def main() -> None:
     began, computed, found, told = time.perf_counter(), time.process_time(), None, {}
     if job["method"] != "rtn":
         documents = [Document(str(number), np.array(row), np.ones(len(row), bool)) for number, row in enumerate(rows)]
-        model = load_model(source, dtype=calibration_dtype(read_directory(source))).requires_grad_(False)
+        model = load_blockwise(source, calibration_dtype(read_directory(source)), training_device())
         layers = block_layers(model_of_config(read_config(source)))
-        found = calibrated_weights(model, layers, dict.fromkeys(layers.linear, scheme), to_batches(documents),
+        found = calibrated_weights(model, layers, dict.fromkeys(layers.modules, scheme), to_batches(documents),
                                    output / ".work", job["method"])
         told = {"output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                 "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}

@@ -1,38 +1,53 @@
-"""Scales of an FP8 key-value cache: the largest absolute key and value of each layer over calibration rows, / 448."""
+"""Scales of an FP8 key-value cache: the largest absolute key and value of each layer over calibration rows, / 448.
+
+    ranges = CacheRanges(layers)                            # a watch of model_ops.calibration.walk
+    show(model, batches, (), [ranges])
+    ranges.scales()
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from torch.utils.hooks import RemovableHandle
 
-from model_ops.batch import Batch
+from model_ops.calibration.walk import Block
 from model_ops.errors import ModelError
+from model_ops.parallel.world import World
 from model_ops.quantization.fp8_linear import LARGEST, SMALLEST_SCALE
 from model_ops.quantization.kv_cache import watch_cache
 
 
-@torch.no_grad()
-def cache_scales(model: PreTrainedModel, layers: Sequence[str], batches: Sequence[Batch]) -> dict[str, tuple[float, float]]:
-    """Attention module -> (scale of keys, scale of values). The model must be loaded with attention="packed".
+class CacheRanges:
+    """The largest keys and values while blocks advance. layers: attention modules."""
 
-    Raises ModelError if a layer caches nothing, or values that are not finite.
-    """
-    largest: dict[str, tuple[float, float]] = {}
+    def __init__(self, layers: Sequence[str]):
+        self.layers = list(layers)
+        self.largest: dict[str, list[float]] = {}
 
-    def seen(name: str, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        before = largest.get(name, (0.0, 0.0))
-        largest[name] = (max(before[0], keys.abs().max().item()), max(before[1], values.abs().max().item()))
-        return keys, values
+    def __call__(self, block: Block) -> list[RemovableHandle]:
+        def seen(name: str, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            before = self.largest.setdefault(f"{block.prefix}{name}", [0.0, 0.0])
+            for place, cached in enumerate((keys, values)):
+                found = cached.abs().max().item()
+                before[place] = max(before[place], found if math.isfinite(found) else math.inf)
+            return keys, values
 
-    hooks = watch_cache(model, layers, seen)
-    for batch in batches:
-        model.base_model(**batch.model_inputs)
-    for hook in hooks:
-        hook.remove()
-    for name in layers:
-        if name not in largest or not all(0 <= value < float("inf") for value in largest[name]):
-            raise ModelError(f"{name} caches no finite keys and values on the calibration rows: leave quantize.kv_cache out")
-    return {name: tuple(max(value / LARGEST, SMALLEST_SCALE) for value in largest[name]) for name in layers}
+        own = [block.inner(name) for name in self.layers if name.startswith(block.prefix)]
+        return watch_cache(block.module, own, seen)
+
+    def scales(self, world: World | None = None) -> dict[str, tuple[float, float]]:
+        """Attention module -> (scale of keys, scale of values), of the rows of all processes.
+
+        Raises ModelError if a layer caches nothing, or values that are not finite.
+        """
+        own = [value for name in self.layers for value in self.largest.get(name, (-1.0, -1.0))]
+        found = own if world is None else world.greatest(own)
+        pairs = dict(zip(self.layers, zip(found[::2], found[1::2], strict=True), strict=True))
+        for name, pair in pairs.items():
+            if not all(0 <= value < math.inf for value in pair):
+                raise ModelError(f"{name} caches no finite keys and values on the calibration rows: leave quantize.kv_cache "
+                                 "out")
+        return {name: tuple(max(value / LARGEST, SMALLEST_SCALE) for value in pair) for name, pair in pairs.items()}

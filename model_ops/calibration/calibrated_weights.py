@@ -17,6 +17,9 @@ each calibrated on what it reads (model_ops.calibration.expert_inputs); scales o
 its up projection. What gate and up read is not scaled: the router reads it, too, and stays as it is.
 
 Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block twice.
+
+On several processes all see the same inputs and scales. Matrices are shared out: each process chooses the codes of some, and
+the first one writes the block's file, which all of them read.
 """
 
 from __future__ import annotations
@@ -36,8 +39,13 @@ from model_ops.atomic_files import renamed_when_complete
 from model_ops.batch import Batch
 from model_ops.calibration.expert_inputs import experts_of
 from model_ops.calibration.input_scales import awq_scales, int8_outputs, smooth_scales
+from model_ops.calibration.layer_inputs import Inputs
 from model_ops.calibration.scalable_inputs import ScalableInputs, scalable_inputs
-from model_ops.calibration.walk import Block, Inputs, walk
+from model_ops.calibration.shared_work import exchanged, shares
+from model_ops.calibration.walk import Block, BlockWatch, walk
+from model_ops.models.blockwise import BlockwiseModel
+from model_ops.parallel.gather import wait_for_all
+from model_ops.parallel.world import World
 from model_ops.quantization.block_layers import BlockLayers
 from model_ops.quantization.gptq import gptq
 from model_ops.quantization.int4_linear import Int4Linear, group_scales, round_to_nearest
@@ -93,20 +101,24 @@ class Calibrated:
             return tensors.get_tensor(name)
 
 
-def calibrated_weights(model: PreTrainedModel, layers: BlockLayers, schemes: Mapping[str, Scheme], batches: Sequence[Batch],
-                       folder: Path, method: str, after_block: Callable[[int, int], None] | None = None,
-                       before_expert: Callable[[], None] | None = None) -> Calibrated:
+def calibrated_weights(model: PreTrainedModel | BlockwiseModel, layers: BlockLayers, schemes: Mapping[str, Scheme],
+                       batches: Sequence[Batch], folder: Path, method: str,
+                       after_block: Callable[[int, int], None] | None = None,
+                       before_expert: Callable[[], None] | None = None, watches: Sequence[BlockWatch] = (),
+                       world: World | None = None) -> Calibrated:
     """Chooses codes block by block. schemes: layer in the checkpoint -> its scheme; layers without one stay as they are.
-    The model's weights become the quantized ones.
+    The weights of a model in memory become the quantized ones.
 
-    after_block(blocks done, blocks in all). before_expert: called before an expert's codes are chosen.
+    after_block(blocks done, blocks in all). before_expert: called before an expert's codes are chosen. watches: see what blocks
+    compute with their quantized weights. world: processes that share batches and matrices.
     """
+    model = BlockwiseModel.of(model)
     folder.mkdir(parents=True, exist_ok=True)
     names = {module: layer for layer, module in layers.modules.items() if layer in schemes}
     in_checkpoint = {module: stored for stored, module in layers.renamed.items()}
     files, replaced, errors = {}, {}, []
     calibrated = any(scheme.calibrated for scheme in schemes.values())
-    for block in walk(model, batches, names, calibrated):
+    for block in walk(model, batches, names, calibrated, watches, world):
         file = folder / f"block-{block.index}.safetensors"
         if not file.exists():
             done = _of_block(block, scalable_inputs(block) if method in SCALES_INPUTS else [],
@@ -121,9 +133,11 @@ def calibrated_weights(model: PreTrainedModel, layers: BlockLayers, schemes: Map
                        for part, tensor in stored.items()}
             tensors |= {f"{names[module]}.{part}": values for module, scales in done.scales.items()
                         for part, values in scales.items()}
-            tensors |= {in_checkpoint.get(name, name): model.get_parameter(name) for name in done.replaced}
-            with renamed_when_complete(file) as temporary:
-                save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+            tensors |= {in_checkpoint.get(name, name): model.module.get_parameter(name) for name in done.replaced}
+            if block.world.leads:
+                with renamed_when_complete(file) as temporary:
+                    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+            wait_for_all()
         found = load_file(file)
         for part in (block, *experts_of(block)):
             for module, layer in part.layers.items():
@@ -134,10 +148,10 @@ def calibrated_weights(model: PreTrainedModel, layers: BlockLayers, schemes: Map
                 for name in (INPUTS, OUTPUTS):
                     found.pop(f"{names[module]}.{name}", None)
         for name, values in found.items():
-            model.get_parameter(layers.renamed.get(name, name)).data.copy_(values)
+            model.module.get_parameter(layers.renamed.get(name, name)).data.copy_(values)
             replaced[name] = file
         if after_block is not None:
-            after_block(block.index + 1, model.config.num_hidden_layers)
+            after_block(block.index + 1, len(model.blocks))
     return Calibrated(files, errors, replaced)
 
 
@@ -169,7 +183,21 @@ def _of_block(block: Block, groups: Sequence[ScalableInputs], schemes: Mapping[s
             together.setdefault((id(block.inputs()[module]), scheme.name), []).append(module)
         else:
             done.stored[module] = scheme.load_layer().encode(weights[module])
-    for modules in together.values():
+    _choose_codes(block, list(together.values()), schemes, weights, method, done)
+    return done
+
+
+def _choose_codes(block: Block, together: Sequence[list[str]], schemes: Mapping[str, Scheme], weights: Mapping[str, Tensor],
+                  method: str, done: _Done) -> None:
+    """The codes of layers that read the same tensor, and the errors of all layers that codes were chosen or scaled for; each
+    process computes those of its share."""
+    world = block.world
+    sides = [(sum(len(weights[module]) for module in modules), weights[modules[0]].shape[1]) for modules in together]
+    of_group = shares([inputs**2 * (inputs + outputs) for outputs, inputs in sides], world.size)
+    owners = {module: owner for modules, owner in zip(together, of_group, strict=True) for module in modules}
+    for modules, owner in zip(together, of_group, strict=True):
+        if owner != world.rank:
+            continue
         kind, moment = schemes[modules[0]].load_layer(), block.inputs()[modules[0]].moment
         inputs = done.scales.get(modules[0], {}).get(INPUTS)
         codes, steps = _codes(torch.cat([weights[module] for module in modules]), moment if inputs is None else
@@ -177,10 +205,16 @@ def _of_block(block: Block, groups: Sequence[ScalableInputs], schemes: Mapping[s
         sizes = [len(weights[module]) for module in modules]
         for module, own_codes, own_steps in zip(modules, codes.split(sizes), steps.split(sizes), strict=True):
             done.stored[module] = kind.stored_parts(own_codes, own_steps)
-    for module, scheme in schemes.items():
-        if scheme.calibrated or (method == "smoothquant" and issubclass(scheme.load_layer(), Int8Linear)):
-            done.errors[module] = _errors(block, module, scheme.load_layer(), done)
-    return done
+    measured = [module for module, scheme in schemes.items() if scheme.calibrated or (
+        method == "smoothquant" and issubclass(scheme.load_layer(), Int8Linear))]
+    if measured:
+        block.inputs()  # on every process, also on one without a share
+    own = {module: _errors(block, module, schemes[module].load_layer(), done) for place, module in enumerate(measured)
+           if owners.get(module, place % world.size) == world.rank}
+    every = {module: error for errors in world.gather(own) for module, error in errors.items()}
+    done.errors |= {module: every[module] for module in measured}
+    done.stored |= exchanged(done.stored, {module: schemes[module].stored(*weights[module].shape) for module in owners}, owners,
+                             world)
 
 
 def _scaled(block: Block, groups: Sequence[ScalableInputs], schemes: Mapping[str, Scheme],

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from model_ops.calibration.walk import SAMPLED_ROWS, Block, Inputs, add_products
+from model_ops.calibration.layer_inputs import SAMPLED_ROWS, Inputs, add_products, largest_of_all, moment
+from model_ops.calibration.walk import Block
+from model_ops.parallel.world import World
 from model_ops.quantization.separate_experts import EACH, PARTS, SeparateExperts
 
 TOKENS_PER_INPUT = 4
@@ -45,17 +47,25 @@ class ExpertBlock(Block):
 
     def _found(self) -> dict[str, Inputs]:
         mixture, read = self.parent.mixtures[self.mixture], self.parent.routed(self.mixture)
-        shown = tokens_shown(torch.cat([chosen for _, chosen in read]), self.number, fewest_tokens(mixture))
-        stride = -(-int(shown.sum()) // SAMPLED_ROWS)
-        outer, inner = _Sums(self.with_moments, stride), _Sums(self.with_moments, stride)
-        for (hidden, _), mask in zip(read, shown.split([len(hidden) for hidden, _ in read]), strict=True):
-            for rows in hidden[mask].split(ROWS_AT_ONCE):
-                if len(rows):
-                    outer.add(rows)
-                    inner.add(mixture.inner(self.number, rows))
+        chosen = self.parent.chosen(self.mixture)
+        shown = tokens_shown(torch.cat([each.experts for each in chosen]), self.number, fewest_tokens(mixture))
+        count, seen = int(shown.sum()), 0
         gate, up, down = (f"{self.prefix}{part}" for part in PARTS)
-        of_hidden = outer.inputs()
-        return {gate: of_hidden, up: of_hidden, down: inner.inputs()}
+        outer, inner = (_Sums(self.layers[layer], count, self.with_moments) for layer in (gate, down))
+        for run, mask in zip(chosen, shown.split([len(each.experts) for each in chosen]), strict=True):
+            if run.rank == self.world.rank:
+                self._add(outer, inner, read[run.number][0][mask], seen)
+            seen += int(mask.sum())
+        of_hidden = outer.inputs(gate, self.world)
+        return {gate: of_hidden, up: of_hidden, down: inner.inputs(down, self.world)}
+
+    def _add(self, outer: _Sums, inner: _Sums, hidden: Tensor, before: int) -> None:
+        for rows in hidden.split(ROWS_AT_ONCE):
+            if len(rows):
+                rows = rows.to(self.device)
+                outer.add(rows, before)
+                inner.add(self.parent.mixtures[self.mixture].inner(self.number, rows), before)
+            before += len(rows)
 
 
 def experts_of(block: Block) -> Iterator[ExpertBlock]:
@@ -64,8 +74,8 @@ def experts_of(block: Block) -> Iterator[ExpertBlock]:
         for number, expert in enumerate(mixture.each):
             prefix = f"{name}{EACH}{number}."
             layers = {f"{prefix}{part}": getattr(expert, part) for part in PARTS}
-            yield ExpertBlock(block.index, expert, layers, (), prefix, block.with_moments, parent=block, mixture=name,
-                              number=number)
+            yield ExpertBlock(block.index, expert, layers, (), block.trial, prefix, block.batches, block.world, block.device,
+                              block.with_moments, parent=block, mixture=name, number=number)
 
 
 def fewest_tokens(mixture: SeparateExperts) -> int:
@@ -84,24 +94,27 @@ def tokens_shown(chosen: Int[Tensor, "tokens top_k"], expert: int, fewest: int) 
 
 
 class _Sums:
-    """Second moments and ranges of rows that come in parts, and every `stride`-th row."""
+    """Second moments and ranges of the `count` rows of all processes that a layer reads, and evenly spread ones of them."""
 
-    def __init__(self, with_moments: bool, stride: int):
-        self.with_moments, self.stride, self.count = with_moments, stride, 0
-        self.total: Tensor | None = None
-        self.largest: Tensor | None = None
-        self.sample: list[Tensor] = []
+    def __init__(self, layer: nn.Linear, count: int, with_moments: bool):
+        self.layer, self.count, self.stride = layer, count, -(-count // SAMPLED_ROWS)
+        width, device = layer.in_features, layer.weight.device
+        side = width if with_moments else 0
+        self.total = torch.zeros(side, side, dtype=torch.float64, device=device)
+        self.largest = torch.zeros(width, device=device)
+        self.sample = torch.zeros(-(-count // self.stride), width, device=device)
 
-    def add(self, rows: Float[Tensor, "tokens in"]) -> None:
-        largest = rows.abs().amax(0).float()
-        self.largest = largest if self.largest is None else torch.maximum(self.largest, largest)
-        self.sample.append(rows[-self.count % self.stride::self.stride].clone())
-        self.count += len(rows)
-        if self.with_moments:
-            if self.total is None:
-                self.total = torch.zeros(rows.shape[1], rows.shape[1], device=rows.device)
+    def add(self, rows: Float[Tensor, "tokens in"], before: int) -> None:
+        """before: rows of all processes that come before these."""
+        torch.maximum(self.largest, rows.abs().amax(0).float(), out=self.largest)
+        kept = rows[-before % self.stride::self.stride]
+        first = -(-before // self.stride)
+        self.sample[first:first + len(kept)] = kept
+        if len(self.total):
             add_products(self.total, rows)
 
-    def inputs(self) -> Inputs:
-        moment = (self.total.triu() + self.total.triu(1).T) / self.count if self.with_moments else None
-        return Inputs(moment, self.largest, torch.cat(self.sample))
+    def inputs(self, name: str, world: World) -> Inputs:
+        largest = largest_of_all(self.largest, name, world)
+        total, self.total = self.total, self.total[:0]
+        return Inputs(moment(world.total(total), self.count) if len(total) else None, largest,
+                      world.total(self.sample).to(self.layer.weight.dtype))

@@ -76,9 +76,9 @@ class ScalableInputs:
 def scalable_inputs(block: Block) -> list[ScalableInputs]:
     """The groups of a block whose readers and Linear sources are all layers that are quantized, in the order in which the
     block computes. The block's weights are as they were."""
-    run = min(block.runs, key=lambda each: each.hidden.shape[1])
+    run = block.trial
     wanted = block.output(run)
-    added = (wanted - run.hidden).float().norm().clamp(min=1e-12)
+    added = (wanted - run.hidden.to(wanted.device)).float().norm().clamp(min=1e-12)
     own = {block.inner(name) for name in block.layers}
     found: list[ScalableInputs] = []
     for group in _candidates(block, run, own):

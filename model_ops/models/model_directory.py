@@ -64,7 +64,8 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: A
     return (model.to(device) if device is not None else model).eval()
 
 
-def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -> PreTrainedModel:
+def empty_model(directory: Path, dtype: torch.dtype, attention: Attention) -> PreTrainedModel:
+    """The model of a directory's config on the meta device, without values. Raises ModelError if it is no language model."""
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
@@ -73,9 +74,14 @@ def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise ModelError(f"{directory} is no causal language model: {_first_line(error)}") from error
     use_grouped_experts(model)
+    return model.eval()
+
+
+def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -> PreTrainedModel:
+    model = empty_model(directory, dtype, attention)
     if attention == "packed":
         isolate_documents(model, directory)
-    return model.eval()
+    return model
 
 
 def check_model(directory: Path) -> None:

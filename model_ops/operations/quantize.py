@@ -3,8 +3,9 @@
     python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
 
 The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With any method
-but rtn the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in
-calibration rows (`model_ops.calibration`); AWQ and SmoothQuant change norms and biases, too. With `distil` its matrices are
+but rtn the codes of its Linear layers are chosen for what they read in calibration rows (`model_ops.calibration`), while memory
+holds one block at a time; AWQ and SmoothQuant change norms and biases, too. Under torchrun (settings.mesh) processes share the
+rows and the matrices of a block, and the first one writes the directory. With `distil` its matrices are
 trained first, to say rounded what the float model says (`model_ops.calibration.distil_rounding`). Every Linear layer of the
 blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`). Embeddings,
 routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of
@@ -29,20 +30,23 @@ from torch import Tensor
 
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.calibration.auto_schemes import AutoPlan
-from model_ops.calibration.cache_scales import cache_scales
+from model_ops.calibration.cache_scales import CacheRanges
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
 from model_ops.calibration.distil_rounding import distil_rounding
-from model_ops.calibration.input_ranges import input_ranges
+from model_ops.calibration.input_ranges import InputRanges
 from model_ops.calibration.rows import calibration_documents
+from model_ops.calibration.walk import show
 from model_ops.errors import ModelError
 from model_ops.families.table import PACKED
 from model_ops.job import Job
+from model_ops.models.blockwise import load_blockwise
 from model_ops.models.gguf_file import FILE as GGUF_FILE
 from model_ops.models.gguf_file import check_gguf, write_gguf
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
-from model_ops.progress import Progress
+from model_ops.parallel.world import World
+from model_ops.progress import Progress, Stopped
 from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
 from model_ops.quantization.compressed_tensors_config import announce
 from model_ops.quantization.fused_layers import fused_layers
@@ -75,10 +79,13 @@ class Measured:
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
-    source = job.inputs["model"]
+    world, source = World.start(settings.mesh), job.inputs["model"]
     if settings.gguf:
         check_gguf(source)
-    measured, told = calibrate(job, settings, progress) if settings.calibrates else (Measured(SCHEMES[settings.scheme]), {})
+    measured, told = (calibrate(job, settings, progress, world) if settings.calibrates
+                      else (Measured(SCHEMES[settings.scheme]), {}))
+    if not world.leads:
+        return told
     if settings.distil.enabled:
         config, headers, layers = _read(source)
         _output_layout(source, headers, layers, of_each_layer(measured.scheme, layers), config["model_type"])
@@ -91,7 +98,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     return told
 
 
-def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple[Measured, dict[str, Any]]:
+def calibrate(job: Job, settings: QuantizeSettings, progress: Progress,
+              world: World) -> tuple[Measured, dict[str, Any]]:
     """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if the directory cannot
     be quantized or no row can calibrate."""
     source = job.inputs["model"]
@@ -106,36 +114,44 @@ def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple
     if "dataset" not in job.inputs:
         raise ModelError("methods other than rtn, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give "
                          "one, or set quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
-    cached = cache_layers(layers.matrices) if settings.kv_cache else []
+    if settings.kv_cache:
+        cache_layers(layers.matrices)
     documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
                                       settings.seed, job.inputs.get("served"))
-    model = load_model(source, dtype=calibration_dtype(headers)).requires_grad_(False)
     # a family that carries a state along a row is shown one conversation at a time
-    batch_tokens = MICRO_BATCH_TOKENS if config["model_type"] in PACKED else 1
+    batches = to_batches(documents, MICRO_BATCH_TOKENS if config["model_type"] in PACKED else 1)
+    told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
+    dtype, work = calibration_dtype(headers), job.output / ".work"
+    if plan is not None:
+        whole = load_model(source, dtype=dtype, device=world.device).requires_grad_(False)
+        scheme, numbers = plan.choose(whole, documents, work / "auto", progress)
+        told |= numbers
+        del whole
+
+    def stop_if_requested() -> None:
+        if world.greatest([float(progress.stop_requested)])[0]:  # all processes stop at the same place
+            raise Stopped
 
     def after_block(done: int, total: int) -> None:
         progress.report("calibrate", done, total, "blocks")
-        progress.stop_if_requested()
+        stop_if_requested()
 
-    batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents, batch_tokens)]
-    inputs = input_ranges(model, layers, batches) if scheme is not None and scheme.input_scale else None
-    told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
-    work = job.output / ".work"
-    if plan is not None:
-        scheme, numbers = plan.choose(model, documents, work / "auto", progress)
-        told |= numbers
-    found = None
+    model = load_blockwise(source, dtype, world.device)
+    # with the new weights, since scales of inputs change the range of values
+    cache = CacheRanges(cache_layers(layers.matrices)) if settings.kv_cache else None
+    inputs = InputRanges(layers, len(batches)) if plan is None and scheme.input_scale else None
+    watches, found = [each for each in (cache, inputs) if each is not None], None
     if settings.method != "rtn":
         found = calibrated_weights(model, layers, of_each_layer(scheme, layers), batches, work / "blocks", settings.method,
-                                   after_block, progress.stop_if_requested)
+                                   after_block, stop_if_requested, watches, world)
         if found.errors:
             worst = max(found.errors, key=lambda error: error.calibrated)
             told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
                      "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                      "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
-    # last: scales of inputs change the range of values
-    cache = cache_scales(model, cached, batches) if cached else None
-    return Measured(scheme, found, cache, inputs), told
+    elif watches:
+        show(model, batches, layers.modules.values() if inputs else (), watches, world, after_block)
+    return Measured(scheme, found, cache and cache.scales(world), inputs and inputs.found(world)), told
 
 
 def calibration_dtype(headers: dict[str, TensorHeader]) -> torch.dtype:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from model_ops.calibration.distil_rounding_settings import DistilRoundingSettings
+from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.quantization.registry import SCHEMES
 from model_ops.settings import Seed, Settings
 
@@ -51,6 +52,9 @@ class QuantizeSettings(Settings):
     seed: Seed = Field(0, description="all methods but rtn, kv_cache: seed of the choice of conversations")
     distil: DistilRoundingSettings = Field(
         default_factory=DistilRoundingSettings, description="Training of the matrices before they are rounded. Left out: none")
+    mesh: MeshSettings = Field(
+        default_factory=MeshSettings, description="Processes that share calibration rows and the matrices of a block. The same "
+        "codes are chosen as by one process. Left out: one process")
     mtp_layer: bool = Field(
         False, description="config.json tells servers that the multi-token-prediction layer is not quantized. A "
         "recipe with speculator.architecture mtp sets it; leave it out")
@@ -84,6 +88,23 @@ class QuantizeSettings(Settings):
         if (self.scheme == AUTO) != (self.budget is not None):
             raise ValueError("scheme auto needs a budget: give one, such as 0.4" if self.scheme == AUTO else
                              f"budget is for scheme auto, and scheme is {self.scheme}: leave budget out, or choose auto")
+        return self
+
+    @model_validator(mode="after")
+    def _a_mesh_that_calibrates(self):
+        if self.mesh.alone:
+            return self
+        for axis in ("cp", "ep", "tp"):
+            if getattr(self.mesh, axis) > 1:
+                raise ValueError(f"mesh.{axis} is {getattr(self.mesh, axis)}, and processes of quantize share rows only: set "
+                                 f"mesh.{axis} to 1")
+        if self.scheme == AUTO:
+            raise ValueError("scheme auto measures the whole model in one process: leave mesh out, or name a scheme")
+        if self.distil.enabled:
+            raise ValueError("distil trains in one process: leave mesh out, or set distil.enabled to false")
+        if not self.calibrates:
+            raise ValueError(f"mesh shares calibration rows, and scheme {self.scheme} with method {self.resolved().method} "
+                             "reads none: leave mesh out, or choose another method")
         return self
 
     @property

@@ -53,16 +53,19 @@ def gptq(weight: Float32[Tensor, "out in"], second_moment: Float32[Tensor, "in i
 
 def inverse_factor(second_moment: Float32[Tensor, "in in"], damping: float) -> Float32[Tensor, "in in"]:
     """The upper Cholesky factor of the damped matrix's inverse. Inputs that are always 0 get a diagonal of 1."""
-    matrix = second_moment.clone()
-    diagonal = matrix.diagonal()
+    damped = second_moment.clone()
+    diagonal = damped.diagonal()
     diagonal[diagonal == 0] = 1
-    mean = diagonal.mean()
+    undamped, mean = diagonal.clone(), diagonal.mean()
     for _ in range(6):
-        damped = matrix + torch.eye(len(matrix), device=matrix.device) * (damping * mean)
+        diagonal.copy_(undamped + damping * mean)
         lower, failed = torch.linalg.cholesky_ex(damped)
         if not failed:
-            upper, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)
+            inverse = torch.cholesky_inverse(lower)
+            del lower  # a quarter of all memory here
+            upper, failed = torch.linalg.cholesky_ex(inverse, upper=True)
             if not failed and torch.isfinite(upper).all():
                 return upper
+            del upper, inverse
         damping *= 10
     raise ValueError("the inputs of a layer have no usable second moment: values are not finite, or far too large")

@@ -137,7 +137,7 @@ def _table(fields: dict[str, FieldInfo], section: str) -> str:
 
 def _chapter_of(dotted: str) -> str | None:
     """Anchor of the chapter that explains a key's own keys."""
-    if dotted == "mesh":
+    if dotted.rpartition(".")[2] == "mesh":
         return "mesh"
     for section in SECTIONS:
         if dotted in section.title.split(", ") or section.title.startswith(dotted + "."):

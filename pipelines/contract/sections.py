@@ -213,6 +213,6 @@ TRAINING = """\
 {presets}
 
 {settings}
-`mesh` and its keys are for `sft` and `student`; `speculator` takes `dp_replicate` and `dp_shard` only, and `tiny` takes one
-process. [training.md](training.md) explains schedules, checkpoints and meshes.
+`mesh` and its keys are for `sft` and `student`; `speculator` and `quantize` take `dp_replicate` and `dp_shard` only, and `tiny`
+takes one process. [training.md](training.md) explains schedules, checkpoints and meshes.
 """

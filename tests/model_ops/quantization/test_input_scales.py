@@ -10,8 +10,9 @@ from tiny_models import write_target
 from transformers import AutoModelForCausalLM
 
 from model_ops.calibration.input_scales import awq_scales, smooth_scales
+from model_ops.calibration.layer_inputs import Inputs
 from model_ops.calibration.scalable_inputs import ScalableInputs, scalable_inputs
-from model_ops.calibration.walk import Inputs, walk
+from model_ops.calibration.walk import walk
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family

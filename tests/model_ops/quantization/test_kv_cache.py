@@ -12,8 +12,9 @@ from tiny_models import tiny_model, write_target
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
-from model_ops.calibration.cache_scales import cache_scales
+from model_ops.calibration.cache_scales import CacheRanges
 from model_ops.calibration.rows import calibration_documents
+from model_ops.calibration.walk import show
 from model_ops.decoding.runner import new_runner
 from model_ops.errors import ModelError
 from model_ops.families.table import FAMILIES, PACKED
@@ -31,6 +32,12 @@ from model_ops.training.documents import Document
 from model_ops.training.packing import to_batches
 
 LAYERS = [f"model.layers.{index}.self_attn" for index in range(3)]
+
+
+def cache_scales(model, layers, rows):
+    ranges = CacheRanges(layers)
+    show(model, rows, (), [ranges])
+    return ranges.scales()
 
 
 def cached(model, ids):
