@@ -16,7 +16,7 @@ from model_ops.families.loading import attention_with_cache, stays_float32
 from model_ops.quantization.block_layers import BlockLayers, block_layers
 from model_ops.quantization.kv_cache import SCALES, cache_layers, round_cache
 from model_ops.quantization.quantized_experts import QuantizedExpert, QuantizedExperts
-from model_ops.quantization.quantized_linear import QuantizedLinear
+from model_ops.quantization.quantized_linear import QuantizedLinear, buffer_name
 from model_ops.quantization.registry import Quantization, quantization_of
 from model_ops.tensor_files import TensorFileError, read_directory
 
@@ -102,7 +102,7 @@ def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype
             layers[name] = layer_of(stored, model.get_submodule(name).bias is not None)
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, layers[name])
-            names[stored] = name
+            _follow(names, stored, name, layers[name])
     for name, experts in found.experts.items():
         covered = {quantization.covers(layer) for parts in experts for layer in parts}
         if covered != {True}:
@@ -113,9 +113,16 @@ def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype
         setattr(model.get_submodule(parent), child, QuantizedExperts(made, model.get_submodule(name).act_fn))
         for number, parts in enumerate(experts):
             for part, stored in zip(("gate", "up", "down"), parts, strict=True):
-                names[stored] = f"{name}.each.{number}.{part}"
-                layers[names[stored]] = model.get_submodule(names[stored])
+                module = f"{name}.each.{number}.{part}"
+                layers[module] = model.get_submodule(module)
+                _follow(names, stored, module, layers[module])
     return layers, names
+
+
+def _follow(names: dict[str, str], stored: str, module: str, layer: QuantizedLinear) -> None:
+    """Notes where the tensors of a quantized layer go."""
+    names[stored] = module
+    names.update({f"{stored}.{part}": f"{module}.{buffer_name(part)}" for part in layer.parts})
 
 
 def _read(model: nn.Module, directory: Path, dtype: torch.dtype, layers: dict[str, QuantizedLinear], names: dict[str, str],
@@ -136,12 +143,12 @@ def _read(model: nn.Module, directory: Path, dtype: torch.dtype, layers: dict[st
                     continue
                 layer, _, part = stored.rpartition(".")
                 name = names.get(stored) or f"{names.get(layer, layer)}.{part}"
-                layer = name.rpartition(".")[0]
+                layer, _, buffer = name.rpartition(".")
                 tensor, wanted = tensors.get_tensor(stored), torch.float32 if stays_float32(model, name) else dtype
                 if part in SCALES:
                     wanted = torch.float32
-                if layer in layers and part in layers[layer].parts:
-                    wanted = getattr(layers[layer], part).dtype
+                if layer in layers and buffer != "bias":
+                    wanted = getattr(layers[layer], buffer).dtype
                 if tensor.is_floating_point() != wanted.is_floating_point:
                     raise ModelError(f"{directory}: {stored} is {tensor.dtype}, the config asks for {wanted}: quantize the "
                                      "model again")

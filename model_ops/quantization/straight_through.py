@@ -48,8 +48,7 @@ class RoundedLinear(nn.Linear):
         layout = self.scheme.stored(self.out_features, self.in_features)
         with torch.device("meta"):
             layer = self.kind(self.in_features, self.out_features, self.bias is not None, dtype, layout)
-        for part, tensor in stored.items():
-            setattr(layer, part, tensor)
+        layer.hold(stored)
         layer.bias = None if self.bias is None else self.bias.to(dtype)
         return layer
 

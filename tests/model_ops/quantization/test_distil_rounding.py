@@ -34,8 +34,7 @@ def test_forward_is_the_served_layer_and_backward_that_of_rounded_weights(name):
     output = layer(hidden)
     served = kind(256, 128, True, torch.float32, scheme.stored(128, 256))
     stored = kind.encode(plain.weight.detach())
-    for part, tensor in stored.items():
-        getattr(served, part).copy_(tensor)
+    served.hold(stored)
     served.bias = plain.bias.detach()
     assert torch.allclose(output, served(hidden.detach()), atol=1e-5)
     upstream = torch.randn(5, 128, generator=generator)
