@@ -16,9 +16,9 @@ from jaxtyping import Float, Float32, Int8
 from torch import Tensor
 
 from model_ops.errors import ModelError
+from model_ops.quantization.bitsandbytes_state import THRESHOLD
 from model_ops.quantization.int8_linear import int8_product
 from model_ops.quantization.quantized_linear import QuantizedLinear
-from model_ops.quantization.schemes.bnb_int8 import THRESHOLD
 
 LARGEST_WEIGHT = torch.finfo(torch.float16).max
 PER_CODES = 6.200124e-05

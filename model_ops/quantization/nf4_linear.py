@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float32, UInt8
 from torch import Tensor
 
+from model_ops.quantization.bitsandbytes_state import BLOCK, NESTED_BLOCK, STATE, state_of
 from model_ops.quantization.dequantized_linear import DequantizedLinear
-from model_ops.quantization.schemes.bnb_nf4 import BLOCK, NESTED_BLOCK, STATE, state_of
 
 NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
        -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,

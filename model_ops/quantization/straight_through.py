@@ -40,17 +40,18 @@ class RoundedLinear(nn.Linear):
         if self.scheme.activations is None:
             return output
         with torch.no_grad():
-            change = self._served(stored, output.dtype)(hidden.to(output.dtype)) - output
+            change = served_layer(self, stored, output.dtype)(hidden.to(output.dtype)) - output
         return output + change
 
-    def _served(self, stored: dict[str, Tensor], dtype: torch.dtype) -> QuantizedLinear:
-        """The scheme's layer with these tensors."""
-        layout = self.scheme.stored(self.out_features, self.in_features)
-        with torch.device("meta"):
-            layer = self.kind(self.in_features, self.out_features, self.bias is not None, dtype, layout)
-        layer.hold(stored)
-        layer.bias = None if self.bias is None else self.bias.to(dtype)
-        return layer
+
+def served_layer(layer: nn.Linear, stored: dict[str, Tensor], dtype: torch.dtype) -> QuantizedLinear:
+    """The scheme's layer with these tensors, in the place of a layer that is trained and has a `scheme`."""
+    layout, kind = layer.scheme.stored(layer.out_features, layer.in_features), layer.scheme.load_layer()
+    with torch.device("meta"):
+        served = kind(layer.in_features, layer.out_features, layer.bias is not None, dtype, layout)
+    served.hold(stored)
+    served.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+    return served
 
 
 def compute_rounded(model: nn.Module, modules: Iterable[str], scheme: Scheme) -> dict[str, RoundedLinear]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from model_ops.quantization.bitsandbytes_state import THRESHOLD
 from model_ops.quantization.scheme import Precision, Scheme
 from model_ops.tensor_files import Layout
 
 if TYPE_CHECKING:
     from model_ops.quantization.quantized_linear import QuantizedLinear
-
-THRESHOLD = 6.0
-"""Least size of an activation that is multiplied in 16 bits (section 3.2 of the paper)."""
 
 
 def _stored(out_features: int, in_features: int) -> Layout:

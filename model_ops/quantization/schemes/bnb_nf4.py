@@ -3,35 +3,16 @@ in bfloat16. bnb_nf4_double: the scales of the blocks are 8 bits, too ("double q
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from model_ops.quantization.bitsandbytes_state import BLOCK, NESTED_BLOCK, STATE, state_of
 from model_ops.quantization.scheme import Precision, Scheme
 from model_ops.tensor_files import Layout
 
 if TYPE_CHECKING:
     from model_ops.quantization.quantized_linear import QuantizedLinear
-
-BLOCK, NESTED_BLOCK = 64, 256
-"""Weights that share a scale; scales that share a scale."""
-STATE = "weight.quant_state.bitsandbytes__nf4"
-"""The tensor that holds what is not a tensor, as bytes of JSON."""
-OFFSET_CHARACTERS = 25
-"""The longest text of a float: the offset's text is filled up to it with spaces, so that the shape of a weight says how many
-bytes its state has."""
-
-
-def state_of(out_features: int, in_features: int, offset: float | None) -> bytes:
-    """The state of a weight, with the keys that bitsandbytes reads. offset: the mean of the blocks' scales; None: they are
-    floats."""
-    state = {"quant_type": "nf4", "blocksize": BLOCK, "dtype": "bfloat16", "shape": [out_features, in_features]}
-    if offset is None:
-        return json.dumps(state).encode()
-    nested = json.dumps({**state, "nested_blocksize": NESTED_BLOCK, "nested_dtype": "float32", "nested_offset": offset})
-    return nested.encode() + b" " * (OFFSET_CHARACTERS - len(json.dumps(offset)))
-
 
 def _stored(double: bool) -> Callable[[int, int], Layout]:
     def stored(out_features: int, in_features: int) -> Layout:

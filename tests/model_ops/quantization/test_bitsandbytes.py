@@ -19,12 +19,12 @@ from model_ops.models.verify_model import verify_weights
 from model_ops.operations.quantize import quantize_directory
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.progress import Progress
+from model_ops.quantization.bitsandbytes_state import STATE
 from model_ops.quantization.int8_linear import Int8Linear
 from model_ops.quantization.llm_int8_linear import LlmInt8Linear
 from model_ops.quantization.nf4_linear import DoubleNf4Linear, Nf4Linear
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES, quantization_of
-from model_ops.quantization.schemes.bnb_nf4 import STATE
 from model_ops.tensor_files import read_directory
 
 THEIRS = {
