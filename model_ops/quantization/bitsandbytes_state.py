@@ -1,4 +1,4 @@
-"""Numbers of the format of bitsandbytes, and the state that it stores beside nf4 codes. Importing this file imports no torch."""
+"""Numbers of the format of bitsandbytes, and the state that it stores beside nf4 codes. Importing it imports no torch."""
 
 from __future__ import annotations
 
