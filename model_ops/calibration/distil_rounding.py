@@ -6,23 +6,30 @@ Teacher is the model itself, unrounded; the student has its weights, rounded in 
 activations included (model_ops.quantization.straight_through). Minimised is KL(float || rounded) at assistant tokens of the
 training rows. Only matrices that are rounded are trained, so embeddings, norms and the head stay those of the model, and the
 codes are exactly those that the last step computed with. Experts that are stored as matrices of their own are not trained.
+
+method full trains every weight of the matrices; lora trains adapters, rounds W + scaling B A, and shares the frozen weights
+between teacher and student.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from transformers import PreTrainedModel
 
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.calibration.calibrated_weights import Calibrated
 from model_ops.calibration.distil_rounding_settings import DistilRoundingSettings
+from model_ops.calibration.rounded_adapters import compute_rounded_sums
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.loss import Loss
+from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.parallel.world import World
@@ -30,6 +37,7 @@ from model_ops.progress import Progress
 from model_ops.quantization.block_layers import BlockLayers
 from model_ops.quantization.scheme import Scheme
 from model_ops.quantization.straight_through import compute_rounded
+from model_ops.tensor_files import read_directory
 from model_ops.training.chats import read_chats
 from model_ops.training.documents import Document
 from model_ops.training.packing import PackedPlan, to_batches
@@ -51,11 +59,18 @@ def distil_rounding(job: Job, settings: DistilRoundingSettings, scheme: Scheme, 
         raise ModelError("quantize.distil needs a dataset to train on: give one, or set quantize.distil.enabled to false")
     chats = read_chats(job.input("dataset"), source, settings, job.inputs.get("served"))
     device = training_device()
-    teacher = load_model(source, device=device).requires_grad_(False)
-    student = load_model(source, device=device).requires_grad_(False)
-    rounded = compute_rounded(student, layers.linear.values(), scheme)
-    for layer in rounded.values():
-        layer.weight.requires_grad_(True)
+    if settings.method == "lora":
+        half = settings.precision == "bfloat16" and all(header.dtype == "BF16" for header in read_directory(source).values())
+        student = load_model(source, torch.bfloat16 if half else torch.float32, device=device)
+        student.requires_grad_(False)
+        teacher = twin_of(student, source)
+        rounded = compute_rounded_sums(student, layers.linear.values(), scheme,
+                                       LoraSettings(rank=settings.lora.rank, alpha=settings.lora.alpha), settings.seed)
+    else:
+        teacher, student = (load_model(source, device=device).requires_grad_(False) for _ in range(2))
+        rounded = compute_rounded(student, layers.linear.values(), scheme)
+        for layer in rounded.values():
+            layer.weight.requires_grad_(True)
     loss = distillation_loss(teacher, Divergence(settings.temperature))
     held_out = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
     before = divergence(student, loss, held_out, settings.precision)
@@ -69,6 +84,15 @@ def distil_rounding(job: Job, settings: DistilRoundingSettings, scheme: Scheme, 
         save_file(stored, temporary)
     told = {**result.metrics(chats.counts), "divergence_before": before, "divergence_after": after}
     return Calibrated(dict.fromkeys(layers.linear, file), []), told
+
+
+def twin_of(model: PreTrainedModel, source: Path) -> PreTrainedModel:
+    """A second model of the same directory that shares every parameter of `model`: layers may be replaced in one of them. Both
+    are in memory whole while the second is read."""
+    twin = load_model(source, model.dtype, device=model.device)
+    for name, module in model.named_modules():
+        twin.get_submodule(name)._parameters.update(module._parameters)
+    return twin
 
 
 @torch.no_grad()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from model_ops.settings import Settings
 from model_ops.training.settings import TrainingSettings
+
+
+class RoundingAdapterSettings(Settings):
+    """Low-rank adapters that are added to the matrices before these are rounded: W + (alpha / rank) B A."""
+
+    rank: int = Field(16, ge=1, le=65_536, description="Rank of an adapter: columns of B, rows of A")
+    alpha: float = Field(32.0, gt=0, le=1e6, description="Scale: the update is multiplied by alpha / rank")
 
 
 class DistilRoundingSettings(TrainingSettings):
@@ -15,6 +23,11 @@ class DistilRoundingSettings(TrainingSettings):
     enabled: bool = Field(
         False, description="true: the matrices are trained before they are rounded to nearest, with rounding in every forward "
         "pass, to say what the float model does")
+    method: Literal["full", "lora"] = Field(
+        "full", description="full: every weight of the matrices is trained. lora: adapters are, and what is rounded is the sum "
+        "of matrix and adapter; gradients and optimizer state are as small as the adapters, and the float model is in memory "
+        "once. Wants a learning rate about ten times as high")
+    lora: RoundingAdapterSettings = Field(default_factory=RoundingAdapterSettings, description="method lora: the adapters")
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -22,6 +35,12 @@ class DistilRoundingSettings(TrainingSettings):
         "balanced": {"epochs": 0.5, "learning_rate": 1e-5, "tokens_per_step": 32_768, "max_length": 4_096},
         "thorough": {"epochs": 1.0, "learning_rate": 1e-5, "tokens_per_step": 65_536, "max_length": 8_192},
     }
+
+    @model_validator(mode="after")
+    def _adapters_belong_to_lora(self):
+        if "lora" in self.model_fields_set and self.method != "lora":
+            raise ValueError(f"lora is for method lora, and distil.method is {self.method}: set it to lora, or leave lora out")
+        return self
 
     @model_validator(mode="after")
     def _in_one_process(self):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from model_ops.quantization.quantized_linear import QuantizedLinear
@@ -24,9 +24,13 @@ class DequantizedLinear(QuantizedLinear):
         """The activations as the product reads them."""
         return hidden
 
+    def decoded(self) -> Float32[Tensor, "out in"]:
+        """The weight that the stored tensors stand for."""
+        return self.decode(self.held())
+
     def forward(self, hidden: Float[Tensor, "*tokens in"]) -> Float[Tensor, "*tokens out"]:
         if self._dense is None or self._dense.dtype != hidden.dtype or self._dense.device != hidden.device:
-            self._dense = self.decode({part: getattr(self, part) for part in self.parts}).to(hidden.dtype)
+            self._dense = self.decoded().to(hidden.dtype)
         return nn.functional.linear(self.rounded(hidden), self._dense, self.bias)
 
     @classmethod

@@ -13,6 +13,11 @@ from torch import Tensor, nn
 from model_ops.tensor_files import TORCH_NAMES, Layout
 
 
+def buffer_name(part: str) -> str:
+    """The buffer of a stored tensor: names of buffers have no dots."""
+    return part.replace(".", "_")
+
+
 class QuantizedLinear(nn.Module, ABC):
     """Holds the tensors that its scheme stores, as buffers of the same names, and a bias. Computes what a server computes."""
 
@@ -23,8 +28,17 @@ class QuantizedLinear(nn.Module, ABC):
         super().__init__()
         self.in_features, self.out_features, self.parts = in_features, out_features, tuple(stored)
         for name, (kind, shape) in stored.items():
-            self.register_buffer(name, torch.zeros(shape, dtype=getattr(torch, TORCH_NAMES[kind])))
+            self.register_buffer(buffer_name(name), torch.zeros(shape, dtype=getattr(torch, TORCH_NAMES[kind])))
         self.register_buffer("bias", torch.zeros(out_features, dtype=dtype) if bias else None)
+
+    def held(self) -> dict[str, Tensor]:
+        """The stored tensors."""
+        return {part: getattr(self, buffer_name(part)) for part in self.parts}
+
+    def hold(self, stored: Mapping[str, Tensor]) -> None:
+        """Takes these tensors in the place of its own, without a copy."""
+        for part, tensor in stored.items():
+            setattr(self, buffer_name(part), tensor)
 
     @staticmethod
     @abstractmethod

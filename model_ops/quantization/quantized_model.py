@@ -16,7 +16,7 @@ from model_ops.errors import ModelError
 from model_ops.families.loading import attention_with_cache, stays_float32
 from model_ops.quantization.block_layers import BlockLayers, block_layers
 from model_ops.quantization.kv_cache import SCALES, cache_layers, round_cache
-from model_ops.quantization.quantized_linear import QuantizedLinear
+from model_ops.quantization.quantized_linear import QuantizedLinear, buffer_name
 from model_ops.quantization.registry import Quantization, quantization_of
 from model_ops.quantization.separate_experts import Expert, SeparateExperts
 from model_ops.tensor_files import TensorFileError, read_directory
@@ -107,7 +107,7 @@ def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype
             layers[name] = layer_of(stored, model.get_submodule(name).bias is not None)
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, layers[name])
-            names[stored] = name
+            _follow(names, stored, name, layers[name])
     modules = found.modules
     for name, experts in found.experts.items():
         covered = {quantization.covers(layer) for parts in experts for layer in parts}
@@ -118,9 +118,16 @@ def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype
         made = [Expert(*(make(layer) for layer in parts)) for parts in experts]
         model.set_submodule(name, SeparateExperts(made, model.get_submodule(name).act_fn))
         names |= {layer: modules[layer] for parts in experts for layer in parts}
-        if covered == {True}:
-            layers |= {modules[layer]: model.get_submodule(modules[layer]) for parts in experts for layer in parts}
+        for layer in [layer for parts in experts for layer in parts] if covered == {True} else []:
+            layers[modules[layer]] = model.get_submodule(modules[layer])
+            _follow(names, layer, modules[layer], layers[modules[layer]])
     return layers, names
+
+
+def _follow(names: dict[str, str], stored: str, module: str, layer: QuantizedLinear) -> None:
+    """Notes where the tensors of a quantized layer go."""
+    names[stored] = module
+    names.update({f"{stored}.{part}": f"{module}.{buffer_name(part)}" for part in layer.parts})
 
 
 def _read(model: nn.Module, directory: Path, dtype: torch.dtype, layers: dict[str, QuantizedLinear], names: dict[str, str],
@@ -141,12 +148,12 @@ def _read(model: nn.Module, directory: Path, dtype: torch.dtype, layers: dict[st
                     continue
                 layer, _, part = stored.rpartition(".")
                 name = names.get(stored) or f"{names.get(layer, layer)}.{part}"
-                layer = name.rpartition(".")[0]
+                layer, _, buffer = name.rpartition(".")
                 tensor, wanted = tensors.get_tensor(stored), torch.float32 if stays_float32(model, name) else dtype
                 if part in SCALES:
                     wanted = torch.float32
-                if layer in layers and part in layers[layer].parts:
-                    wanted = getattr(layers[layer], part).dtype
+                if layer in layers and buffer != "bias":
+                    wanted = getattr(layers[layer], buffer).dtype
                 if tensor.is_floating_point() != wanted.is_floating_point:
                     raise ModelError(f"{directory}: {stored} is {tensor.dtype}, the config asks for {wanted}: quantize the "
                                      "model again")

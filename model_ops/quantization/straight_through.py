@@ -50,9 +50,8 @@ def served_layer(scheme: Scheme, stored: Mapping[str, Tensor], shape: tuple[int,
     """The scheme's own layer with these tensors. shape: (out_features, in_features). dtype: of the bias."""
     with torch.device("meta"):
         layer = scheme.load_layer()(shape[1], shape[0], bias is not None, dtype, scheme.stored(*shape))
-    for part, tensor in stored.items():
-        setattr(layer, part, tensor)
-    layer.bias = None if bias is None else bias.to(dtype)
+    layer.hold(stored)
+    layer.bias = None if bias is None else bias.detach().to(dtype)
     return layer
 
 

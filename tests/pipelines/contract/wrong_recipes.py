@@ -27,6 +27,9 @@ def recipe_with(key: Key, value: object) -> tuple[dict, str]:
         if part in ("judge", "endpoint"):
             at.update(base_url="http://localhost/v1", model="m")
     if "lora" in path[:-1]:
-        content["sft"]["method"] = "lora"
+        holder = content
+        for part in path[:path.index("lora")]:
+            holder = holder[part]
+        holder["method"] = "lora"
     at[path[-1]] = value
     return content, ".".join(path)
