@@ -61,7 +61,7 @@ from model_ops.training.validation import first_documents
 
 PROJECT = Path(__file__).resolve().parent.parent
 MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS, HELD_OUT = 1_024, 4_096, 8_192, 300
-LEARNING_RATE = 2e-3
+WARM_UP_RATE, LEARNING_RATE = 2e-3, 5e-4
 OTHER_VOCABULARY = 5_120
 SEEDS, WARM_UP_SEED = (0, 1, 2), 17
 WAYS = {"same": ("sft", "distilled"), "other": ("sft", "distilled", "gold")}
@@ -71,8 +71,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gold", description=__doc__.splitlines()[0])
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=80, help="optimizer steps of every training")
-    parser.add_argument("--warm-up", type=int, default=160, help="steps of plain cross-entropy before")
+    parser.add_argument("--steps", type=int, default=60, help="optimizer steps of every training")
+    parser.add_argument("--warm-up", type=int, default=120, help="steps of plain cross-entropy before")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--quick", action="store_true", help="a few steps of one seed: the figures mean nothing")
     given = parser.parse_args()
@@ -146,7 +146,7 @@ class Bench:
         """Trains and measures every side with every seed."""
         sides = [(which, how) for which, ways in WAYS.items() for how in ways]
         for which in WAYS:
-            self.students[which] = self.trained(which, "sft", WARM_UP_SEED, self.warm_up)
+            self.students[which] = self.trained(which, "sft", WARM_UP_SEED, self.warm_up, WARM_UP_RATE)
         warm = {which: round(self.bits_per_byte(which, student), 4) for which, student in self.students.items()}
         print(warm, flush=True)
         bits: dict[str, list[float]] = {f"{which}/{how}": [] for which, how in sides}
@@ -168,10 +168,10 @@ class Bench:
             "tokens_per_step": TOKENS_PER_STEP, "rows": len(self.rows), "held_out_rows": len(self.held_out["same"]),
         }
 
-    def trained(self, which: str, how: str, seed: int, steps: int) -> PreTrainedModel:
+    def trained(self, which: str, how: str, seed: int, steps: int, learning_rate: float = LEARNING_RATE) -> PreTrainedModel:
         """A copy of a student after a training."""
         settings = StudentSettings(
-            steps=steps, learning_rate=LEARNING_RATE, max_length=int(MAX_LENGTH * max(1.0, 2 * self.ratio)), seed=seed,
+            steps=steps, learning_rate=learning_rate, max_length=int(MAX_LENGTH * max(1.0, 2 * self.ratio)), seed=seed,
             tokens_per_step=round(TOKENS_PER_STEP * (self.ratio if which == "other" else 1)), warmup_share=0.05,
             choose_layers="even").resolved()
         student = copy.deepcopy(self.students[which]).requires_grad_(True)
