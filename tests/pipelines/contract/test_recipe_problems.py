@@ -93,7 +93,7 @@ def said(folder, more):
     ("sft: {gradient_clip: .nan}", "sft.gradient_clip: it holds .nan; give a number above 0"),
     ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
     ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give one of bnb_int8, bnb_nf4, bnb_nf4_double, "
-      "fp8, fp8_block, mxfp4, mxfp4a16, "
+     "fp8, fp8_block, mxfp4, mxfp4a16, "
      "nvfp4, nvfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, auto; did you mean "
      "w8a8?"),
     ("quantize: {scheme: auto}", "quantize: scheme auto needs a budget: give one, such as 0.4"),
