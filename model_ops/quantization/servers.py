@@ -84,8 +84,8 @@ _TRANSFORMERS = Support(ANY_GPU, "transformers: quantizers/quantizer_compressed_
 
 _TRANSFORMERS_BNB = Support(ANY_GPU, "transformers: quantizers/quantizer_bnb_4bit.py and quantizer_bnb_8bit.py, with "
                             "bitsandbytes 0.50", "any", seen=True)
-_SGLANG_BNB = Support(70, "sglang: layers/quantization/bitsandbytes.py, with --load-format bitsandbytes; one GPU")
-"""vLLM is not named: from 0.28 its core does not read bitsandbytes (vllm pull request 43529, vllm-bnb-plugin)."""
+"""vLLM is not named: from 0.28 its core does not read bitsandbytes (vllm pull request 43529, vllm-bnb-plugin). SGLang has a
+loader of its own for it (--load-format bitsandbytes), with which no directory of millrace was tried."""
 
 SUPPORT: dict[str, dict[str, Support]] = {
     "w8a8": {
@@ -98,9 +98,9 @@ SUPPORT: dict[str, dict[str, Support]] = {
     "w4a16": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "w4a16_g64": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "w4a16_g32": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
-    "bnb_int8": {"sglang": _SGLANG_BNB, "transformers": _TRANSFORMERS_BNB},
-    "bnb_nf4": {"sglang": _SGLANG_BNB, "transformers": _TRANSFORMERS_BNB},
-    "bnb_nf4_double": {"sglang": _SGLANG_BNB, "transformers": _TRANSFORMERS_BNB},
+    "bnb_int8": {"transformers": _TRANSFORMERS_BNB},
+    "bnb_nf4": {"transformers": _TRANSFORMERS_BNB},
+    "bnb_nf4_double": {"transformers": _TRANSFORMERS_BNB},
     "fp8": {
         "vllm": Support(75, f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs ChannelWiseTorchFP8...Kernel",
                         "any", activations_from=89, seen=True),
