@@ -38,7 +38,7 @@ class DistilRoundingSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _adapters_belong_to_lora(self):
-        if "lora" in self.model_fields_set and self.method != "lora":
+        if self.lora != RoundingAdapterSettings() and self.method != "lora":  # a written recipe names every key
             raise ValueError(f"lora is for method lora, and distil.method is {self.method}: set it to lora, or leave lora out")
         return self
 
