@@ -25,3 +25,11 @@ def test_a_job_with_every_setting_named_is_read_as_the_recipe_was(operation, set
 def test_adapters_beside_another_method_are_refused():
     with pytest.raises(ValidationError, match="lora is for method lora"):
         QuantizeSettings(distil={"enabled": True, "lora": {"rank": 4}})
+
+
+def test_settings_that_change_no_result_make_no_new_version_also_within_an_operation():
+    def counted(**distil):
+        return training_config("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True, **distil}))[1]
+
+    assert counted(dry_run=False, keep_checkpoints=7, activation_checkpointing="full") == counted()
+    assert counted(seed=7) != counted()
