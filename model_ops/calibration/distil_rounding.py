@@ -90,8 +90,9 @@ def twin_of(model: PreTrainedModel, source: Path) -> PreTrainedModel:
     """A second model of the same directory that shares every parameter of `model`: layers may be replaced in one of them. Both
     are in memory whole while the second is read."""
     twin = load_model(source, model.dtype, device=model.device)
-    for name, module in model.named_modules():
-        twin.get_submodule(name)._parameters.update(module._parameters)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        layer, _, own = name.rpartition(".")
+        twin.get_submodule(layer).register_parameter(own, parameter)
     return twin
 
 

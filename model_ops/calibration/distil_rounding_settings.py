@@ -26,8 +26,9 @@ class DistilRoundingSettings(TrainingSettings):
     method: Literal["full", "lora"] = Field(
         "full", description="full: every weight of the matrices is trained. lora: adapters are, and what is rounded is the sum "
         "of matrix and adapter; gradients and optimizer state are as small as the adapters, and the float model is in memory "
-        "once. Wants a learning rate about ten times as high")
-    lora: RoundingAdapterSettings = Field(default_factory=RoundingAdapterSettings, description="method lora: the adapters")
+        "once. Without a learning_rate, the preset's times ten")
+    lora: RoundingAdapterSettings | None = Field(
+        None, description="The adapters, for method lora. Left out: the defaults below")
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -36,9 +37,12 @@ class DistilRoundingSettings(TrainingSettings):
         "thorough": {"epochs": 1.0, "learning_rate": 1e-5, "tokens_per_step": 65_536, "max_length": 8_192},
     }
 
+    STAY_OPEN: ClassVar[dict[str, str]] = {**TrainingSettings.STAY_OPEN, "lora": "method full has no adapters"}
+    ADAPTERS_LEARN_FASTER: ClassVar[float] = 10.0
+
     @model_validator(mode="after")
     def _adapters_belong_to_lora(self):
-        if self.lora != RoundingAdapterSettings() and self.method != "lora":  # a written recipe names every key
+        if self.lora is not None and self.method != "lora":
             raise ValueError(f"lora is for method lora, and distil.method is {self.method}: set it to lora, or leave lora out")
         return self
 
@@ -47,3 +51,14 @@ class DistilRoundingSettings(TrainingSettings):
         if not self.mesh.alone:
             raise ValueError("the training before rounding runs in one process: leave mesh out")
         return self
+
+    def resolved(self):
+        """Missing values from the preset; with adapters its learning rate times ten, and the defaults of
+        RoundingAdapterSettings."""
+        filled = super().resolved()
+        if self.method == "full":
+            return filled
+        changes: dict[str, Any] = {"lora": self.lora or RoundingAdapterSettings()}
+        if self.learning_rate is None:
+            changes["learning_rate"] = filled.learning_rate * self.ADAPTERS_LEARN_FASTER
+        return filled.model_copy(update=changes)
