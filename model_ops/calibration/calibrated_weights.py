@@ -24,6 +24,7 @@ the first one writes the block's file, which all of them read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,8 @@ from model_ops.quantization.scheme import Scheme
 SCALES_INPUTS, ROUNDS_IN_TURN = ("awq", "awq_gptq", "smoothquant"), ("gptq", "awq_gptq")
 INPUTS, OUTPUTS = "input_scales", "output_scales"
 """Parts of a layer in a block's file: what its weight was multiplied by, column by column and row by row."""
+ERRORS = "errors"
+"""Metadata of a block's file: [layer, error when rounded, error of the codes chosen] of its layers, as JSON."""
 OF_EXPERT = ScalableInputs(("down",), "up", "rows")
 """What can be scaled in a gated MLP, act(gate) * up, without a trial."""
 
@@ -74,8 +77,8 @@ class LayerError:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """files: layer in the checkpoint -> file that holds its stored tensors. errors: of the blocks computed in this process.
-    replaced: other tensors of the checkpoint that have new values -> the file that holds them."""
+    """files: layer in the checkpoint -> file that holds its stored tensors. errors: of the layers whose codes were chosen or
+    scaled. replaced: other tensors of the checkpoint that have new values -> the file that holds them."""
 
     files: dict[str, Path]
     errors: list[LayerError]
@@ -128,7 +131,7 @@ def calibrated_weights(model: PreTrainedModel | BlockwiseModel, layers: BlockLay
                     before_expert()
                 done.add(_of_block(expert, [OF_EXPERT] if method in SCALES_INPUTS else [],
                                    {module: schemes[names[module]] for module in expert.layers}, method))
-            errors += [LayerError(names[module], *error) for module, error in done.errors.items()]
+            measured = [(names[module], *error) for module, error in done.errors.items()]
             tensors = {f"{names[module]}.{part}": tensor for module, stored in done.stored.items()
                        for part, tensor in stored.items()}
             tensors |= {f"{names[module]}.{part}": values for module, scales in done.scales.items()
@@ -136,9 +139,11 @@ def calibrated_weights(model: PreTrainedModel | BlockwiseModel, layers: BlockLay
             tensors |= {in_checkpoint.get(name, name): model.module.get_parameter(name) for name in done.replaced}
             if block.world.leads:
                 with renamed_when_complete(file) as temporary:
-                    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+                    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary,
+                              {ERRORS: json.dumps(measured)})
             wait_for_all()
         found = load_file(file)
+        errors += _kept_errors(file)
         for part in (block, *experts_of(block)):
             for module, layer in part.layers.items():
                 scheme = schemes[names[module]]
@@ -153,6 +158,12 @@ def calibrated_weights(model: PreTrainedModel | BlockwiseModel, layers: BlockLay
         if after_block is not None:
             after_block(block.index + 1, len(model.blocks))
     return Calibrated(files, errors, replaced)
+
+
+def _kept_errors(file: Path) -> list[LayerError]:
+    """The errors that a block's file holds."""
+    with safe_open(file, framework="pt") as tensors:
+        return [LayerError(*error) for error in json.loads(tensors.metadata()[ERRORS])]
 
 
 @dataclass

@@ -112,6 +112,9 @@ class StudentSettings(TrainingSettings):
         if self.base is None:
             raise ValueError("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, "
                              "or leave across_tokenizers out")
+        if self.across_tokenizers == "spelling" and self.beta == 1:
+            raise ValueError("beta is 1, reverse KL, which is infinite where the teacher's distribution is spelt with other "
+                             "tokens than the student may say: set beta below 1, such as 0.9")
         for refused, key, remedy in (
                 (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher != "online", "teacher", "set it to online"),
                 (bool(self.on_policy.share), "on_policy.share", "set it to 0"),

@@ -115,6 +115,10 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
             "student or both, or choose online or cache")
     if recipe.teacher is None:
         return
+    if reads and recipe.datasets.sft.thinking != "keep":
+        yield "datasets.sft.thinking", (
+            f"it is {recipe.datasets.sft.thinking}, and log-probabilities are those of the answers as the teacher gave them; "
+            "set it to keep, or set student.teacher to online or cache")
     if recipe.teacher.logprobs is not None and not reads:
         yield "teacher.logprobs", (
             "nobody learns the log-probabilities, since student.teacher is not answers; set it to answers, or leave "

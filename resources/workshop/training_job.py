@@ -16,7 +16,13 @@ from model_ops.training.settings import SAME_RESULTS
 def training_config(operation: str, settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
     """All settings of a job, resolved, and the settings that can change its result."""
     config = settings_of(operation, settings.resolved().model_dump()).model_dump(mode="json")
-    return config, {key: value for key, value in config.items() if key not in SAME_RESULTS}
+    return config, _counted(config)
+
+
+def _counted(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings without those that change no result, also of a training within an operation (quantize.distil)."""
+    return {key: _counted(value) if isinstance(value, dict) else value for key, value in config.items()
+            if key not in SAME_RESULTS}
 
 
 def training_source(operation: str) -> str:

@@ -13,6 +13,7 @@ from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.paired_batches import paired_batch
 from model_ops.objectives.spelling import FIRST, Spelling
 from model_ops.objectives.spelt_distillation import spelt_distillation_loss
+from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.rendering.token_bytes import TokenBytes
@@ -134,3 +135,12 @@ def test_with_one_tokenizer_it_is_ordinary_distillation(two, tmp_path, beta, tem
     parameters = list(student.parameters())
     for one, other in zip(torch.autograd.grad(ours.sum, parameters), torch.autograd.grad(theirs.sum, parameters), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_reverse_divergence_is_refused_since_some_tokens_of_the_student_spell_nothing(two):
+    (ours, _), _, spelling = two
+    assert len(torch.unique(spelling.student)) < len(ours)
+    with pytest.raises(ValueError, match=r"beta is 1.*set beta below 1"):
+        StudentSettings(base="/models/other", across_tokenizers="spelling", beta=1)
+    for given in ({"across_tokenizers": "spelling", "beta": 0.9}, {"across_tokenizers": "gold", "beta": 1}, {"beta": 1}):
+        assert StudentSettings(base="/models/other", **given).resolved().beta == given["beta"]

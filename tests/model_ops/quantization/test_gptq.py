@@ -195,7 +195,7 @@ def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monk
         given.inputs["model"] = tmp_path / "model"
         return given
 
-    quantize.run(made("whole"), Progress())
+    told = quantize.run(made("whole"), Progress())
 
     class StopsAt(Progress):
         def report(self, phase, done, total, unit, **numbers):
@@ -206,7 +206,7 @@ def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monk
     computed = []
     own = calibrated._of_block
     monkeypatch.setattr(calibrated, "_of_block", lambda block, *given: computed.append(block.index) or own(block, *given))
-    quantize.run(made("cut"), Progress())
+    assert quantize.run(made("cut"), Progress()) == told and "worst_layer_error" in told
     assert computed == [2]
     assert (tmp_path / "cut/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 

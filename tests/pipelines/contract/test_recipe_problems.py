@@ -292,3 +292,11 @@ def test_a_damaged_recipe_loads_or_is_answered_in_clean_sentences(tmp_path):
             for problem in error.problems:
                 said = re.sub(r"'[^']*'", "", str(problem))  # a key in quotes is the recipe's own text
                 assert not UNCLEAN.search(said), (problem, path.read_text(encoding="utf-8"))
+
+
+def test_answers_with_log_probabilities_keep_their_reasoning(tmp_path):
+    teacher = "teacher: {base_url: 'http://a/v1', model: m, licence: x, logprobs: 5}\nstudent: {teacher: answers}\n"
+    [problem] = said(tmp_path, "datasets: {sft: {thinking: strip}}\n" + teacher)
+    assert "datasets.sft.thinking: it is strip" in problem and "set it to keep" in problem
+    (tmp_path / "toy.yaml").write_text(SMALLEST + teacher)
+    assert load_recipe(tmp_path / "toy.yaml").student.teacher == "answers"

@@ -1,0 +1,35 @@
+"""Settings of a job: what assets hand to a worker is read there again."""
+
+import pytest
+from pydantic import ValidationError
+
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.sft_settings import SftSettings
+from model_ops.operations.table import settings_of
+from resources.workshop.training_job import training_config
+
+DISTIL_BY_LORA = {"enabled": True, "method": "lora", "lora": {"rank": 4}}
+
+
+@pytest.mark.parametrize("operation, settings", [
+    ("sft", SftSettings()), ("distill", StudentSettings()), ("distill", StudentSettings(base="/models/small")),
+    ("quantize", QuantizeSettings()), ("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True})),
+    ("quantize", QuantizeSettings(scheme="w4a16", distil=DISTIL_BY_LORA))])
+def test_a_job_with_every_setting_named_is_read_as_the_recipe_was(operation, settings):
+    config, _ = training_config(operation, settings)
+
+    assert settings_of(operation, config).model_dump(mode="json") == config
+
+
+def test_adapters_beside_another_method_are_refused():
+    with pytest.raises(ValidationError, match="lora is for method lora"):
+        QuantizeSettings(distil={"enabled": True, "lora": {"rank": 4}})
+
+
+def test_settings_that_change_no_result_make_no_new_version_also_within_an_operation():
+    def counted(**distil):
+        return training_config("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True, **distil}))[1]
+
+    assert counted(dry_run=False, keep_checkpoints=7, activation_checkpointing="full") == counted()
+    assert counted(seed=7) != counted()
