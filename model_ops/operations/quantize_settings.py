@@ -107,7 +107,7 @@ class QuantizeSettings(Settings):
             raise ValueError("distil trains in one process: leave mesh out, or set distil.enabled to false")
         if not self.calibrates:
             raise ValueError(f"mesh shares calibration rows, and scheme {self.scheme} with method {self.resolved().method} "
-                             "reads none: leave mesh out, or choose another method")
+                             "reads none: leave mesh out, or choose a scheme and method that calibrate")
         return self
 
     @model_validator(mode="after")

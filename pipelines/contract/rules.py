@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from model_ops.merging.settings import TRAINED
 from model_ops.operations.quantize_settings import AUTO
 from model_ops.quantization.registry import SCHEMES
-from model_ops.quantization.servers import LLAMA_CPP, PlaceError, cache_why_not, parse_place, why_not
+from model_ops.quantization.servers import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
@@ -22,6 +22,7 @@ def broken_rules(recipe: RecipeFields) -> Broken:
     """Checks the rules between keys; needs nothing but the recipe."""
     yield from _what_is_made(recipe)
     yield from _what_is_served(recipe)
+    yield from _what_the_evaluation_serves(recipe)
     yield from _what_drafts(recipe)
     yield from _what_is_trained(recipe)
     yield from _what_is_merged(recipe)
@@ -52,6 +53,15 @@ def _what_is_served(recipe: RecipeFields) -> Broken:
                 yield "quantize.candidates" if recipe.quantize.scheme == AUTO else "quantize.scheme", refused
         if recipe.quantize.kv_cache and (refused := cache_why_not(place)):
             yield "quantize.kv_cache", refused
+
+
+def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
+    server = recipe.evaluation.server
+    for scheme in recipe.quantize.schemes if server is not None and recipe.quantize.enabled else []:
+        if server.kind not in SUPPORT[scheme]:
+            yield "evaluation.server", (
+                f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by {', '.join(SUPPORT[scheme])}): "
+                "leave evaluation.server out, or choose another quantize.scheme")
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:

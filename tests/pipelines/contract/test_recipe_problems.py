@@ -96,6 +96,9 @@ def said(folder, more):
      "fp8, fp8_block, mxfp4, mxfp4a16, "
      "nvfp4, nvfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, auto; did you mean "
      "w8a8?"),
+    ("quantize: {scheme: bnb_nf4}\nevaluation: {server: {kind: vllm}}",
+     "evaluation.server: vllm does not load scheme bnb_nf4 on any device (bnb_nf4 is loaded by transformers): leave "
+     "evaluation.server out, or choose another quantize.scheme"),
     ("quantize: {scheme: auto}", "quantize: scheme auto needs a budget: give one, such as 0.4"),
     ("quantize: {scheme: auto, budget: 0.4, candidates: [w4a16, w8a16]}\nrelease: {serve_on: vllm/cpu}",
      "quantize.candidates: vllm/cpu does not load scheme w8a16: choose w8a8, w4a16, w4a16_g64, w4a16_g32 or fp8 (w8a16 is loaded "
