@@ -60,8 +60,8 @@ def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
     for scheme in recipe.quantize.schemes if server is not None and recipe.quantize.enabled else []:
         if server.kind not in SUPPORT[scheme]:
             yield "evaluation.server", (
-                f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by {', '.join(SUPPORT[scheme])}): "
-                "leave evaluation.server out, or choose another quantize.scheme")
+                f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by "
+                f"{', '.join(SUPPORT[scheme])}): leave evaluation.server out, or choose another quantize.scheme")
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:
