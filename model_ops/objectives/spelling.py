@@ -2,7 +2,7 @@
 
     spelling = Spelling.of(student_tokenizer, teacher_tokenizer, paired, sizes)    # paired: model_ops.training.paired_chats
     places = spelling.places(student_ids, teacher_ids, groups)                     # where a distribution can be spelt
-    q = spelling.spelt(p, places, goes_on)                                         # [places, vocab of the student]
+    q = spelling.spelt(p, places, vocabulary)                                      # [places, vocab of the student]
 
 Groups (model_ops.training.answer_alignment) begin at the same byte in both tokenisations. There the teacher says which
 of its tokens t comes next, and each of these begins with some token v of the student:
@@ -10,9 +10,9 @@ of its tokens t comes next, and each of these begins with some token v of the st
     P(v) = sum_t p(t) M(t, v)
 
 M(t, v): of the training rows' groups that begin with the teacher's token t, the share that begin with the student's token v;
-how the student's tokenizer writes t alone counts as one more. More is known of the token t that the text goes on with: the
-student writes its own token v there if the teacher goes on to the end of v. So v gets p(t) times the probability of that, and
-the other tokens in M(t, .) share the remaining part of p(t).
+how the student's tokenizer writes t alone counts as one more. For the token t that the text goes on with, the student's token
+is known: all of p(t) is its. Over many texts that is M in this context, and nothing is counted twice: p(t) times the
+teacher's probability of the rest of a longer v would count how often v follows once in the texts and once more in the teacher.
 
 Where the student writes one token of the teacher with several, v_1 v_2 ..., the second one has
 
@@ -49,24 +49,21 @@ class Places:
     """Positions where the teacher's distribution can be spelt.
 
     ours, theirs: positions that predict the student's token and the teacher's. said, taught: these tokens. key: FIRST, or the
-    number of what the student has said of the teacher's token. later, later_of: positions of the teacher that predict the
-    rest of what the student's token says, and the place that they belong to."""
+    number of what the student has said of the teacher's token."""
 
     ours: Int[Tensor, " places"]
     theirs: Int[Tensor, " places"]
     said: Int[Tensor, " places"]
     taught: Int[Tensor, " places"]
     key: Int[Tensor, " places"]
-    later: Int[Tensor, " later"]
-    later_of: Int[Tensor, " later"]
 
     def to(self, device: torch.device) -> Places:
         """The places on a device."""
         return Places(*(getattr(self, each.name).to(device) for each in fields(self)))
 
     def part(self, where: slice) -> Places:
-        """Some of the places, without `later`."""
-        return replace(self, **{name: getattr(self, name)[where] for name in ("ours", "theirs", "said", "taught", "key")})
+        """Some of the places."""
+        return Places(*(getattr(self, each.name)[where] for each in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -120,40 +117,23 @@ class Spelling:
                     break
                 inner.append((first + said, taught_at, tokens[said], taught, self.begun[tokens[:said]]))
         found.append(np.array(inner, np.int64).reshape(-1, 5))
-        counts = np.where(at == groups[:, 1], groups[:, 3] - there, 0)
-        later_of = np.repeat(np.arange(len(groups)), counts)
-        later = there[later_of] + 1 + np.arange(len(later_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return Places(*torch.from_numpy(np.concatenate(found).T.copy()).unbind(), torch.from_numpy(later),
-                      torch.from_numpy(later_of))
+        return Places(*torch.from_numpy(np.concatenate(found).T.copy()).unbind())
 
-    def spelt(self, p: Float[Tensor, "places teacher_vocab"], places: Places, goes_on: Float[Tensor, " places"],
+    def spelt(self, p: Float[Tensor, "places teacher_vocab"], places: Places,
               vocabulary: int) -> Float[Tensor, "places vocab"]:
-        """The student's next token by the teacher's distribution p. goes_on: probability that the teacher, after its token,
-        goes on to the end of the student's. vocabulary: rows of the student's head."""
-        found = p.new_zeros(len(p), vocabulary)
-        first = (places.key == FIRST).nonzero()[:, 0]
-        if len(first):
-            found[first] = self._at_first(p[first], places.taught[first], places.said[first], goes_on[first], vocabulary)
+        """The student's next token by the teacher's distribution p. vocabulary: rows of the student's head."""
+        rows = torch.arange(len(p), device=p.device)
+        rest = p.scatter(1, places.taught[:, None], 0.0)
+        found = p.new_zeros(len(p), vocabulary).index_add_(1, self.student, rest[:, self.teacher] * self.share)
+        found[rows, places.said] += p[rows, places.taught]
         inner = (places.key != FIRST).nonzero()[:, 0]
         if len(inner):
             row, entry = _entries(self.ends[places.key[inner]], self.ends[places.key[inner] + 1])
             row, token = inner[row], self.inner_teacher[entry]
+            found[inner] = 0
             following = torch.where(token == places.taught[row], places.said[row], self.inner_next[entry])
             found.index_put_((row, following), p[row, token], accumulate=True)
         return found / found.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
-
-    def _at_first(self, p: Tensor, taught: Tensor, said: Tensor, goes_on: Tensor, vocabulary: int) -> Tensor:
-        rows = torch.arange(len(p), device=p.device)
-        mass = p.gather(1, taught[:, None])[:, 0]
-        rest = p.scatter(1, taught[:, None], 0.0)
-        found = p.new_zeros(len(p), vocabulary).index_add_(1, self.student, rest[:, self.teacher] * self.share)
-        row, entry = _entries(torch.searchsorted(self.teacher, taught), torch.searchsorted(self.teacher, taught, right=True))
-        share = self.share[entry].to(p.dtype) * (self.student[entry] != said[row])
-        others = p.new_zeros(len(p)).index_add_(0, row, share)
-        certain = mass * torch.where(others > 0, goes_on, 1.0)
-        found.index_put_((row, self.student[entry]), ((mass - certain) / others.clamp(min=1e-9))[row] * share, accumulate=True)
-        found[rows, said] += certain
-        return found
 
 
 def _entries(begins: Int[Tensor, " rows"], ends: Int[Tensor, " rows"]) -> tuple[Tensor, Tensor]:

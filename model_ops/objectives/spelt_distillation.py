@@ -21,9 +21,6 @@ from model_ops.objectives.distillation import Divergence, divergence_rows, refus
 from model_ops.objectives.paired_batches import PairedBatch
 from model_ops.objectives.spelling import Spelling
 
-ROWS_AT_ONCE = 256
-"""Later tokens of the teacher whose probabilities are computed at once."""
-
 
 def spelt_distillation_loss(teacher: PreTrainedModel, spelling: Spelling, wanted: Divergence) -> Loss:
     """The loss for the trainer, per label, in one process.
@@ -43,12 +40,11 @@ def spelt_distillation_loss(teacher: PreTrainedModel, spelling: Spelling, wanted
             with torch.no_grad():
                 teacher_head = Head.of(teacher)
                 taught = products(last_hidden(teacher, batch.teacher), teacher_head)
-                goes_on = probability_of_the_rest(taught, teacher_head, batch, wanted.temperature)
 
             def log_teacher(where: slice, vocabulary: int) -> Tensor:
                 part = places.part(where)
                 p = torch.softmax(teacher_head.logits(taught[part.theirs]) / wanted.temperature, -1)
-                return spelling.spelt(p, part, goes_on[where], vocabulary).log_()
+                return spelling.spelt(p, part, vocabulary).log_()
 
             rows = divergence_rows(log_teacher, labels[places.ours], batch.weights[places.ours], wanted, divergences)
             total = total + chunked_head(hidden[places.ours], head, rows)[0]
@@ -62,14 +58,3 @@ def spelt_distillation_loss(teacher: PreTrainedModel, spelling: Spelling, wanted
                                                          "aligned": Mean(weights.sum(), count)})
 
     return loss
-
-
-def probability_of_the_rest(taught: Tensor, head: Head, batch: PairedBatch, temperature: float) -> Tensor:
-    """For each place, the teacher's probability of the later tokens that the student's token says as well."""
-    places = batch.places
-    found = torch.zeros(len(places.ours), device=taught.device)
-    for first in range(0, len(places.later), ROWS_AT_ONCE):
-        at, of = (each[first:first + ROWS_AT_ONCE] for each in (places.later, places.later_of))
-        logs = torch.log_softmax(head.logits(taught[at]) / temperature, -1)
-        found.index_add_(0, of, logs.gather(1, batch.teacher.input_ids[at + 1][:, None])[:, 0])
-    return found.exp_()

@@ -70,7 +70,7 @@ def read_paired(dataset: Path, split: Split, student: PreTrainedTokenizerBase, t
             documents.append(document)
             groups.append(np.array(mine, dtype=np.int32).reshape(-1, 5))
             counts["target_tokens"] += document.target_tokens
-            counts["aligned_tokens"] += sum(b - a + 1 for a, b, *_ in mine)
+            counts["aligned_tokens"] += sum(int(b - a) + 1 for a, b, *_ in mine)
     refused.check(counts["rows"], rendering.most_unrenderable)
     if split == "train" and not counts["aligned_tokens"]:
         raise ModelError("no answer of the dataset can be aligned between the tokenizers of student and teacher; check roles, "

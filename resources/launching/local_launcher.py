@@ -28,7 +28,7 @@ from typing import Any
 
 import dagster as dg
 from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
-from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR
+from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR, encode_param
 
 from model_ops.atomic_files import write_text
 from model_ops.job import Job
@@ -129,7 +129,8 @@ class LocalLauncher:
         self._waits_for(f"starting {processes} processes")
         environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
         if pipes is not None:
-            environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: pipes["context"], DAGSTER_PIPES_MESSAGES_ENV_VAR: pipes["messages"]}
+            environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: encode_param(pipes["context"]),
+                            DAGSTER_PIPES_MESSAGES_ENV_VAR: encode_param(pipes["messages"])}
         worker = self._start(
             python_module("model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
                           str(_mesh(job).restarts)), environment)

@@ -228,11 +228,14 @@ class _Teacher:
         if not asked:
             raise TeacherError("no training row of sft_dataset has a conversation that the teacher could answer: leave "
                                "teacher out of the recipe")
+        said = ", ".join(f"{count:,} {reason}" for reason, count in self.report.failed_rows.most_common())
         if failed > self.settings.most_failed * asked:
-            said = ", ".join(f"{count:,} {reason}" for reason, count in self.report.failed_rows.most_common())
             raise TeacherError(f"teacher: {failed:,} of {counted(asked, 'row')} have no usable answer ({said}), more than "
                                f"most_failed ({self.settings.most_failed:g}); answers up to now are kept: mend the teacher "
                                "and run again, raise max_tokens, or raise teacher.most_failed")
+        if failed == asked:
+            raise TeacherError(f"teacher: none of {counted(asked, 'row')} has a usable answer ({said}); answers are kept: "
+                               "raise teacher.max_tokens where they were cut, or ask another model")
         if self.report.rejected_rows and not self.report.answered:
             raise TeacherError(f"teacher: no answer to any of {counted(asked, 'row')} reached the least score "
                                f"{self.settings.verify.least:g}; answers are kept: look at them with another verify.kind or "

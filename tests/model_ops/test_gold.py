@@ -195,6 +195,7 @@ def test_a_student_of_another_tokenizer_learns_and_keeps_its_tokenizer(tiny_mode
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1][metric] < lines[0][metric] and lines[0]["aligned"] > 0.7
     assert metrics["aligned_tokens"] == metrics["target_tokens"]
+    assert json.loads(json.dumps(metrics)) == metrics  # they travel to Dagster as JSON
     kept = load_tokenizer(tmp_path / "out")
     assert kept.get_vocab() == load_tokenizer(tmp_path / "other").get_vocab() != load_tokenizer(tiny_model).get_vocab()
     assert (tmp_path / "out" / "chat_template.jinja").read_text() == OTHER_TEMPLATE

@@ -37,18 +37,13 @@ def two(tmp_path_factory):
 
 def written_out(p, spelling, first_of, place):
     """P as the module defines it, by loops. first_of: teacher's token -> student's token -> count over groups and spellings."""
-    said, taught, goes_on, begun = place
+    said, taught, begun = place
     found = {}
     for token, pieces in spelling.pieces.items():
         if begun is None:
-            counts = first_of[token]
-            mass, others = p[token], {v: count for v, count in counts.items() if v != said}
-            if token == taught:
-                certain = mass * (goes_on if others else 1.0)
-                found[said] = found.get(said, 0) + certain
-                mass, counts = mass - certain, others
+            counts = {said: 1} if token == taught else first_of[token]
             for v, count in counts.items():
-                found[v] = found.get(v, 0) + mass * count / sum(counts.values())
+                found[v] = found.get(v, 0) + p[token] * count / sum(counts.values())
         elif len(pieces) > len(begun) and pieces[:len(begun)] == begun:
             v = said if token == taught else pieces[len(begun)]
             found[v] = found.get(v, 0) + p[token]
@@ -67,8 +62,7 @@ def test_a_distribution_is_spelt_as_the_definition_says(two):
     places = batch.places
     torch.manual_seed(0)
     p = torch.softmax(3 * torch.randn(len(places.ours), len(theirs)), -1)
-    goes_on = torch.rand(len(places.ours))
-    found = spelling.spelt(p, places, goes_on, len(ours))
+    found = spelling.spelt(p, places, len(ours))
     torch.testing.assert_close(found.sum(-1), torch.ones(len(found)))
     of_key = {key: begun for begun, key in spelling.begun.items()}
     inner = [row for row, key in enumerate(places.key.tolist()) if key != FIRST]
@@ -76,7 +70,7 @@ def test_a_distribution_is_spelt_as_the_definition_says(two):
     for row in [*range(0, len(found), 7), *inner]:
         begun = of_key.get(int(places.key[row]))
         wanted = written_out(p[row].tolist(), spelling, first_of, (
-            int(places.said[row]), int(places.taught[row]), float(goes_on[row]), begun))
+            int(places.said[row]), int(places.taught[row]), begun))
         dense = torch.zeros(found.shape[1])
         for v, mass in wanted.items():
             dense[v] = mass
@@ -102,7 +96,7 @@ def test_the_teachers_probability_of_a_text_is_kept(two):
     torch.manual_seed(1)
     p = torch.softmax(torch.randn(len(places.ours), len(theirs)), -1)
     p = p[torch.unique(places.theirs, return_inverse=True)[1]]  # one distribution for each position of the teacher
-    spelt = spelling.spelt(p, places, torch.ones(len(p)), len(ours)).gather(1, places.said[:, None])[:, 0]
+    spelt = spelling.spelt(p, places, len(ours)).gather(1, places.said[:, None])[:, 0]
     checked = 0
     for a, b, c, d in batch.groups.tolist():
         rows = [row for row, at in enumerate(places.ours.tolist()) if a <= at <= b]

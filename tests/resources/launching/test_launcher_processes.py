@@ -3,11 +3,15 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
+import dagster as dg
 import pytest
+from dagster_pipes import decode_param
 from safetensors.torch import load_file
 
 from model_ops.job import Job
@@ -47,6 +51,39 @@ def test_more_processes_than_accelerators_are_refused_before_anything_starts(tmp
 def test_hidden_accelerators_do_not_count(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert accelerators() == 0
+
+
+@pytest.mark.slow
+def test_processes_of_a_mesh_report_to_the_dagster_run_that_started_them(inputs, tmp_path):
+    with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
+        @dg.asset
+        def model(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+            return dg.MaterializeResult(metadata={"loss": launcher.run(
+                sft(inputs, tmp_path / "out", {"processes": 2}, steps=1), context)["loss"]})
+
+        done = dg.materialize([model])
+    [found] = done.asset_materializations_for_node("model")
+    assert done.success and found.metadata["loss"].value > 0
+
+
+def test_the_environment_of_a_mesh_says_where_dagster_listens(tmp_path, monkeypatch):
+    said = {}
+
+    def start(launcher, command, environment, stdin=None):
+        said.update(environment)
+        return subprocess.Popen([sys.executable, "-c", """print('{"event": "result", "metrics": {"loss": 1.5}}')"""],
+                                env=environment, stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(LocalLauncher, "_start", start)
+    with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
+        @dg.asset
+        def model(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+            return dg.MaterializeResult(metadata=launcher.run(sft({}, tmp_path / "out", {"processes": 2}), context))
+
+        done = dg.materialize([model])
+    assert done.asset_materializations_for_node("model")[0].metadata["loss"].value == 1.5
+    assert Path(decode_param(said["DAGSTER_PIPES_CONTEXT"])["path"]).name
+    assert decode_param(said["DAGSTER_PIPES_MESSAGES"])
 
 
 @pytest.mark.slow
