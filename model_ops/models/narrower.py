@@ -50,7 +50,8 @@ def widths_of(config: PreTrainedConfig, mlp: float | None, heads: float | None, 
     """Numbers from shares (below 1) or numbers. A share of neurons or channels is rounded to a multiple of the largest power of
     two, up to 128, that divides the teacher's width; one of heads to whole key-value groups.
 
-    Raises ModelError for a family that cannot be cut, more than the teacher has, or heads that are no whole groups.
+    Raises ModelError for a family that cannot be cut, more than the teacher has, a share that cuts nothing, or heads that are
+    no whole groups.
     """
     if mlp is None and heads is None and hidden is None:
         return Widths()
@@ -75,6 +76,10 @@ def _number(key: str, wanted: float | None, width: int, step: int) -> int | None
     if wanted is None:
         return None
     count = max(1, round(wanted * width / step)) * step if wanted < 1 else int(wanted)
+    if wanted < 1 and count == width:
+        below = int(wanted * width) if key != "heads" else int(wanted * width) // step * step
+        remedy = f"give a number, such as {below}, or leave it out" if below else "leave it out"
+        raise ModelError(f"student.{key} is {wanted:g}, which in steps of {step} is all {width} of the teacher: {remedy}")
     if count > width:
         raise ModelError(f"student.{key} is {wanted:g}, and the teacher has {width}; give at most {width}, or a share below 1")
     if key == "heads" and count % step:

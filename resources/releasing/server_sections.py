@@ -23,7 +23,7 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
     """The sections, from the content of a report.json and its speed.json."""
     asked, speed = report.get("in_server", {}), speed.get("in_server", {})
     if not asked:
-        return [Section(TITLE, ["model", "state"], [["served", "not loaded in a server"]],
+        return [Section(TITLE, ["model", "state"], [["served", "no server was asked for"]],
                         "The recipe names no server in evaluation.server.")]
     measured = measurements_of(dict(report))
     rows = [_form(name, form, speed.get("forms", {}).get(name), measured) for name, form in asked["forms"].items()]

@@ -147,7 +147,9 @@ def test_a_narrower_student_is_distilled_and_loads_in_plain_transformers(tiny_mo
 
 @pytest.mark.parametrize(("kind", "given", "reason"), [
     ("mixtral", (0.5, None, None), "the teacher is a mixtral"), ("gemma2", (None, None, 0.5), "does not work with gemma2"),
-    ("llama", (None, 3, None), "give a multiple of 2"), ("llama", (99_999, None, None), "give at most")])
+    ("llama", (None, 3, None), "give a multiple of 2"), ("llama", (99_999, None, None), "give at most"),
+    ("llama", (None, None, 0.75), "all 32 of the teacher: give a number, such as 24"),
+    ("llama", (None, 0.9, None), "in steps of 2 is all 4 of the teacher: give a number, such as 2")])
 def test_what_cannot_be_cut_is_refused(kind, given, reason):
     config = AutoConfig.for_model(kind, num_attention_heads=4, num_key_value_heads=2, hidden_size=32, intermediate_size=48)
     with pytest.raises(ModelError, match=reason):

@@ -39,7 +39,7 @@ def test_forms_speed_and_samples():
 
 def test_without_a_server_the_page_says_so_and_without_speed_it_has_no_table_of_it():
     [none] = server_sections({"measurements": []}, {})
-    assert none.rows == [["served", "not loaded in a server"]]
+    assert none.rows == [["served", "no server was asked for"]]
     failed = REPORT | {"measurements": [], "in_server": REPORT["in_server"] | {
         "forms": {"target": {"loaded": False}}, "samples": [], "version": None}}
     [alone] = server_sections(failed, {})
