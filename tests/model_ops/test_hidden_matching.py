@@ -155,7 +155,7 @@ def run(teacher, chats, output, progress=None, **changes):
 
 
 def test_the_operation_lowers_the_error_and_reports_it(tiny_model, chats, tmp_path):
-    _, lines = run(tiny_model, chats, tmp_path, steps=12, label_weight=0.2, hidden_size=0.5)
+    _, lines = run(tiny_model, chats, tmp_path, steps=12, label_weight=0.2, hidden_size=16)
     assert lines[-1]["hidden_error"] < 0.8 * lines[0]["hidden_error"]
     told = [json.loads((folder / "generation_config.json").read_text())["eos_token_id"] for folder in (tmp_path, tiny_model)]
     assert told[0] == told[1]
