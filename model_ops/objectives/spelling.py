@@ -10,9 +10,9 @@ of its tokens t comes next, and each of these begins with some token v of the st
     P(v) = sum_t p(t) M(t, v)
 
 M(t, v): of the training rows' groups that begin with the teacher's token t, the share that begin with the student's token v;
-how the student's tokenizer writes t alone counts as one more. For the token t that the text goes on with, the student's token
-is known: all of p(t) is its. Over many texts that is M in this context, and nothing is counted twice: p(t) times the
-teacher's probability of the rest of a longer v would count how often v follows once in the texts and once more in the teacher.
+how the student's tokenizer writes t alone counts as one more. The text shows which token of the student continues the token t
+that it goes on with, so that one gets all of p(t). Its mean over texts is M(t, .) in this context. Multiplying by the teacher's
+probability of the rest of a longer v would bias the mean: v is only seen where it follows, so its probability would be squared.
 
 Where the student writes one token of the teacher with several, v_1 v_2 ..., the second one has
 
