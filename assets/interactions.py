@@ -9,11 +9,11 @@ from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
 from resources.artefacts.source_digest import source_digest
 from resources.launching.relay import relay
-from resources.reading.extraction import USER_HASH_KEY
 from resources.reading.ingest import ingest
 from resources.reading.ingest_notes import notes_on
 from resources.reading.sources import SourceSettings
 from resources.reading.ties import TIES
+from resources.reading.user_hash import USER_HASH_KEY
 from resources.workshop.workshop import Workshop
 
 CODE = source_digest("resources/reading/ingest.py")[:12]

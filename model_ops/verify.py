@@ -23,6 +23,8 @@ from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, is_in_specul
 from model_ops.tensor_files import TensorFileError, TensorHeader, read_directory
 
 SCRATCH = ".work"
+BESIDE = {"manifest.json", "erased.json", "tainted.json"}
+"""Files beside the listed ones: the manifest, and the records of erasures."""
 
 
 def verify(directory: Path, target: Path | None = None) -> list[Problem]:
@@ -51,9 +53,11 @@ def verify_manifest(directory: Path, manifest: Any) -> list[Problem]:
         listed = {str(entry["path"]): (int(entry["bytes"]), str(entry["sha256"])) for entry in manifest["files"]}
     except (KeyError, TypeError, ValueError):
         return [Problem("manifest.json", "manifest.json has no readable list of files {path, bytes, sha256}")]
-    problems = []
+    rewritten, problems = _rewritten(directory, manifest)
     for name, (size, digest) in listed.items():
-        path = directory / name
+        path, now = directory / name, rewritten.get(name)
+        if now is not None and path.is_file() and path.stat().st_size == now[0]:
+            size, digest = now  # rows of it were erased after the manifest was written
         if not path.resolve().is_relative_to(directory.resolve()):
             problems.append(Problem(name, f"manifest.json lists {name}, which lies outside the directory"))
         elif not path.is_file():
@@ -67,9 +71,20 @@ def verify_manifest(directory: Path, manifest: Any) -> list[Problem]:
                 problems.append(Problem(name, f"{name} has sha256 {found[:12]}, manifest.json says {digest[:12]}"))
     for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory)
-        if path.is_file() and relative.parts[0] != SCRATCH and relative.as_posix() not in {*listed, "manifest.json"}:
+        if path.is_file() and relative.parts[0] != SCRATCH and relative.as_posix() not in {*listed, *BESIDE}:
             problems.append(Problem(relative.as_posix(), f"{relative.as_posix()} is not listed in manifest.json"))
     return problems
+
+
+def _rewritten(directory: Path, manifest: Mapping[str, Any]) -> tuple[dict[str, tuple[int, str]], list[Problem]]:
+    """Size and digest of the files that an erasure rewrote. Weights never are: a record of that kind counts for nothing."""
+    found, problems = read_json(directory, "erased.json")
+    if found is None or manifest.get("kind") == "model":
+        return {}, problems
+    try:
+        return {name: (int(file["bytes"]), str(file["sha256"])) for name, file in found["files"].items()}, problems
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}, [Problem("erased.json", "erased.json has no readable files {path, bytes, sha256}")]
 
 
 def read_json(directory: Path, name: str) -> tuple[Any, list[Problem]]:

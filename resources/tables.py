@@ -99,8 +99,11 @@ SCHEMAS: dict[str, pa.Schema] = {
         draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
         tokens_per_second=pa.float64(), latency_ms=pa.map_(_TEXT, pa.float64()),
     ),
-    # Hashes of erased data: every ingest drops records that match.
-    "erasures": _columns(workload=_TEXT, kind=_TEXT, sha256=_TEXT, ts=_TIME),
+    # Tombstones: every ingest drops records that match one (resources/reading/erasures.py). erasure: the run of
+    # `millrace forget` that wrote it; key_check: of the key that sha256 was made with.
+    "erasures": _columns(
+        workload=_TEXT, kind=_TEXT, sha256=_TEXT, ts=_TIME, erasure=_TEXT, key_check=_TEXT, reason=_TEXT, who=_TEXT,
+    ),
 }
 
 PARTITIONS: dict[str, list[str]] = {

@@ -20,11 +20,11 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
-    "pipelines": ("commands", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "releasing",
+    "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "releasing",
                   "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
-    "resources": ("workshop", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
+    "resources": ("workshop", "erasing", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
                   "artefacts"),
 }
 BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})

@@ -11,9 +11,9 @@ from pipelines.checks.lengths import check_lengths
 from pipelines.contract.recipe import Recipe
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.inspecting.first_look import FirstLook, first_look
-from resources.reading.extraction import USER_HASH_KEY
 from resources.reading.formats import FORMATS
 from resources.reading.sources import SourceError, SourceSettings, list_objects
+from resources.reading.user_hash import USER_HASH_KEY
 
 SUITE_BYTES = 50_000_000
 """Suites up to this size, in bytes, are read completely."""

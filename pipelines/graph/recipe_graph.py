@@ -27,7 +27,9 @@ from pipelines.graph.wiring import rewired
 from pipelines.storage.locations import lake_location
 from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.registry import Registry
+from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
+from resources.lake_use import at_work
 from resources.launching.local_launcher import LocalLauncher
 from resources.stages import STAGES, Stage, daily_stages, model_chain
 from resources.workshop.workshop import Workshop
@@ -55,8 +57,10 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
 
     def workshop(context: dg.InitResourceContext):
         keep_s = kept_seconds()
-        registry = Registry(Lake.open(place), recipe.workload, recipe.digest, context.run_id or "")
-        with LocalLauncher() as launcher:
+        lake = Lake.open(place)
+        complete_unfinished(lake)
+        registry = Registry(lake, recipe.workload, recipe.digest, context.run_id or "")
+        with at_work(lake), LocalLauncher() as launcher:
             yield Workshop(registry, launcher, recipe.threads, recipe.tracking)
         everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *daily_stages()}
         clear_after(context, registry.lake, recipe.workload, keep_s, everything)

@@ -32,6 +32,7 @@ from resources.artefacts.in_use import hold
 from resources.artefacts.manifest import SCRATCH, ManifestError
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
+from resources.lake_use import at_work
 from resources.stages import sections
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
                          "datasets.sft.validation_share above 0 and run again")
     home = lake.root / "sweeps" / recipe.workload / stage
     tried = []
-    with LocalLauncher(worker_log=home / "worker.log") as launcher:
+    with at_work(lake), LocalLauncher(worker_log=home / "worker.log") as launcher:
         for number, rate in enumerate(sorted(rates), 1):
             say(f"learning rate {rate:g}, {number} of {len(rates)}: {steps} steps")
             changed = settings.model_copy(update={

@@ -22,6 +22,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict
 
 from model_ops.atomic_files import write_json
+from model_ops.wording import counted
 from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
 from pipelines.graph.days import first_day
 from pipelines.graph.recipe_graph import definitions
@@ -30,7 +31,9 @@ from pipelines.running.submit import EXIT, STARTED
 from pipelines.storage.lake_recipes import remember
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.leftovers import kept_seconds
+from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake, LakeError
+from resources.lake_use import at_work
 from resources.launching.relay import relay
 from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import this_process
@@ -85,6 +88,13 @@ def run(request: RunRequest) -> int:
     lake = Lake.open(request.lake)
     require_writable(lake.root)
     kept_seconds()  # report an error in the environment now, not in the first step that needs the lake
+    if completed := complete_unfinished(lake):
+        relay({"event": "note", "message": f"completed {counted(completed, 'erasure')} that had been stopped"})
+    with at_work(lake):
+        return _run(request, recipe, lake)
+
+
+def _run(request: RunRequest, recipe: Recipe, lake: Lake) -> int:
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):

@@ -45,6 +45,8 @@ class StaleInput:
         used = self.version or self.digest[:12]
         if self.reason == "gone":
             return f"made from {name} {used}, which has no current version"
+        if self.version and self.version == self.current_version:
+            return f"made from {name} {used}, of which rows were erased since"
         return f"made from {name} {used}, current is {self.current_version or self.current_digest[:12]}"
 
 

@@ -83,10 +83,13 @@ def kept_seconds() -> float | None:
     return days * 86_400
 
 
-def remove_leftovers(lake: Lake, workload: str, keep_s: float | None, names: Collection[str] | None = None) -> list[Leftover]:
+def remove_leftovers(
+    lake: Lake, workload: str, keep_s: float | None, names: Collection[str] | None = None, shortest_s: float = SHORTEST_S
+) -> list[Leftover]:
     """Removes leftovers that are older than `keep_s` seconds and not in use, and returns them.
 
-    Of artefacts, only those of this workload, and only `names` if given. What cannot be removed stays for the next time.
+    Of artefacts, only those of this workload, and only `names` if given. shortest_s: how long temporary files stay at least.
+    What cannot be removed stays for the next time.
     """
     if keep_s is None:
         return []
@@ -98,7 +101,7 @@ def remove_leftovers(lake: Lake, workload: str, keep_s: float | None, names: Col
             continue
         found = _remove_unfinished(place, what, name, keep_s)
         removed += [found] if found else []
-    cut_short = [_remove_cut_short(place, max(keep_s, SHORTEST_S)) for place in _temporary(lake, workload)]
+    cut_short = [_remove_cut_short(place, max(keep_s, shortest_s)) for place in _temporary(lake, workload)]
     there = [found for found in cut_short if found is not None]
     if there:
         removed.append(Leftover("cut short", "", "", max(item.stopped for item in there), sum(item.bytes for item in there),

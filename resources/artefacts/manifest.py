@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from resources.artefacts.erased import BESIDE, ERASED, File, after_erasure
+
 SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
 
@@ -42,14 +44,6 @@ class Input(BaseModel):
     pinned: bool = False
     """Whether an earlier version is meant, such as the champion that an evaluation compares with: a newer current version does
     not make the artefact outdated."""
-
-
-class File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    path: str
-    bytes: int
-    sha256: str
 
 
 class Code(BaseModel):
@@ -91,14 +85,14 @@ def artefact_version(op: str, source_digest: str, config: dict[str, Any], inputs
 
 
 def describe_files(directory: Path) -> list[File]:
-    """Every file of an artefact's directory except the manifest and the scratch folder, sorted by path."""
+    """Every file of an artefact's directory except the manifest, records of erasures and the scratch folder, sorted by path."""
     files = []
     for folder, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if name != SCRATCH)
         for name in names:
             path = Path(folder) / name
             relative = path.relative_to(directory).as_posix()
-            if relative != "manifest.json" and not name.startswith("."):  # .x is an interrupted write
+            if relative not in ("manifest.json", *BESIDE) and not name.startswith("."):  # .x is an interrupted write
                 with path.open("rb") as content:
                     sha256 = hashlib.file_digest(content, "sha256").hexdigest()
                 files.append(File(path=relative, bytes=path.stat().st_size, sha256=sha256))
@@ -116,10 +110,14 @@ def digest_holds(manifest: Manifest) -> bool:
 
 
 def changed_files(directory: Path, manifest: Manifest) -> list[str]:
-    """Paths of an artefact's files that differ from its manifest: changed, missing, or not listed."""
-    listed = {(file.path, file.sha256) for file in manifest.files}
+    """Paths of an artefact's files that differ from its manifest: changed, missing, or not listed.
+
+    Files that an erasure rewrote have the digest that it recorded, or, if it was killed, still that of the manifest.
+    """
+    before, after = read_written(directory).files, after_erasure(directory, manifest.kind, manifest.files)
     found = {(file.path, file.sha256) for file in describe_files(directory)}
-    return sorted({path for path, _ in listed ^ found})
+    either = {(file.path, file.sha256) for file in (*before, *after)}
+    return sorted({path for path, _ in found - either} | {file.path for file in after} - {path for path, _ in found})
 
 
 def _digest_of(files: Iterable[File]) -> str:
@@ -128,7 +126,20 @@ def _digest_of(files: Iterable[File]) -> str:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a finished artefact. Raises ManifestError if it is missing or invalid."""
+    """The manifest of a finished artefact; of a dataset that lost rows to an erasure, with the files and the digest that it has
+    now. Raises ManifestError if it is missing or invalid."""
+    manifest = read_written(directory)
+    if manifest.kind != "dataset" or not (directory / ERASED).exists():
+        return manifest
+    try:
+        files = after_erasure(directory, manifest.kind, manifest.files)
+    except ValueError as error:
+        raise ManifestError(f"{directory / ERASED} cannot be read: restore it from a copy") from error
+    return manifest.model_copy(update={"files": files, "digest": files_digest(files)})
+
+
+def read_written(directory: Path) -> Manifest:
+    """The manifest as it was written. Raises ManifestError if it is missing or invalid."""
     path = directory / "manifest.json"
     try:
         return Manifest.model_validate_json(path.read_text())

@@ -50,7 +50,7 @@ class SeenRun:
 
 def runs(lake: Lake, limit: int = 200) -> list[SeenRun]:
     """The newest runs, newest first."""
-    found = _rows(_home(lake) / "history" / "runs.db", "history/runs", tag=PROCESS_TAG, count=limit)
+    found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", tag=PROCESS_TAG, count=limit)
     return [SeenRun(run_id, job or "", status or "", _time(started), _time(ended), process or "")
             for run_id, job, status, started, ended, process in found]
 
@@ -62,17 +62,18 @@ def running(lake: Lake) -> list[SeenRun]:
 
 def seconds_of_steps(lake: Lake, run_id: str) -> dict[str, float]:
     """Seconds from start to success of each step of a run that succeeded."""
-    found = _rows(_home(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
+    found = _rows(home_of(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
     return {step: seconds for step, seconds, _ in found if step and seconds is not None}
 
 
 def steps_underway(lake: Lake, run_id: str) -> list[str]:
     """Steps of a run that have begun and not ended."""
-    found = _rows(_home(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
+    found = _rows(home_of(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
     return [step for step, seconds, has_failed in found if step and seconds is None and not has_failed]
 
 
-def _home(lake: Lake) -> Path:
+def home_of(lake: Lake) -> Path:
+    """Dagster's folder of a lake: DAGSTER_HOME."""
     return Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home)
 
 

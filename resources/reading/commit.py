@@ -17,6 +17,9 @@ from resources.reading.staging import Staging
 from resources.sql_files import attach_files, run, slice_files, stream
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
+EVERYWHERE = "*"
+"""The workload of tombstones that count in every workload."""
+
 ORDER = ("decisions", "quarantine", "feedback", "interactions")
 
 
@@ -26,9 +29,10 @@ def workloads_of(workload: str, sources: dict[str, SourceSettings]) -> set[str]:
 
 
 def attach_tables(tables: Tables, stage: Staging, workloads: set[str]) -> None:
-    """Makes the tables readable in the stage's DuckDB, of these workloads."""
-    for name in (*ORDER, "erasures"):
+    """Makes the tables readable in the stage's DuckDB, of these workloads; tombstones also of workload *, which means all."""
+    for name in ORDER:
         attach(stage.connection, tables, name, workloads)
+    attach(stage.connection, tables, "erasures", {*workloads, EVERYWHERE})
 
 
 def attach(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, workloads: set[str]) -> None:

@@ -12,7 +12,6 @@ Arrow buffers; SQL parses the JSON.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +23,8 @@ from resources.reading.formats import Format
 from resources.reading.json_text import json_text, mended
 from resources.reading.otlp import model_call_of
 from resources.reading.responses_api import chat_of
+from resources.reading.user_hash import hash_key
 from resources.sql_files import run, sql_text
-
-USER_HASH_KEY = "MILLRACE_USER_HASH_KEY"
-"""The environment variable with the key for hashing user ids."""
 
 BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
@@ -105,8 +102,7 @@ class Extraction:
 
     def _stage_interactions(self, form: Format) -> None:
         self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
-        key = os.environ.get(USER_HASH_KEY, "")
-        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=key)
+        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key())
 
     def _view(self, name: str, select: str | None) -> None:
         select = sql_text(select or "reading/extraction/without_feedback")

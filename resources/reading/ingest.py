@@ -19,6 +19,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from resources.reading.commit import ORDER, attach, attach_tables, commit, workloads_of
+from resources.reading.erasures import decide
 from resources.reading.formats import FORMATS
 from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
@@ -164,8 +165,9 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
     run(stage.connection, "reading/commit/read_before")
     for batch in stage.batches(wanted):
         attach_tables(tables, stage, workloads)
-        for query in ("reread", "known_ids", "row_decisions"):
+        for query in ("reread", "known_ids"):
             run(stage.connection, f"reading/commit/{query}")
+        decide(stage, tables, workloads)
         _count(stage, batch, report)
         commit(tables, stage)
         found = {uri: counted for uri, *counted in run(stage.connection, "reading/batch/object_days").fetchall()}

@@ -27,14 +27,14 @@ import duckdb
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
 FIELDS = ("needs", "parameters", "placeholders", "makes")
-PYTHON_FUNCTIONS = {"model_call_of", "chat_of", "arguments_as_text"}
-"""Functions that resources/reading/extraction.py registers."""
+PYTHON_FUNCTIONS = {"model_call_of", "chat_of", "arguments_as_text", "cleaned", "is_sought"}
+"""Functions that resources/reading/extraction.py and resources/erasing/pages.py register."""
 
 _PREFIX = re.compile(
     r"\s*(?:create(?P<replace> or replace)?(?P<temp> temp)? (?P<what>table|view|macro) (?P<name>\w+|\{\w+\})"
     r"|insert into (?P<into>\w+|\{\w+\})(?: by name)?"
     r"|delete from (?P<delete>\w+|\{\w+\})"
-    r"|update (?P<update>\w+)"
+    r"|update (?P<update>\w+|\{\w+\})"
     r"|comment on)"
 )
 _STAND_INS = {"columns": "*", "rows": "select * from no_rows", "types": "a: varchar", "files": "'file'", "kind": "view"}
@@ -148,9 +148,10 @@ def _other(match: re.Match[str], rest: str, macros: set[str]) -> tuple[set[str],
         source = ", ".join(filter(None, [match["delete"], using.removeprefix("using").strip()]))
         needs, parameters, columns = _select(f"select {returned or 1} from {source} where {condition}", macros)
         return needs, parameters, f"deletion from {match['delete']}" + (f", rows ({columns})" if returned else "")
-    changed, source = re.match(r"set\s+(.*?)\nfrom (.*)", rest, re.DOTALL).groups()
+    changed, word, source = re.match(r"set\s+(.*?)\n(from|where) (.*)", rest, re.DOTALL).groups()
     columns = ", ".join(part.split("=")[0].strip() for part in changed.split(","))
-    needs, parameters, _ = _select(f"select 1 from {match['update']}, {source}", macros)
+    values = ", ".join(part.split("=", 1)[1] for part in changed.split(",")) if word == "where" else "1"
+    needs, parameters, _ = _select(f"select {values} from {match['update']}{',' if word == 'from' else ' where'} {source}", macros)
     return needs, parameters, f"update of {match['update']} ({columns})"
 
 

@@ -1,6 +1,6 @@
 -- Outcomes of the batch's records by day. Quarantined and skipped records count under their object's day; `attached` is
 -- feedback that came inside an interaction's record.
--- needs: batch, quarantined, row_decisions, skipped, staged, staged_feedback
+-- needs: batch, erased_feedback, quarantined, row_decisions, skipped, staged, staged_feedback
 -- makes: rows (day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached)
 with outcomes as (
     select dt as day, 'kept' as outcome
@@ -19,8 +19,10 @@ with outcomes as (
     from quarantined
     inner join batch using (object)
     union all
-    select dt as day, case when extra then 'attached' else 'feedback' end as outcome
+    select
+        dt as day, case when erased_feedback.object is null then if(extra, 'attached', 'feedback') when not extra then 'erased' end as outcome
     from staged_feedback
+    left join erased_feedback using (object, row, part)
     where not copied
     union all
     select cast(fallback_ts as date) as day, 'object' as outcome

@@ -1,26 +1,39 @@
 -- Decisions on staged rows whose id occurs more than once (in the batch or the table) and on erased rows. Of copies the
 -- earliest stays, then the first by uri and row, so the order of reading does not matter. Staged rows that are not listed are
 -- kept.
--- needs: erasures, interactions, known_ids, reread, staged
+-- needs: erased_hashes, interactions, known_ids, reread, staged
+-- parameters: $user_hash_key
 -- makes: temp table row_decisions (object, row, part, workload, dt, interaction_id, source_uri, source_row, fresh, kept,
 --     rule, kept_uri, kept_row, kept_content, content_sha256)
 create or replace temp table row_decisions as
-with erased as (
-    select object, row, part from staged
-    semi join erasures on erasures.kind = 'interaction'
-        and erasures.workload = staged.workload and erasures.sha256 = staged.interaction_id
+with hashed as (
+    select
+        object, row, part, workload, user_hash, content_sha256, interaction_id, sha256(session_id) as plain_session,
+        sha256(concat($user_hash_key, chr(31), interaction_id)) as interaction,
+        case when session_id is not null then sha256(concat($user_hash_key, chr(31), session_id)) end as session
+    from staged
+    semi join (select distinct workload from erased_hashes) as affected using (workload)
+),
+
+-- by the keyed hash, and as tombstones of earlier versions have it
+erased as (
+    select object, row, part from hashed
+    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'interaction' and sha256 = interaction
     union
-    select object, row, part from staged
-    semi join erasures on erasures.kind = 'content'
-        and erasures.workload = staged.workload and erasures.sha256 = staged.content_sha256
+    select object, row, part from hashed
+    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'interaction' and sha256 = interaction_id
     union
-    select object, row, part from staged
-    semi join erasures on erasures.kind = 'user'
-        and erasures.workload = staged.workload and erasures.sha256 = staged.user_hash
+    select object, row, part from hashed
+    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'content' and sha256 = content_sha256
     union
-    select object, row, part from staged
-    semi join erasures on erasures.kind = 'session'
-        and erasures.workload = staged.workload and erasures.sha256 = sha256(staged.session_id)
+    select object, row, part from hashed
+    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'user' and sha256 = user_hash
+    union
+    select object, row, part from hashed
+    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'session' and sha256 = session
+    union
+    select object, row, part from hashed
+    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'session' and sha256 = plain_session
 ),
 
 shared as (

@@ -286,7 +286,7 @@ def test_counts_that_do_not_add_up_stop_the_run_before_any_commit(tables, tmp_pa
     real = ingest_module.run
 
     def losing(connection, name, **parameters):
-        if name == "reading/commit/row_decisions":
+        if name == "reading/commit/known_ids":
             connection.execute("delete from staged where request_id = '1'")
         return real(connection, name, **parameters)
 

@@ -1,0 +1,59 @@
+"""Commands that take data out of a lake: `forget`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.terminal.shared_options import LakeOption, ReportFormat, app, console, open_lake
+
+PANEL = "Erase"
+
+
+@app.command(rich_help_panel=PANEL)
+def forget(
+    user: Annotated[str | None, typer.Option(help="a user, by id or by user_hash")] = None,
+    session: Annotated[str | None, typer.Option(help="a session, by id")] = None,
+    interaction: Annotated[
+        str | None, typer.Option(help="an interaction, by id, its first 8 digits, or its request's id")] = None,
+    reason: Annotated[str, typer.Option(help="one line that is recorded with the tombstone")] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="erase; without it only what would be touched is shown")] = False,
+    vacuum: Annotated[bool, typer.Option(
+        "--vacuum", help="also remove old files of the tables, which still hold the rows; time travel ends there")] = False,
+    even_unseen: Annotated[bool, typer.Option(
+        "--even-unseen", help="write the tombstone even if the lake has no such row, for records that are read later")] = False,
+    lake: LakeOption = None,
+    format: Annotated[ReportFormat, typer.Option(help="sentences, or everything as JSON")] = ReportFormat.table,
+) -> None:
+    """Erases a user, a session or an interaction from every table, dataset, cache and report. A dry run without --apply."""
+    from pipelines.erasing.forget_text import as_json, print_plan
+    from pipelines.storage.storage_errors import require_writable
+    from resources.erasing.asked import ForgetError, ask_for
+    from resources.erasing.forget import complete_unfinished, plan_erasure, vacuum_only
+    from resources.erasing.forget import forget as erase
+    from resources.releasing.signature import sign
+    from resources.tables import Tables
+
+    named = [(kind, given) for kind, given in (("user", user), ("session", session), ("interaction", interaction))
+             if given is not None]
+    if len(named) != 1:
+        raise ForgetError("say what to forget with one of --user, --session and --interaction")
+    [(kind, identifier)] = named
+    place, by = open_lake(lake), sign(reason)
+    completed = complete_unfinished(place) if apply else 0
+    asked = ask_for(Tables(place), kind, identifier)
+    plan = plan_erasure(place, asked)
+    nothing = plan.is_empty
+    if apply and (not nothing or (even_unseen and not plan.is_known)):
+        require_writable(place.root)
+        plan = erase(place, asked, by, vacuum)
+    elif apply and vacuum and plan.is_known:
+        vacuum_only(place)
+        plan.vacuumed = True
+    plan.completed += completed
+    if format == ReportFormat.json:
+        print(as_json(plan))
+    else:
+        print_plan(plan, place, console)
+    raise typer.Exit(1 if nothing and not plan.is_known and not plan.erasure else 0)

@@ -1,0 +1,1 @@
+"""What `millrace forget` prints."""

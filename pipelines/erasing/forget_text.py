@@ -1,0 +1,109 @@
+"""Prints what an erasure would touch, or touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from model_ops.wording import counted, size
+from pipelines.terminal.plain_console import say
+from resources.erasing.forget import Plan
+from resources.lake import Lake
+
+MOST_SHOWN = 20
+"""Most files, pages and source objects that are named; --format json names all."""
+
+
+def as_json(plan: Plan) -> str:
+    """Everything, with stable keys."""
+    content = {**asdict(plan), "answers": [{"path": path, **asdict(found)} for path, found in plan.answers.items()],
+               "tainted": [{"node": taint.node, "rows": taint.rows, "at": taint.at} for taint in plan.tainted]}
+    return json.dumps(content, indent=2, default=_plain)
+
+
+def print_plan(plan: Plan, lake: Lake, console: Console) -> None:
+    """Sentences about an erasure."""
+    applied = bool(plan.erasure)
+    if plan.completed:
+        say(console, f"Completed first: {counted(plan.completed, 'erasure')} that had been stopped.")
+    if plan.is_empty:
+        said = ("Nothing was written; --apply --even-unseen writes a tombstone for records that are read later."
+                if not plan.is_known else "It was erased before, and its records are not read again.")
+        if applied:
+            said = "A tombstone was written: its records will not be read."
+        say(console, f"No row of {lake.root} belongs to this {plan.kind}. {said}")
+        if plan.vacuumed:
+            say(console, "Old files of the tables were removed: earlier versions of the tables can no longer be read.")
+        return
+    workloads = ", ".join(f"{rows:,} of {workload}" for workload, rows in plan.workloads.items()) or "none"
+    verb = "Erased" if applied else "Would erase"
+    say(console, f"{verb}: {counted(plan.interactions, 'interaction')} ({workloads}).")
+    for title, lines in _sections(plan, lake):
+        if lines:
+            say(console, f"{title}:")
+            for line in lines[:MOST_SHOWN]:
+                say(console, f"  {line}")
+            if len(lines) > MOST_SHOWN:
+                say(console, f"  and {len(lines) - MOST_SHOWN:,} more (--format json names all)")
+    for sentence in _remarks(plan):
+        say(console, f"! {sentence}", "yellow")
+    if not applied:
+        say(console, "This was a dry run: nothing was written. Add --apply to erase.")
+
+
+def _sections(plan: Plan, lake: Lake) -> Iterator[tuple[str, list[str]]]:
+    yield "Rows of tables", [f"{table}: {rows:,}{_kept(table)}" for table, rows in plan.tables.items()]
+    yield "Rows of datasets", [
+        f"{hit.node.removeprefix('dataset:')} {hit.path}: {hit.rows:,}" for hit in plan.files]
+    yield "Kept answers of teachers", [
+        f"{_inside(path, lake)}: {found.theirs:,} of these rows, {found.unattributed:,} that no finished dataset names"
+        for path, found in plan.answers.items()]
+    yield "Reports, logs and Dagster's history", [
+        _inside(page.path, lake) + (" (a model's file, which is not changed)" if page.model else "") for page in plan.pages]
+    yield "Tainted: weights that learnt erased rows", [
+        f"{taint.node}: {counted(taint.rows, 'row')}" for taint in plan.tainted]
+    yield "Endpoints that name a tainted release", plan.endpoints
+    yield "Source objects, which a person has to clean", [
+        f"{place.uri}: {counted(place.records, 'record')}, line{'s' if len(place.lines) > 1 else ''} "
+        + ", ".join(map(str, place.lines)) + (", ..." if place.records > len(place.lines) else "") for place in plan.places]
+
+
+def _remarks(plan: Plan) -> Iterator[str]:
+    applied = bool(plan.erasure)
+    if plan.unfinished:
+        folders = counted(plan.unfinished, "folder")
+        yield f"Unfinished work of stopped runs was removed, since it may have held the rows: {folders}."
+    sessions, rows = plan.shared
+    if rows:
+        yield (f"{counted(rows, 'row')} of other users stay in {counted(sessions, 'session')} that they share, and may repeat "
+               "the text: forget these sessions too if they must go.")
+    if plan.tainted:
+        yield ("Weights cannot lose rows: run the recipe again for models without them, then approve the new release. With "
+               "release.gates.no_erased_rows: true, tainted releases are refused.")
+    if plan.vacuumed and applied:
+        yield "Old files of the tables were removed: earlier versions of the tables can no longer be read."
+    elif applied and plan.old_bytes:
+        yield (f"Old files of the tables ({size(plan.old_bytes)}) still hold the rows: the same command with --apply --vacuum "
+               "removes them, after which earlier versions of the tables can no longer be read.")
+    elif not applied:
+        yield "Old files of the tables keep the rows until they are removed: --vacuum does it, and ends time travel."
+
+
+def _kept(table: str) -> str:
+    """What happens to the rows of a table that do not just go."""
+    kept = {"decisions": " (those of ingest keep the record's place)", "quarantine": " (text removed, place kept)"}
+    return kept.get(table, "")
+
+
+def _inside(path: Path, lake: Lake) -> str:
+    return str(path.relative_to(lake.root)) if path.is_relative_to(lake.root) else str(path)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime | date) else str(value)

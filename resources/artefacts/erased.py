@@ -1,0 +1,112 @@
+"""Records that rows of a finished artefact were erased: erased.json, beside its manifest.
+
+    note_erased(directory, File(path="train.parquet", ...), erasure, rows=3, learnt=True)    # before the file is replaced
+    erased_in(directory)               # Erased(rows=3, learnt=3, files={...}); None if nothing was erased
+    after_erasure(directory, "dataset", files)    # the manifest's files as they are now
+
+The manifest stays as it was written, so lineage still names the version. `read_manifest` gives a dataset the files and the
+digest that it has after the erasure: what was made from the rows before it is stale, and `verify` compares with these digests.
+Weights are never rewritten; of a release only its report, which is not part of its digest in the endpoint's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model_ops.atomic_files import write_text
+
+ERASED = "erased.json"
+TAINTED = "tainted.json"
+BESIDE = frozenset({ERASED, TAINTED})
+"""Files beside a manifest that are not part of the artefact."""
+
+SPLITS = frozenset({"train", "validation", "test"})
+
+
+class File(BaseModel):
+    """A file of an artefact."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class Removal(BaseModel):
+    """Rows that one erasure took from one file. learnt: whether models that take this artefact learn rows of the file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    erasure: str
+    path: str
+    rows: int
+    learnt: bool
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+
+
+class Erased(BaseModel):
+    """erased.json: what was taken, and the files as they are now, by path."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    removals: list[Removal] = Field(default_factory=list)
+    files: dict[str, File] = Field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.removals)
+
+    @property
+    def learnt(self) -> int:
+        """Rows that models learnt."""
+        return sum(each.rows for each in self.removals if each.learnt)
+
+    @property
+    def at(self) -> datetime:
+        return max(each.at for each in self.removals)
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.rows:,} row{'' if self.rows == 1 else 's'} erased, last on {self.at:%Y-%m-%d}"
+
+
+def erased_in(directory: Path) -> Erased | None:
+    """What was erased from an artefact. Raises ValueError for an erased.json that cannot be read."""
+    try:
+        return Erased.model_validate_json((directory / ERASED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bool) -> None:
+    """Records an erasure and the file as it will be. A second call for the same erasure and file replaces the first one.
+
+    Call it before the new file is in place: until then the file still has the digest of its manifest, which counts too.
+    """
+    noted = erased_in(directory) or Erased()
+    known = next((each for each in noted.removals if (each.erasure, each.path) == (erasure, file.path)), None)
+    noted.removals = [each for each in noted.removals if each is not known]
+    noted.removals.append(Removal(erasure=erasure, path=file.path, rows=rows, learnt=learnt))
+    noted.files[file.path] = file
+    write_text(directory / ERASED, noted.model_dump_json(indent=2) + "\n")
+
+
+def after_erasure(directory: Path, kind: str, files: Sequence[File]) -> list[File]:
+    """The files of a manifest, with those that an erasure rewrote as they are now: of a dataset any, of a release its report.
+    A record of anything else counts for nothing, so that it cannot hide changed weights or scripts."""
+    noted = erased_in(directory) if kind != "model" else None
+    if noted is None:
+        return list(files)
+    return [noted.files.get(file.path, file) if kind == "dataset" or file.path.startswith("report.") else file
+            for file in files]
+
+
+def is_learnt(path: str, files: Iterable[str]) -> bool:
+    """Whether models learn the rows of a dataset's file: those of the training split, or, where nothing is split, all."""
+    stems = {Path(file).stem for file in files if file.endswith(".parquet")}
+    return Path(path).stem == "train" or not stems & SPLITS

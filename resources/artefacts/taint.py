@@ -1,0 +1,179 @@
+"""Models and releases whose weights learnt rows that were erased since.
+
+    found = tainted(lake)                      # {"model:tutor/sft_model@1a2b...": Taint(...)}
+    rows_erased_from(lake, [target, drafter])   # the most rows behind any of these manifests
+
+A model is tainted by a dataset that it was made from and that lost rows models learn (erased.py), and by a tainted model that
+it, or its dataset, was made from. A release is tainted by its target and its drafter, not by what its evaluation compared.
+Once found, the taint is kept in tainted.json beside the manifest, so it stays when the dataset is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model_ops.atomic_files import write_text
+from resources.artefacts.erased import ERASED, TAINTED, erased_in
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.lake import Lake
+
+ACCOMPANYING = frozenset({"build_served_answers"})
+"""Operations whose dataset goes with another one, which lost the same rows of its training split."""
+
+
+class Cause(BaseModel):
+    """A dataset that lost rows after weights learnt them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dataset: str
+    rows: int
+    at: datetime
+    erasures: list[str] = Field(default_factory=list)
+
+
+class Noted(BaseModel):
+    """tainted.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    causes: list[Cause]
+
+
+@dataclass
+class Taint:
+    """A tainted model or release. causes: by the node of the dataset."""
+
+    kind: str
+    name: str
+    version: str
+    directory: Path
+    causes: dict[str, Cause] = field(default_factory=dict)
+
+    @property
+    def node(self) -> str:
+        return f"{self.kind}:{self.name}@{self.version}"
+
+    @property
+    def rows(self) -> int:
+        """The most erased rows of one dataset: datasets that follow each other hold the same ones."""
+        return max(cause.rows for cause in self.causes.values())
+
+    @property
+    def at(self) -> datetime:
+        return max(cause.at for cause in self.causes.values())
+
+    @property
+    def sentence(self) -> str:
+        rows = f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
+        return f"{self.name} {self.version} learnt {rows} that were erased since, last on {self.at:%Y-%m-%d}"
+
+
+def tainted(lake: Lake, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
+    """All tainted models and releases of a lake, by lineage node. Only manifests and records of erasures are read.
+
+    planned: rows that an erasure would take, as if it had.
+    """
+    wanted = list(planned)
+    if not wanted and not any(any(lake.root.glob(f"{kind}/*/*/*/{name}"))
+                              for kind, name in (("datasets", ERASED), ("models", TAINTED))):
+        return {}
+    look = _Look(lake, {cause.dataset: cause for cause in wanted})
+    for place in (*sorted(lake.root.glob("models/*/*/*/manifest.json")), *sorted(lake.root.glob("releases/*/*/manifest.json"))):
+        with suppress(ManifestError):
+            look.at(read_manifest(place.parent))
+    return {node: taint for node, taint in look.found.items() if taint is not None}
+
+
+def taint_of(lake: Lake, manifest: Manifest) -> Taint | None:
+    """The taint of one model or release; None if its weights learnt no erased row."""
+    return _Look(lake, {}).at(manifest)
+
+
+def rows_erased_from(lake: Lake, manifests: Iterable[Manifest]) -> int:
+    """The most rows that any of these models learnt and that were erased since."""
+    look = _Look(lake, {})
+    return max((taint.rows for manifest in manifests if (taint := look.at(manifest)) is not None), default=0)
+
+
+def keep_taint(lake: Lake) -> list[Taint]:
+    """Writes tainted.json beside the manifest of every tainted model and release, and returns them."""
+    found = list(tainted(lake).values())
+    for taint in found:
+        causes = [taint.causes[node] for node in sorted(taint.causes)]
+        text = Noted(causes=causes).model_dump_json(indent=2) + "\n"
+        path = taint.directory / TAINTED
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+    return found
+
+
+class _Look:
+    """Follows what weights were made from; each artefact is looked at once."""
+
+    def __init__(self, lake: Lake, planned: dict[str, Cause]):
+        self.lake, self.planned = lake, planned
+        self.found: dict[str, Taint | None] = {}
+
+    def at(self, manifest: Manifest) -> Taint | None:
+        directory = _directory(self.lake, manifest.kind, manifest.name, manifest.version)
+        taint = Taint(manifest.kind, manifest.name, manifest.version, directory)
+        if taint.node in self.found:
+            return self.found[taint.node]
+        self.found[taint.node] = None  # two manifests that name each other: stop here
+        for cause in _noted(directory):
+            taint.causes[cause.dataset] = cause
+        for item in manifest.inputs:
+            if item.kind == "dataset" and manifest.kind == "model":
+                taint.causes |= self._of_dataset(item.name, item.version)
+            elif item.kind == "model" and not item.pinned:
+                taint.causes |= self._of_model(item.name, item.version)
+        if taint.causes:
+            self.found[taint.node] = taint
+        return self.found[taint.node]
+
+    def _of_model(self, name: str, version: str) -> dict[str, Cause]:
+        try:
+            taint = self.at(read_manifest(_directory(self.lake, "model", name, version)))
+        except ManifestError:
+            return {}
+        return taint.causes if taint else {}
+
+    def _of_dataset(self, name: str, version: str) -> dict[str, Cause]:
+        """The rows that a dataset lost, and the taint of the models that made its answers."""
+        directory, node = _directory(self.lake, "dataset", name, version), f"dataset:{name}@{version}"
+        try:
+            manifest = read_manifest(directory)
+        except ManifestError:
+            return {}
+        causes: dict[str, Cause] = {}
+        if manifest.op not in ACCOMPANYING:
+            noted = erased_in(directory)
+            if noted is not None and noted.learnt:
+                causes[node] = Cause(dataset=node, rows=noted.learnt, at=noted.at,
+                                     erasures=sorted({each.erasure for each in noted.removals if each.learnt}))
+            if node in self.planned:
+                rows = self.planned[node].rows + (causes[node].rows if node in causes else 0)
+                causes[node] = self.planned[node].model_copy(update={"rows": rows})
+        for item in manifest.inputs:
+            if item.kind == "model" and not item.pinned:
+                causes |= self._of_model(item.name, item.version)
+        return causes
+
+
+def _noted(directory: Path) -> list[Cause]:
+    with suppress(OSError, ValueError):
+        return Noted.model_validate_json((directory / TAINTED).read_text(encoding="utf-8")).causes
+    return []
+
+
+def _directory(lake: Lake, kind: str, name: str, version: str) -> Path:
+    workload, _, rest = name.partition("/")
+    home = lake.artefacts(kind) / workload
+    return (home if kind == "release" else home / rest) / version

@@ -1,0 +1,127 @@
+"""Erases rows from the Parquet files of finished datasets, in every version.
+
+    for hit in rows_in_artefacts(lake, selection): hit.node, hit.path, hit.rows, hit.learnt
+    erase_rows(hit, selection, erasure)
+
+A row is found by its ids: any column of text whose name ends in _id, and any list of text in _ids, that holds the id of an
+erased interaction, or the id of a session without other rows. The file is replaced as a whole; erased.json beside the manifest
+says how many rows it lost and what its digest is now (resources/artefacts/erased.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from model_ops.atomic_files import replaced
+from resources.artefacts.erased import File, is_learnt, note_erased
+from resources.erasing.selection import Selection
+from resources.lake import Lake
+
+BATCH_ROWS = 8_192
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Erased rows in one file of a dataset. path: in the version's directory. learnt: whether models learn the file."""
+
+    node: str
+    directory: Path
+    path: str
+    rows: int
+    learnt: bool
+
+
+def rows_in_artefacts(lake: Lake, selection: Selection) -> Iterator[Hit]:
+    """Every file of a finished dataset that holds erased rows. Only columns of ids are read."""
+    ids = _Ids(selection)
+    for manifest in sorted(lake.root.glob("datasets/*/*/*/manifest.json")):
+        directory = manifest.parent
+        workload, name, version = directory.parts[-3:]
+        files = sorted(path for path in directory.rglob("*.parquet") if not path.name.startswith("."))
+        names = [path.relative_to(directory).as_posix() for path in files]
+        for path, relative in zip(files, names, strict=True):
+            if found := ids.count(path):
+                yield Hit(f"dataset:{workload}/{name}@{version}", directory, relative, found, is_learnt(relative, names))
+
+
+def erase_rows(hit: Hit, selection: Selection, erasure: str) -> None:
+    """Replaces the file by its other rows, and records the erasure first, so that a killed one can be tried again."""
+    ids, path = _Ids(selection), hit.directory / hit.path
+    with replaced(path) as temporary:
+        with pq.ParquetFile(path) as file:
+            codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
+            with pq.ParquetWriter(temporary, file.schema_arrow, compression=codec) as writer:
+                for batch in file.iter_batches(BATCH_ROWS):
+                    writer.write_table(pa.Table.from_batches([batch]).filter(pc.invert(ids.in_batch(batch))))
+        with temporary.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        file = File(path=hit.path, bytes=temporary.stat().st_size, sha256=digest)
+        note_erased(hit.directory, file, erasure, hit.rows, hit.learnt)
+
+
+def kept_under(lake: Lake, selection: Selection) -> dict[str, set[str]]:
+    """By workload, the keys of teachers' answers to erased rows, and under "" all keys that any finished dataset names."""
+    found: dict[str, set[str]] = {"": set()}
+    ids = _Ids(selection)
+    for path in sorted(lake.root.glob("datasets/*/*/*/*.parquet")):
+        with pq.ParquetFile(path) as file:
+            if "request_sha256" not in file.schema_arrow.names:
+                continue
+            columns = [*ids.columns(file.schema_arrow), "request_sha256"]
+            for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+                found[""].update(batch["request_sha256"].to_pylist())
+                theirs = batch["request_sha256"].filter(ids.in_batch(batch)).to_pylist()
+                found.setdefault(path.parts[-4], set()).update(theirs)
+    return found
+
+
+class _Ids:
+    """The ids of an erasure, and the columns that may name them."""
+
+    def __init__(self, selection: Selection):
+        self._rows = pa.array(sorted(selection.ids), pa.string())
+        self._sessions = pa.array(sorted(selection.sessions), pa.string())
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        return [field.name for field in schema if _names_rows(field)]
+
+    def count(self, path: Path) -> int:
+        with pq.ParquetFile(path) as file:
+            columns = self.columns(file.schema_arrow)
+            if not columns:
+                return 0
+            return sum(pc.sum(self.in_batch(batch)).as_py() or 0 for batch in file.iter_batches(BATCH_ROWS, columns=columns))
+
+    def in_batch(self, batch: pa.RecordBatch) -> pa.Array:
+        """Whether each row of a batch is erased."""
+        found = pa.array([False] * len(batch))
+        for name in self.columns(batch.schema):
+            sought = self._sessions if name == "session_id" else self._rows
+            found = pc.or_(found, _holds(batch[name], sought, len(batch)))
+        return found
+
+
+def _names_rows(field: pa.Field) -> bool:
+    kind = field.type
+    if field.name.endswith("_id"):
+        return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return field.name.endswith("_ids") and is_list and pa.types.is_string(kind.value_type)
+
+
+def _holds(column: pa.Array, sought: pa.Array, rows: int) -> pa.Array:
+    if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+        return pc.fill_null(pc.is_in(column, value_set=sought.cast(column.type)), False)
+    parents = pc.list_parent_indices(column)
+    hits = parents.filter(pc.is_in(pc.list_flatten(column), value_set=sought))
+    found = [False] * rows
+    for row in hits.to_pylist():
+        found[row] = True
+    return pa.array(found)

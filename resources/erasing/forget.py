@@ -1,0 +1,226 @@
+"""Erases a user, a session or an interaction from a lake.
+
+    plan = plan_erasure(lake, asked)                                # what would be touched; writes nothing
+    report = forget(lake, asked, sign("request 4711"), vacuum=True)
+    complete_unfinished(lake)                                       # what a killed erasure left, before a run
+
+Order: journal, tombstones, datasets, answers, reports and Dagster's history, unfinished work, taint, tables (interactions
+last), caches and catalog, old files; then the journal goes. Every step can be repeated, so a second try completes a killed one.
+Sources are never touched: the report names the objects that a person has to clean.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from resources.artefacts.leftovers import remove_leftovers
+from resources.artefacts.taint import Cause, Taint, keep_taint, tainted
+from resources.catalog.build import rebuild
+from resources.erasing import journal
+from resources.erasing.answers import Answers, answers_to_erase, erase_answers
+from resources.erasing.artefact_rows import Hit, erase_rows, kept_under, rows_in_artefacts
+from resources.erasing.asked import Asked
+from resources.erasing.journal import Request
+from resources.erasing.old_files import old_bytes, remove_old_files
+from resources.erasing.pages import Page, clean_page, pages_showing
+from resources.erasing.selection import ERASED_FROM, Place, Selection, remove_rows, select_rows
+from resources.erasing.sought import Sought
+from resources.lake import Lake
+from resources.lake_use import alone
+from resources.reading.commit import EVERYWHERE
+from resources.reading.erasures import refuse_other_key_of
+from resources.reading.ingest_lock import ingesting
+from resources.reading.user_hash import key_check
+from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
+from resources.releasing.signature import Signature
+from resources.tables import SCHEMAS, Tables
+
+
+@dataclass
+class Plan:
+    """What an erasure touches, or touched. tables: rows by table. tainted: models and releases, also of earlier erasures.
+    endpoints: aliases that name a tainted release. shared: sessions of other users, and these users' rows in them. is_known:
+    whether the same was asked before. completed: erasures that had been stopped and were completed first."""
+
+    kind: str
+    interactions: int = 0
+    workloads: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)
+    files: list[Hit] = field(default_factory=list)
+    answers: dict[Path, Answers] = field(default_factory=dict)
+    pages: list[Page] = field(default_factory=list)
+    unfinished: int = 0
+    tainted: list[Taint] = field(default_factory=list)
+    endpoints: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    shared: tuple[int, int] = (0, 0)
+    old_bytes: int = 0
+    erasure: str = ""
+    vacuumed: bool = False
+    is_known: bool = False
+    completed: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.interactions or any(self.tables.values()) or self.files or self.answers)
+
+
+def plan_erasure(lake: Lake, asked: Asked) -> Plan:
+    """What an erasure would touch. Writes nothing. Raises LakeError for tombstones of another key."""
+    tables = Tables(lake)
+    refuse_other_key_of(tables)
+    with select_rows(tables, asked) as selection:
+        plan = _planned(lake, selection, asked)
+    plan.is_known = {(asked.kind, sha256) for sha256 in asked.hashes} <= _known(tables)
+    return plan
+
+
+def forget(lake: Lake, asked: Asked, by: Signature, vacuum: bool = False) -> Plan:
+    """Erases, and completes what earlier erasures left. Raises LakeInUse while a run is at work."""
+    refuse_other_key_of(Tables(lake))
+    request = Request(
+        erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", kind=asked.kind, hashes=list(asked.hashes),
+        key_check=key_check(), who=by.name, reason=by.reason, vacuum=vacuum,
+    )
+    with _held(lake):
+        earlier = journal.unfinished(lake)
+        for unfinished in earlier:
+            _erase(lake, unfinished)
+        journal.write(lake, request)
+        plan = _erase(lake, request)
+        plan.completed = len(earlier)
+        return plan
+
+
+def vacuum_only(lake: Lake) -> None:
+    """Removes old files of the tables after an erasure that kept them. Raises LakeInUse while a run is at work."""
+    with _held(lake):
+        remove_old_files(lake)
+
+
+def complete_unfinished(lake: Lake) -> int:
+    """Completes erasures that were killed; returns their number. Raises LakeInUse while a run is at work."""
+    if not journal.unfinished(lake):
+        return 0
+    refuse_other_key_of(Tables(lake))
+    with _held(lake):
+        waiting = journal.unfinished(lake)
+        for request in waiting:
+            _erase(lake, request)
+        return len(waiting)
+
+
+@contextmanager
+def _held(lake: Lake) -> Iterator[None]:
+    with alone(lake, "run millrace forget"), ingesting(lake):
+        yield
+
+
+def _planned(lake: Lake, selection: Selection, asked: Asked) -> Plan:
+    sought = _sought(selection, asked)
+    files = list(rows_in_artefacts(lake, selection))
+    answers = answers_to_erase(lake, selection.workloads, kept_under(lake, selection), sought)
+    now = datetime.now(UTC)
+    rows: dict[str, int] = {}
+    for hit in files:
+        rows[hit.node] = rows.get(hit.node, 0) + (hit.rows if hit.learnt else 0)
+    taints = list(tainted(lake, [Cause(dataset=node, rows=count, at=now) for node, count in rows.items() if count]).values())
+    return Plan(
+        kind=asked.kind, interactions=selection.interactions, workloads=selection.workloads,
+        tables={name: changed for name in ERASED_FROM if (changed := sum(selection.changes(name).values()))},
+        files=files, answers=answers, pages=list(pages_showing(lake, sought)), tainted=taints, endpoints=_serving(lake, taints),
+        places=selection.places, shared=selection.shared, old_bytes=old_bytes(lake),
+    )
+
+
+def _erase(lake: Lake, request: Request) -> Plan:
+    """Carries an erasure out, from its journal on."""
+    tables = Tables(lake)
+    with select_rows(tables, request.asked) as selection:
+        _bury(tables, request, selection)
+        sought = _sought(selection, request.asked)
+        keys = kept_under(lake, selection)
+        plan = Plan(
+            kind=request.kind, interactions=selection.interactions, workloads=selection.workloads, places=selection.places,
+            shared=selection.shared, erasure=request.erasure, vacuumed=request.vacuum)
+        _clear_interrupted_writes(lake)
+        for workload in selection.workloads:
+            plan.unfinished += len(remove_leftovers(lake, workload, 0.0, shortest_s=0.0))
+        for hit in list(rows_in_artefacts(lake, selection)):
+            erase_rows(hit, selection, request.erasure)
+            plan.files.append(hit)
+        plan.answers = answers_to_erase(lake, selection.workloads, keys, sought)
+        for path in plan.answers:
+            erase_answers(path, keys, sought)
+        plan.pages = list(pages_showing(lake, sought))
+        for page in plan.pages:
+            if not page.model:
+                clean_page(page, sought, request.erasure)
+        plan.tainted = keep_taint(lake)
+        plan.endpoints = _serving(lake, plan.tainted)
+        for name in ERASED_FROM:
+            if changed := remove_rows(tables, selection, name):
+                plan.tables[name] = changed
+    shutil.rmtree(lake.root / ".remembered", ignore_errors=True)
+    if request.vacuum:
+        remove_old_files(lake)
+    plan.old_bytes = old_bytes(lake)
+    lake.catalog.unlink(missing_ok=True)
+    rebuild(lake)
+    journal.done(lake, request)
+    return plan
+
+
+def _bury(tables: Tables, request: Request, selection: Selection) -> None:
+    """Writes the tombstones: what was asked, and the rows that follow from it. A second call adds those that are missing."""
+    wanted = {(request.kind, sha256) for sha256 in request.hashes}
+    wanted |= {(row["kind"], row["sha256"]) for row in selection.further_tombstones.to_pylist()}
+    wanted -= _known(tables)
+    tables.append("erasures", pa.Table.from_pylist([
+        {"workload": EVERYWHERE, "kind": kind, "sha256": sha256, "ts": request.at, "erasure": request.erasure,
+         "key_check": request.key_check, "reason": request.reason, "who": request.who} for kind, sha256 in sorted(wanted)
+    ], schema=SCHEMAS["erasures"]))
+
+
+def _known(tables: Tables) -> set[tuple[str, str]]:
+    """Kind and hash of the tombstones that count in every workload."""
+    table = tables.open("erasures")
+    kept = table.to_pyarrow_table(columns=["workload", "kind", "sha256"]).to_pylist() if table is not None else []
+    return {(row["kind"], row["sha256"]) for row in kept if row["workload"] == EVERYWHERE}
+
+
+def _sought(selection: Selection, asked: Asked) -> Sought:
+    """What reports and logs may show: texts, and ids that only erased rows have."""
+    hashes = asked.hashes if asked.kind == "user" else ()
+    ids = {*selection.ids, *selection.sessions, *selection.other_ids, *hashes}
+    return Sought.of(selection.texts(), ids, selection.other_texts())
+
+
+def _clear_interrupted_writes(lake: Lake) -> None:
+    """Removes temporary files in finished artefacts, which a killed erasure left."""
+    for manifest in (*lake.root.glob("datasets/*/*/*/manifest.json"), *lake.root.glob("releases/*/*/manifest.json")):
+        for path in manifest.parent.rglob(".*"):
+            if path.is_file():
+                path.unlink()
+
+
+def _serving(lake: Lake, taints: list[Taint]) -> list[str]:
+    """`tutor: champion 1a2b...`, for each alias that names a tainted release."""
+    releases = {(taint.directory.parent.name, taint.version) for taint in taints if taint.kind == "release"}
+    found = []
+    for workload in workloads_with_endpoints(lake) if releases else ():
+        try:
+            aliases = Endpoint(lake, workload).read()
+        except EndpointError:
+            continue
+        found += [f"{workload}: {alias} {version}" for alias in ("champion", "candidate", "previous")
+                  if (version := getattr(aliases, alias)) and (workload, version) in releases]
+    return found

@@ -1,0 +1,63 @@
+"""Erasures under way: one file each in <lake>/.erasing, from before the tombstone until everything is erased.
+
+    write(lake, request)        # first of all
+    unfinished(lake)            # what a killed erasure left, oldest first
+    done(lake, request)
+
+A file has keyed hashes and no ids, as tombstones do.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model_ops.atomic_files import write_text
+from resources.erasing.asked import Asked
+from resources.lake import Lake, LakeError
+
+
+class Request(BaseModel):
+    """One erasure. vacuum: also remove old files of the tables."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    erasure: str
+    kind: Literal["user", "session", "interaction"]
+    hashes: list[str]
+    key_check: str
+    who: str
+    reason: str = ""
+    vacuum: bool = False
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.kind, tuple(self.hashes))
+
+
+def write(lake: Lake, request: Request) -> None:
+    write_text(_path(lake, request), request.model_dump_json(indent=2) + "\n")
+
+
+def done(lake: Lake, request: Request) -> None:
+    _path(lake, request).unlink(missing_ok=True)
+
+
+def unfinished(lake: Lake) -> list[Request]:
+    """Erasures that were begun and have not ended. Raises LakeError for a file that cannot be read."""
+    found = []
+    for path in sorted((lake.root / ".erasing").glob("*.json")):
+        try:
+            found.append(Request.model_validate_json(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise LakeError(f"{path} records an erasure that was not finished, and cannot be read: delete it and run the same "
+                            "millrace forget again") from error
+    return sorted(found, key=lambda request: request.at)
+
+
+def _path(lake: Lake, request: Request) -> Path:
+    return lake.root / ".erasing" / f"{request.erasure}.json"

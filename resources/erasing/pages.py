@@ -1,0 +1,146 @@
+"""Erases what reports, logs and Dagster's history show of erased rows.
+
+    for page in pages_showing(lake, sought): page.path, page.found
+    clean_page(page, sought, erasure)
+
+All files of the lake are searched but tables, Parquet files, weights and the catalog, and Dagster's folder wherever it lies.
+Markdown and HTML that show text are replaced by a note; strings of JSON and of databases, and lines of other text, by [erased];
+ids by [erased]. A file that is part of an artefact gets its new digest in erased.json. Databases are rewritten whole (VACUUM),
+so that their free pages hold nothing. Files of models are never changed: a model that shows text is named.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from model_ops.atomic_files import write_text
+from resources.artefacts.erased import BESIDE, File, note_erased
+from resources.erasing.asked import ForgetError
+from resources.erasing.sought import Found, Sought
+from resources.lake import Lake
+from resources.launching.run_history import home_of
+from resources.sql_files import sql_text
+
+LARGEST = 1 << 30
+"""Larger files are not searched: weights, arrays."""
+
+NOTE = "Rows that this page showed were erased. The next run writes it again.\n"
+
+_NOT_SEARCHED = {".parquet", ".safetensors", ".npy", ".bin", ".png", ".duckdb", ".lock", ".wal"}
+_DATABASE = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A file that shows erased rows. model: whether it belongs to a model, and is only named."""
+
+    path: Path
+    found: Found
+    model: bool = False
+
+
+def pages_showing(lake: Lake, sought: Sought) -> Iterator[Page]:
+    """Every file that shows erased texts or ids."""
+    if not sought:
+        return
+    for path in _files(lake):
+        content = path.read_bytes()
+        beside = path.with_name(f"{path.name}-wal")
+        if content.startswith(_DATABASE) and beside.exists():
+            content += beside.read_bytes()
+        if found := sought.in_bytes(content):
+            yield Page(path, found, lake.artefacts("model") in path.parents)
+
+
+def clean_page(page: Page, sought: Sought, erasure: str) -> None:
+    """Erases what a file shows. Raises ForgetError for a database that another process holds."""
+    if page.path.open("rb").read(16) == _DATABASE:
+        _clean_database(page.path, sought)
+        return
+    text = _cleaned(page, sought)
+    home = _artefact(page.path)
+    if home is not None:
+        content = text.encode("utf-8")
+        relative = page.path.relative_to(home).as_posix()
+        file = File(path=relative, bytes=len(content), sha256=sha256(content).hexdigest())
+        note_erased(home, file, erasure, rows=0, learnt=False)
+    write_text(page.path, text)
+
+
+def _files(lake: Lake) -> Iterator[Path]:
+    """Files to search."""
+    skipped = {lake.root / "tables", lake.root / "answers", lake.root / ".erasing", lake.root / ".remembered"}
+    homes = [child for child in sorted(lake.root.iterdir()) if child not in skipped]
+    home = home_of(lake)
+    if home.is_dir() and not home.is_relative_to(lake.root):
+        homes.append(home)
+    for place in homes:
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+            ending = path.suffix.lower()
+            if ending in _NOT_SEARCHED or path.name in BESIDE or path.name.endswith(("-wal", "-shm")):
+                continue
+            if path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST:
+                yield path
+
+
+def _artefact(path: Path) -> Path | None:
+    """The directory of the finished artefact that a file belongs to."""
+    return next((folder for folder in path.parents if (folder / "manifest.json").exists()), None)
+
+
+def _cleaned(page: Page, sought: Sought) -> str:
+    text = page.path.read_text(encoding="utf-8", errors="replace")
+    ending = page.path.suffix.lower()
+    if ending in (".md", ".html") and page.found.text:
+        return NOTE
+    if ending == ".json":
+        try:
+            return json.dumps(sought.cleaned(json.loads(text)), indent=2, ensure_ascii=False) + "\n"
+        except ValueError:
+            pass  # a file that was cut short is cleaned as text
+    if ending in (".md", ".html"):
+        return sought.without_ids(text)
+    return "".join(_cleaned_line(line, sought) for line in text.splitlines(keepends=True))
+
+
+def _cleaned_line(line: str, sought: Sought) -> str:
+    if not sought.in_bytes(line.encode("utf-8", "surrogatepass")):
+        return line
+    end = line[len(line.rstrip("\r\n")):]
+    return _cleaned_value(line[:len(line) - len(end)], sought) + end
+
+
+def _cleaned_value(text: str, sought: Sought) -> str:
+    """A text that may be JSON."""
+    if text[:1] in "{[":
+        try:
+            return json.dumps(sought.cleaned(json.loads(text)))
+        except ValueError:
+            pass
+    return sought.cleaned_text(text)
+
+
+def _clean_database(path: Path, sought: Sought) -> None:
+    def is_sought(value: object) -> bool:
+        return isinstance(value, str) and bool(sought.in_bytes(value.encode("utf-8", "surrogatepass")))
+
+    try:
+        with closing(sqlite3.connect(path, timeout=10)) as database:
+            database.create_function("is_sought", 1, is_sought, deterministic=True)
+            database.create_function("cleaned", 1, lambda value: _cleaned_value(value, sought), deterministic=True)
+            database.execute("pragma secure_delete = on")
+            for names in database.execute(sql_text("erasing/databases/columns")).fetchall():
+                table, column = ('"' + name.replace('"', '""') + '"' for name in names)
+                database.execute(sql_text("erasing/databases/clean").format(table=table, column=column))
+            database.commit()
+            database.execute("vacuum")
+            database.execute("pragma wal_checkpoint(truncate)").fetchall()
+    except sqlite3.OperationalError as error:
+        raise ForgetError(f"{path} cannot be cleaned ({error}): stop `millrace ui` and whatever else reads Dagster's history, "
+                          "and run the same millrace forget again") from error

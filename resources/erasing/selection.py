@@ -1,0 +1,155 @@
+"""The rows of the tables that an erasure takes.
+
+    with select_rows(tables, asked) as selection:
+        selection.ids, selection.sessions      # of the erased interactions, and of sessions without any other row
+        selection.changes("feedback")          # {("tutor", date(2026, 6, 1)): 3}
+        remove_rows(tables, selection, "feedback")
+
+Selected are the asked interactions; for a user also rows without a user in sessions that nobody else takes part in; for a
+session or an interaction also later turns that repeat its text. Everything is found by ids in the table `interactions`, which
+loses its rows last, so an erasure that was killed selects the same rows again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from resources.erasing.asked import Asked
+from resources.reading.user_hash import hash_key
+from resources.sql_files import attach_files, rows, run, sql_text, workbench
+from resources.tables import PARTITIONS, SCHEMAS, Tables
+
+ERASED_FROM = ("feedback", "judgements", "contamination", "cleaned_interactions", "decisions", "quarantine", "interactions")
+"""In the order in which they lose rows: the others are found by `interactions`, and decisions are added for its rows."""
+
+DAYS_TOGETHER = 8
+"""Days that are rewritten in one commit."""
+
+_ASKED = pa.schema([("kind", pa.string()), ("sha256", pa.string())])
+_WITH_KEY = ("feedback", "quarantine")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A source object with erased records: how many, and their first lines."""
+
+    uri: str
+    records: int
+    lines: list[int] = field(default_factory=list)
+
+
+class Selection:
+    """The rows of one erasure, in a DuckDB of its own."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Tables):
+        self.connection, self.tables = connection, tables
+
+    @cached_property
+    def workloads(self) -> dict[str, int]:
+        """Selected interactions by workload."""
+        return {row["workload"]: row["selected"] for row in rows(self.connection, "erasing/workloads").to_pylist()}
+
+    @property
+    def interactions(self) -> int:
+        return sum(self.workloads.values())
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """Ids of the erased interactions."""
+        return frozenset(self.connection.table("selected").to_arrow_table()["interaction_id"].to_pylist())
+
+    @cached_property
+    def sessions(self) -> frozenset[str]:
+        """Ids of sessions that hold no other row."""
+        return frozenset(self._named("session"))
+
+    @cached_property
+    def other_ids(self) -> frozenset[str]:
+        """Ids of requests and traces that only erased interactions have."""
+        return frozenset(self._named("about"))
+
+    @cached_property
+    def places(self) -> list[Place]:
+        return [Place(row["source_uri"], row["records"], row["lines"])
+                for row in rows(self.connection, "erasing/places").to_pylist()]
+
+    @cached_property
+    def shared(self) -> tuple[int, int]:
+        """Sessions that other users take part in, and the rows of these users in them."""
+        found = rows(self.connection, "erasing/shared_sessions").to_pylist()[0]
+        return found["sessions"], found["rows_of_others"]
+
+    @property
+    def further_tombstones(self) -> pa.Table:
+        """Rows (kind, sha256) beside the asked ones."""
+        return self.connection.table("further_tombstones").to_arrow_table()
+
+    def texts(self) -> Iterator[str]:
+        """What the erased interactions say, as JSON."""
+        for batch in self.connection.sql(sql_text("erasing/their_texts")).to_arrow_reader(10_000):
+            yield from (text for text in batch["text"].to_pylist() if text)
+
+    def other_texts(self) -> list[str]:
+        """What some other interactions say."""
+        return rows(self.connection, "erasing/other_texts")["text"].drop_null().to_pylist()
+
+    def changes(self, table: str) -> dict[tuple[str, Any], int]:
+        """Numbers of rows of a table that are erased or emptied, by workload and partition."""
+        run(self.connection, f"erasing/marked/{table}", **({"user_hash_key": hash_key()} if table in _WITH_KEY else {}))
+        found = self.connection.execute(_about(table, "affected")).fetchall()
+        return {(workload, part): changed for workload, part, changed in found}
+
+    def remaining(self, table: str, workload: str, parts: list[Any]) -> pa.RecordBatchReader:
+        """The rows of some partitions after the erasure. Call `changes` of the table first."""
+        found = self.connection.sql(_about(table, "remaining"), params={"workload": workload, "parts": parts})
+        return found.to_arrow_reader(10_000)
+
+    def _named(self, kind: str) -> list[str]:
+        found = self.connection.table("erased_ids").to_arrow_table().to_pylist()
+        return [row["id"] for row in found if row["kind"] == kind]
+
+
+@contextmanager
+def select_rows(tables: Tables, asked: Asked) -> Iterator[Selection]:
+    """Selects the rows of an erasure."""
+    key = {"user_hash_key": hash_key()}
+    with workbench() as connection:
+        for name in ERASED_FROM:
+            attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
+        connection.register("asked", pa.table(
+            {"kind": [asked.kind] * len(asked.hashes), "sha256": list(asked.hashes)}, schema=_ASKED))
+        run(connection, "erasing/erased_place")
+        run(connection, "erasing/selected", **key)
+        run(connection, "erasing/same_sessions" if asked.kind == "user" else "erasing/same_texts")
+        run(connection, "erasing/erased_ids")
+        run(connection, "erasing/further_tombstones", **key)
+        run(connection, "erasing/erased_hashes")
+        yield Selection(connection, tables)
+
+
+def remove_rows(tables: Tables, selection: Selection, table: str) -> int:
+    """Rewrites the partitions of a table that hold erased rows, some days in one commit; returns the number of rows."""
+    changes = selection.changes(table)
+    for workload in sorted({workload for workload, _ in changes}):
+        parts = [part for of, part in changes if of == workload]
+        for first in range(0, len(parts), DAYS_TOGETHER):
+            some = parts[first:first + DAYS_TOGETHER]
+            where = {} if _partition(table) == "workload" else {_partition(table): some}
+            tables.replace(table, selection.remaining(table, workload, some), workload=workload, **where)
+    return sum(changes.values())
+
+
+def _about(table: str, query: str) -> str:
+    return sql_text(f"erasing/{query}").format(marked=f"marked_{table}", partition=_partition(table))
+
+
+def _partition(table: str) -> str:
+    """The column that tells a workload's partitions apart."""
+    return PARTITIONS[table][-1]

@@ -1,0 +1,175 @@
+"""Finds erased ids and texts in bytes: in reports, logs and databases that show rows.
+
+    sought = Sought.of(selection.texts(), selection.ids, selection.other_texts())
+    sought.in_bytes(content)        # Found(text=True, ids=False)
+    sought.cleaned(value)           # a JSON value whose strings no longer show them
+
+A text is found by pieces of 12 to 32 characters that look the same in plain text, JSON and HTML: they hold no quote, backslash,
+angle bracket, ampersand or line break. Text that is not ASCII is also sought as JSON escapes it. So an excerpt of 64 characters
+or more is found; a few words of it may not be. Instructions (system and developer messages) are the product's own text and
+are not sought, and neither are phrases that other interactions have.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SHORTEST, LONGEST = 12, 32
+"""Characters of a piece."""
+
+MOST_PIECES = 64
+"""Pieces of one text that are sought, spread evenly."""
+
+SHORTEST_ID = 8
+"""Shorter ids are not sought: they would be found in any text."""
+
+NOTE = "[erased]"
+
+_PLAIN = re.compile(r"[^\"\\<>&'\x00-\x1f\x7f\u2028\u2029\ufffd]+")
+_PRODUCTS = {"system", "developer"}
+_HASHED = 1 << 22
+_BYTES_AT_A_TIME = 4 << 20
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Whether a text, or an id, was found."""
+
+    text: bool = False
+    ids: bool = False
+
+    def __bool__(self) -> bool:
+        return self.text or self.ids
+
+
+class Sought:
+    """Byte strings to seek."""
+
+    def __init__(self, pieces: Collection[str], ids: Collection[str]):
+        self._ids = sorted((each for each in ids if len(each) >= SHORTEST_ID), key=len, reverse=True)
+        self._pieces = _Needles(encoded for piece in pieces for encoded in _spellings(piece))
+        self._id_bytes = _Needles(each.encode() for each in self._ids)
+        self._any_id = re.compile("|".join(map(re.escape, self._ids))) if self._ids else None
+
+    @classmethod
+    def of(cls, texts: Iterable[str], ids: Collection[str], others: Iterable[str] = ()) -> Sought:
+        """texts: messages and answers, as JSON. others: those of other interactions."""
+        pieces = {piece for text in texts for said in _said(text) for piece in _some(list(pieces_of(said)))}
+        common = _Needles(piece.encode("utf-8", "surrogatepass") for piece in pieces).found_in("\n".join(others).encode(
+            "utf-8", "surrogatepass"))
+        return cls({piece for piece in pieces if piece.encode("utf-8", "surrogatepass") not in common}, ids)
+
+    def __bool__(self) -> bool:
+        return bool(self._ids) or len(self._pieces) > 0
+
+    def in_bytes(self, content: bytes) -> Found:
+        return Found(self._pieces.are_in(content), self._id_bytes.are_in(content))
+
+    def cleaned(self, value: Any) -> Any:
+        """A JSON value without erased texts and ids. Keys stay, and so do the classes of Dagster's events."""
+        if isinstance(value, str):
+            return self.cleaned_text(value)
+        if isinstance(value, list):
+            return [self.cleaned(item) for item in value]
+        if isinstance(value, dict):
+            return {key: item if key == "__class__" else self.cleaned(item) for key, item in value.items()}
+        return value
+
+    def cleaned_text(self, text: str) -> str:
+        """A string; as a whole replaced by a note if it shows erased text."""
+        found = self.in_bytes(text.encode("utf-8", "surrogatepass"))
+        if found.text:
+            return NOTE
+        return self.without_ids(text) if found.ids else text
+
+    def without_ids(self, text: str) -> str:
+        return self._any_id.sub(NOTE, text) if self._any_id else text
+
+
+def pieces_of(text: str) -> Iterator[str]:
+    """The pieces of a text by which it is found."""
+    for run in _PLAIN.findall(text):
+        run = run.strip()
+        for start in range(0, len(run), LONGEST):
+            piece = run[start:start + LONGEST].strip()
+            if len(piece) >= SHORTEST or (len(piece) >= 4 and not piece.isascii()):
+                yield piece
+
+
+def _some(pieces: list[str]) -> list[str]:
+    return pieces[::-(-len(pieces) // MOST_PIECES)] if pieces else pieces
+
+
+def _said(text: str) -> Iterator[str]:
+    """The strings of a JSON value of messages, without the product's instructions and without names of keys and roles."""
+    try:
+        waiting = [json.loads(text)]
+    except ValueError:
+        yield text
+        return
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield from _said(value) if value[:1] in "{[" and value[-1:] in "}]" else (value,)
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, dict) and value.get("role") not in _PRODUCTS:
+            waiting.extend(item for key, item in value.items() if key not in ("role", "type"))
+
+
+def _spellings(piece: str) -> Iterator[bytes]:
+    yield piece.encode("utf-8", "surrogatepass")
+    if not piece.isascii():
+        escaped = json.dumps(piece)[1:-1]
+        yield escaped.encode()
+        yield json.dumps(escaped)[1:-1].encode()
+
+
+class _Needles:
+    """Byte strings of at least eight bytes, found by a table of their first eight bytes."""
+
+    def __init__(self, needles: Iterable[bytes]):
+        self._by_start: dict[int, list[bytes]] = {}
+        for needle in set(needles):
+            if len(needle) >= 8:
+                self._by_start.setdefault(int.from_bytes(needle[:8], "little"), []).append(needle)
+        starts = np.fromiter(self._by_start, np.uint64, len(self._by_start))
+        self._starts = np.sort(starts)
+        self._table = np.zeros(_HASHED, bool)
+        self._table[_hashed(starts)] = True
+
+    def __len__(self) -> int:
+        return len(self._by_start)
+
+    def are_in(self, content: bytes) -> bool:
+        """Whether any of them is in the content."""
+        return next(self._all_in(content), None) is not None
+
+    def found_in(self, content: bytes) -> set[bytes]:
+        """Those that are in the content."""
+        return set(self._all_in(content))
+
+    def _all_in(self, content: bytes) -> Iterator[bytes]:
+        if not self._by_start:
+            return
+        for first in range(0, len(content) - 7, _BYTES_AT_A_TIME):
+            part = content[first:first + _BYTES_AT_A_TIME + 7]
+            windows = np.ndarray(len(part) - 7, np.dtype("<u8"), part, strides=(1,))
+            places = np.flatnonzero(self._table[_hashed(windows)])
+            places = places[np.isin(windows[places], self._starts)] if len(places) else places
+            for at in places:
+                for needle in self._by_start[int(windows[at])]:
+                    if content.startswith(needle, first + int(at)):
+                        yield needle
+
+
+def _hashed(windows: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return ((windows * _FACTOR) >> np.uint64(64 - 22)).astype(np.int64)

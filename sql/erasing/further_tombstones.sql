@@ -1,0 +1,11 @@
+-- Tombstones beside the asked ones: of rows that the asked hashes do not name, and of ids that feedback may name.
+-- needs: erased_ids, selected
+-- parameters: $user_hash_key
+-- makes: temp table further_tombstones (kind, sha256)
+create or replace temp table further_tombstones as
+select distinct 'interaction' as kind, sha256(concat($user_hash_key, chr(31), interaction_id)) as sha256
+from selected
+where because <> 'asked'
+union
+select distinct 'about' as kind, sha256(concat($user_hash_key, chr(31), id)) as sha256
+from erased_ids

@@ -1,0 +1,19 @@
+-- The table feedback, with what an erasure does to each row: erased where it is about an erased interaction, by the ids in the
+-- record or by the interaction that it was tied to.
+-- needs: asked, erased_ids, feedback, selected
+-- parameters: $user_hash_key
+-- makes: temp table marked_feedback (*, change)
+create or replace temp table marked_feedback as
+select
+    *,
+    case
+        when interaction_id in (select interaction_id from selected) then 'erased'
+        when interaction_id in (select id from erased_ids) or given_id in (select id from erased_ids)
+            or request_id in (select id from erased_ids) or trace_id in (select id from erased_ids)
+            or session_id in (select id from erased_ids)
+            then 'erased'
+        when 'session' in (select kind from asked)
+            and sha256(concat($user_hash_key, chr(31), session_id)) in (select sha256 from asked where kind = 'session')
+            then 'erased'
+    end as change
+from feedback

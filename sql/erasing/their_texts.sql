@@ -1,0 +1,10 @@
+-- What the selected interactions say, as JSON, and the comments of people on them.
+-- needs: feedback, interactions, selected
+-- makes: rows (text)
+select unnest([messages, completion, to_json(reasoning)]) as text
+from interactions
+semi join selected using (workload, interaction_id)
+union all
+select to_json(comment)
+from feedback
+where comment is not null and interaction_id in (select interaction_id from selected)
