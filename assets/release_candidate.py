@@ -10,13 +10,14 @@ from assets.presentation import shown, table
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
+from resources.artefacts.taint import rows_erased_from
 from resources.releasing.champion import champion_to_beat
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import Compared, check_gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.parts import superseded
 from resources.releasing.quantized_bits import served_bits
-from resources.releasing.release import ReleaseSettings, read_release, recheck, write_release
+from resources.releasing.release import ReleaseSettings, erased_rows, read_release, recheck, write_release
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
 from resources.stages import last_model
@@ -51,6 +52,7 @@ def release_candidate(
         champion=champion.release if champion else None, champion_problem=champion.problem if champion else "",
         student="student_model" in policy.stages, drafter=serving.architecture if drafter else None,
         temperature=speculator_settings.answers.measured_at,
+        erased_rows=rows_erased_from(workshop.lake, [item for item in (target, drafter) if item is not None]),
     ))
 
     def work(output):
@@ -76,8 +78,9 @@ def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     Blocks the next steps."""
     directory = workshop.directory(workshop.current("release", "release"))
     problems = recheck(workshop.lake, directory) + superseded(workshop.lake, directory)
-    gates = [gate.model_dump() for gate in read_release(directory).gates]
+    release = read_release(directory)
     return dg.AssetCheckResult(
         passed=not problems, description="; ".join(problems) or None,
-        metadata={"gates": table(gates), "problems": "; ".join(problems) or "none"}
+        metadata={"gates": table([gate.model_dump() for gate in release.gates]), "problems": "; ".join(problems) or "none",
+                  "rows_learnt_and_erased_since": erased_rows(workshop.lake, release)}
     )

@@ -13,7 +13,7 @@ from resources.lake import Lake
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.gate_result import missed
 from resources.releasing.parts import superseded
-from resources.releasing.release import read_release
+from resources.releasing.release import erased_rows, read_release
 from resources.releasing.rollback import champions_before, was_champion
 from resources.releasing.signature import Signature
 
@@ -32,6 +32,8 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
         problem = missed(gate)
         said = problem.partition(": ")[2] if problem else gate.why or gate.held
         _print(console, f"  {'✗' if problem else '✓'} gate    {gate.name}: {said}")
+    if rows := erased_rows(lake, release):
+        _print(console, f"  ! tainted  its weights learnt {rows:,} rows that were erased since (millrace forget)")
     _print(console, f"  champion  {_champion(lake, seen)}")
 
 

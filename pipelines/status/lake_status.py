@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from model_ops.wording import counted
 from pipelines.storage.lake_recipes import last_run
 from resources.artefacts.current import current_manifests
+from resources.artefacts.erased import erased_in
 from resources.artefacts.freshness import StaleInput, stale_inputs
 from resources.artefacts.manifest import Input, Manifest, ManifestError
 from resources.artefacts.slice_digest import slice_digest
+from resources.artefacts.taint import Taint, tainted
 from resources.lake import Lake
 from resources.launching.run_history import SeenRun, runs, seconds_of_steps, steps_underway
 from resources.releasing.approvals import is_approved, was_decided
@@ -61,6 +64,8 @@ class StageStatus:
     run_id: str = ""
     reasons: list[str] = field(default_factory=list)
     inputs: list[StaleInput] = field(default_factory=list)
+    erased: str = ""
+    """What was erased: from a dataset since it was made, or from what weights learnt."""
 
 
 @dataclass
@@ -91,6 +96,8 @@ class EndpointStatus:
     failed_gates: list[dict[str, Any]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     problem: str = ""
+    tainted: list[str] = field(default_factory=list)
+    """Aliases that name a release whose weights learnt rows that were erased since."""
 
 
 @dataclass
@@ -162,7 +169,11 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
     differing = {name: said for name, plan in planned.items()
                  if name in manifests and (said := plan.differs_from(manifests[name]))}
     stale = stale_inputs(manifests, slices.now, outdated=differing)
+    taints = tainted(lake)
     status = WorkloadStatus(workload, [], slices.counted(), _endpoint(lake, workload))
+    status.endpoint.tainted = [
+        f"{alias} {version}" for alias in ("champion", "candidate", "previous")
+        if (version := getattr(status.endpoint, alias)) and f"release:{workload}/release@{version}" in taints]
     disabled = recipe.disabled if recipe is not None else _switched_off(lake, workload, manifests)
     for name in [*STEPS, *(name for name in manifests if name not in STEPS)]:
         manifest = manifests.get(name)
@@ -180,10 +191,25 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
         run_id, seconds = _made_by(lake, name, manifest, seen)
         status.stages.append(StageStatus(
             name, "off" if is_off else "stale" if is_stale else "current", manifest.version, manifest.digest,
-            manifest.created_at, seconds, run_id, [] if is_off else reasons, stale.get(name, [])))
+            manifest.created_at, seconds, run_id, [] if is_off else reasons, stale.get(name, []),
+            _erased(lake, manifest, taints)))
     if recipe is not None:
         _look_for_unread(status, recipe, Tables(lake))
     return status
+
+
+def _erased(lake: Lake, manifest: Manifest, taints: dict[str, Taint]) -> str:
+    """A sentence about what was erased from an artefact, or from what its weights learnt; "" if nothing was."""
+    taint = taints.get(f"{manifest.kind}:{manifest.name}@{manifest.version}")
+    if taint is not None:
+        return f"tainted: its weights learnt {counted(taint.rows, 'row')} erased since"
+    if manifest.kind != "dataset":
+        return ""
+    try:
+        found = erased_in(lake.artefacts("dataset") / manifest.name / manifest.version)
+    except ValueError as error:
+        return f"erased.json cannot be read: {type(error).__name__}"
+    return found.sentence if found is not None else ""
 
 
 def _switched_off(lake: Lake, workload: str, manifests: dict[str, Manifest]) -> list[str]:

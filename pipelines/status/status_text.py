@@ -62,6 +62,10 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
     for stage in found.stages:
         if _own_reasons(stage):
             _print_reasons(stage, console)
+    for stage in found.stages:
+        if stage.erased:
+            console.print(Text.assemble(("! ", "yellow"), (stage.stage, "bold"), f": {stage.erased}"),
+                          soft_wrap=not console.is_terminal)
     if through:
         say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
     _print_endpoint(found.endpoint, console)
@@ -87,6 +91,9 @@ def _print_endpoint(found: EndpointStatus, console: Console) -> None:
                                                        ("previous", found.previous)) if version]
     by = f" (moved {found.changed_at:%Y-%m-%d %H:%M} UTC by {found.changed_by})" if found.changed_at and found.champion else ""
     say(console, f"endpoint: {', '.join(parts) or 'nothing is served'}{by}")
+    if found.tainted:
+        say(console, f"! weights that learnt erased rows: {', '.join(found.tainted)}. Run the recipe again and approve its "
+                     "release", "yellow")
     held = [gate["name"] for gate in found.gates if gate["passed"]]
     if held:
         say(console, f"  gates of {found.candidate} that hold: {', '.join(held)}")

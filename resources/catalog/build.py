@@ -47,7 +47,7 @@ _OF_ARTEFACTS = ("artefacts", "lineage_edges", "lineage_nodes", "lineage", "deci
 _LAST = ("log_lines_in", "weights_holding", "steps_of", "why", "relations", "relation_columns")
 _SEEN = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json",
          "releases/*/*/release.json", "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json",
-         "endpoints/**/*")
+         "endpoints/**/*", "datasets/*/*/*/erased.json", "models/*/*/*/tainted.json", "releases/*/*/tainted.json")
 
 _MANIFESTS = pa.schema([("path", pa.string()), ("manifest", pa.string())])
 _LISTED = pa.schema([("relation", pa.string()), ("path", pa.string())])

@@ -1,4 +1,4 @@
-"""Releases in SQL: the relations `releases`, `gates`, `approvals` and `champions` of the catalog.
+"""Releases in SQL: the relations `releases`, `gates`, `approvals`, `champions` and `tainted` of the catalog.
 
     create_release_relations(connection, lake)      # after the table `artefacts`; rebuilt with the catalog
 
@@ -12,13 +12,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from resources.artefacts.taint import tainted
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLog, EndpointLogError, Entry
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, workloads_with_endpoints
 from resources.sql_files import run, sql_text
 
-RELEASE_RELATIONS = ("approvals", "champions", "releases", "gates")
-"""In order of creation: releases reads approvals."""
+RELEASE_RELATIONS = ("approvals", "champions", "tainted", "releases", "gates")
+"""In order of creation: releases reads approvals and tainted."""
 
 _GATE = pa.struct([
     ("name", pa.string()), ("wanted", pa.float64()), ("measured", pa.float64()), ("low", pa.float64()), ("high", pa.float64()),
@@ -34,17 +35,19 @@ _ENTRIES = pa.schema([
 _ALIASES = pa.schema([
     ("workload", pa.string()), ("candidate", pa.string()), ("champion", pa.string()), ("previous", pa.string()),
 ])
+_TAINTS = pa.schema([("artefact", pa.string()), ("dataset", pa.string()), ("erased_rows", pa.int64()), ("last_erased", _TIME)])
 _TEXTS = pa.schema([("path", pa.string()), ("release", pa.string())])
 
 
 def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
-    """Creates the four relations and their comments in the catalog that is being built."""
+    """Creates the relations and their comments in the catalog that is being built."""
     workloads = workloads_with_endpoints(lake)
     entries = [row for workload in workloads for row in _entries(lake, workload)]
     aliases = [_aliases(lake, workload).model_dump() for workload in workloads]
     connection.register("log_entries", pa.Table.from_pylist(entries, schema=_ENTRIES))
     connection.register("endpoint_aliases", pa.Table.from_pylist(aliases, schema=_ALIASES))
     connection.register("release_texts", pa.Table.from_pylist(_release_texts(lake), schema=_TEXTS))
+    connection.register("taints", pa.Table.from_pylist(_taints(lake), schema=_TAINTS))
     for name in RELEASE_RELATIONS:
         run(connection, f"catalog/{name}")
     connection.execute(sql_text("catalog/release_comments"))
@@ -69,6 +72,11 @@ def _aliases(lake: Lake, workload: str) -> Aliases:
         return Endpoint(lake, workload).read()
     except EndpointError:
         return Aliases(workload=workload)
+
+
+def _taints(lake: Lake) -> list[dict[str, Any]]:
+    return [{"artefact": taint.node, "dataset": cause.dataset, "erased_rows": cause.rows, "last_erased": cause.at}
+            for taint in tainted(lake).values() for cause in taint.causes.values()]
 
 
 def _release_texts(lake: Lake) -> list[dict[str, str]]:

@@ -23,6 +23,11 @@ MOST_NOISE = 0.05
 UNKNOWN_NOISE = 0.01
 """Noise for evaluation reports without an interval: with a single test row, and of earlier versions."""
 
+ERASED_ROWS = "erased_rows"
+"""The gate on rows that weights learnt and that were erased since: the only one whose measurement changes later."""
+
+TRAIN_AGAIN = "run the recipe again, which trains without these rows, and release what it makes"
+
 ENDS = {"value": "", "low": "the lower end of its interval", "high": "the upper end of its interval"}
 BOUNDS = {"least": "at least", "most": "at most"}
 

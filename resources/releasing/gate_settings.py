@@ -53,6 +53,9 @@ class Gates(BaseModel):
         0.25, gt=0, description="Where `evaluation.server` names a server: most nats per answer token by which its "
         "log-probabilities differ from those of the project's own layers, on average. A server that does not load the model "
         "misses it. null: no gate")
+    erased_rows: int | None = Field(
+        None, ge=0, description="Most rows that the served weights may have learnt and that `millrace forget` erased since; "
+        "looked at again at every approval and whenever the endpoint moves. 0 refuses tainted releases. null: no gate")
 
     def for_weights_of(self, bits: int) -> Gates:
         """With the bounds of these weights where the recipe names none: rounding to 4 bits costs more than rounding to 8."""

@@ -28,7 +28,7 @@ from model_ops.evaluation.measurement import (
     find,
     in_a_server,
 )
-from resources.releasing.gate_result import GateResult, missed
+from resources.releasing.gate_result import ERASED_ROWS, TRAIN_AGAIN, GateResult, missed
 from resources.releasing.gate_settings import Gates
 
 MEND_SERVER = ("server.log in the evaluation report's folder has what the server wrote; change quantize or evaluation.server, "
@@ -43,7 +43,8 @@ class Compared:
     suites: evaluation suites that were to be asked. champion: its release; None if no other model was served yet.
     champion_problem: why it could not be compared with.
     student: whether the served model went through distillation. drafter: architecture of the release's drafter; None for none.
-    temperature: of acceptance in reports without `as logged`. costliest: which block's quantization costs most, in words.
+    temperature: of acceptance in reports without `as logged`. erased_rows: rows that the models learnt and that were erased
+    since. costliest: which block's quantization costs most, in words.
     in_server: the report's account of the server that was asked for; empty if none was.
     """
 
@@ -55,6 +56,7 @@ class Compared:
     student: bool = False
     drafter: str | None = None
     temperature: float = 1.0
+    erased_rows: int = 0
     costliest: str = ""
     in_server: Mapping[str, Any] = field(default_factory=dict)
 
@@ -82,7 +84,8 @@ def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
 def check_gates(gates: Gates, compared: Compared) -> list[GateResult]:
     """Checks each enabled gate."""
     return [_judged(gate) for gate in (*_recovery(gates, compared), *_losses(gates, compared), *_accuracies(gates, compared),
-                                       *_acceptance(gates, compared), *_served(gates, compared))]
+                                       *_acceptance(gates, compared), *_served(gates, compared),
+                                       *_erased(gates, compared.erased_rows))]
 
 
 def _recovery(gates: Gates, compared: Compared) -> Iterator[GateResult]:
@@ -183,6 +186,12 @@ def _served(gates: Gates, compared: Compared) -> Iterator[GateResult]:
         else:
             missed_already = why
             yield _gate(name, bound, found, compared, in_a_server(of), name, bound=direction, remark=MEND_SERVER)
+
+
+def _erased(gates: Gates, rows: int) -> Iterator[GateResult]:
+    if gates.erased_rows is not None:
+        yield GateResult(name=ERASED_ROWS, wanted=gates.erased_rows, measured=rows, passed=True, bound="most", unit="rows",
+                         of="target and drafter", remark=TRAIN_AGAIN)
 
 
 def _champion(compared: Compared, name: str, wanted: float, most: bool = False) -> GateResult | None:

@@ -1,8 +1,8 @@
 -- Every finished release: what it serves, how it was decided, which aliases point to it now.
--- needs: approvals, artefacts, endpoint_aliases, release_texts
+-- needs: approvals, artefacts, endpoint_aliases, release_texts, tainted
 -- makes: table releases (workload, version, digest, created_at, is_current, passed, is_candidate, is_champion, is_previous,
 --     standing, decided_by, approvals, target, target_version, target_digest, drafter, drafter_version, drafter_digest,
---     architecture, num_speculative_tokens, path)
+--     architecture, num_speculative_tokens, erased_rows, path)
 create table releases as
 with contents as (
     select path, cast(release as json) as content
@@ -57,6 +57,10 @@ select
     if(
         content ->> '$.speculator.name' is null, null, cast(content ->> '$.num_speculative_tokens' as integer)
     ) as num_speculative_tokens,
+    coalesce((
+        select max(tainted.erased_rows) from tainted
+        where tainted.kind = 'release' and tainted.workload = named.workload and tainted.version = named.version
+    ), 0) as erased_rows,
     named.path
 from named
 left join decided on decided.workload = named.workload and decided.release = named.version

@@ -194,7 +194,7 @@ def test_json_has_the_keys_that_monitors_read(lake):
     assert set(said) == {"lake", "at", "workloads", "running", "last_run"}
     [workload] = said["workloads"]
     assert {"workload", "stages", "tables", "endpoint", "unread_objects"} <= set(workload)
-    assert {"stage", "state", "version", "digest", "made_at", "seconds", "run_id", "reasons", "inputs"} == set(workload["stages"][0])
+    assert {"stage", "state", "version", "digest", "made_at", "seconds", "run_id", "reasons", "inputs", "erased"} == set(workload["stages"][0])
 
 
 def test_an_empty_lake_and_a_broken_artefact(tmp_path, lake):

@@ -1,0 +1,146 @@
+"""A lake with one user's marked texts in every place where a lake may show them."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+from model_ops.atomic_files import write_json
+from resources.artefacts.manifest import Input
+from resources.artefacts.registry import Registry
+from resources.catalog.build import rebuild
+from resources.composing.datasets import DatasetSettings, build_sft_dataset
+from resources.curating.clean import clean
+from resources.curating.curate import curate
+from resources.curating.curation import CurationSettings
+from resources.lake import Lake
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
+from resources.tables import Tables
+
+MARK = "zebra-quartz-4711"
+"""In every text of the user ann."""
+
+CURATION = CurationSettings(decontamination={"enabled": False})
+SESSIONS = {"ann": ["ann-1", "ann-2"], "bob": ["bob-1", "bob-2", "bob-3"], "eve": ["eve-1", "eve-2"]}
+
+
+def pair(request, user, session, messages, answer, day):
+    body = {"model": "m", "messages": messages, "user": user}
+    return {"request": {k: v for k, v in body.items() if v is not None}, "session_id": session,
+            "timestamp": f"2026-06-0{day}T10:00:00Z",
+            "response": {"id": request, "object": "chat.completion", "model": "m", "choices": [
+                {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}]}}
+
+
+def records():
+    """Two turns of each session; the second repeats the first. ann's second turn in ann-2 names no user."""
+    found = []
+    for user, sessions in SESSIONS.items():
+        for number, session in enumerate(sessions):
+            mark = f"{MARK} " if user == "ann" else ""
+            asked = f"{mark}How do I grind wheat number {number} for {user} in an old mill by the river?"
+            first = [{"role": "system", "content": "You help millers."}, {"role": "user", "content": asked}]
+            answer = f"Set the {mark}stones of {user} number {number} close and feed the grain slowly, then sift the flour twice."
+            later = [*first, {"role": "assistant", "content": answer},
+                     {"role": "user", "content": f"And how is the {mark}flour of {user} number {number} kept dry in winter?"}]
+            day = 1 + number % 2
+            found.append(pair(f"request-{session}-1", user, session, first, answer, day))
+            found.append(pair(f"request-{session}-2", None if session == "ann-2" else user, session, later,
+                              f"Keep the {mark}flour of {user} number {number} in a wooden chest above the oven, away from walls.", day))
+    return found
+
+
+def write_logs(home):
+    home.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(record) for record in records()]
+    broken = json.dumps({"request": {"messages": "none", "user": "ann"}, "response": {"id": "x"}, "note": MARK})
+    (home / "gateway.jsonl").write_text("\n".join([*lines, broken, '{"user": "ann", "cut": "' + MARK]) + "\n")
+    thumbs = [{"request_id": "request-ann-1-1", "score": 1, "comment": f"{MARK} is right", "timestamp": "2026-06-01T11:00:00Z"},
+              {"request_id": "request-bob-1-1", "score": 0, "comment": "bob says no", "timestamp": "2026-06-01T11:00:00Z"}]
+    (home / "thumbs.jsonl").write_text("".join(json.dumps(thumb) + "\n" for thumb in thumbs))
+
+
+def sources(home):
+    return {"gateway": SourceSettings(uri=str(home / "gateway.jsonl")), "thumbs": SourceSettings(uri=str(home / "thumbs.jsonl"))}
+
+
+def made(registry, kind, name, inputs, fill, op=None):
+    draft = registry.draft(kind, name, op=op or name, sources=("resources/lake.py",), config={}, inputs=inputs)
+    if draft.finished is None:
+        fill(draft.directory)
+    return draft.finished or registry.finish(draft, {})
+
+
+def filled(home, logs):
+    """Logs to a release, by the project's own steps where they need no weights."""
+    lake = Lake.open(home)
+    tables, registry = Tables(lake), Registry(lake, "tutor")
+    ingest(tables, "tutor", sources(logs))
+    days = sorted(tables.rows_by_day("interactions", "tutor"))
+    clean(tables, "tutor", days, CURATION)
+    curated = made(registry, "dataset", "curated_interactions", [Input(kind="table", name="interactions", digest="1" * 64)],
+                   lambda output: curate(tables, "tutor", output, CURATION, None))
+    rows = made(registry, "dataset", "sft_dataset", [curated.as_input()], lambda output: build_sft_dataset(
+        registry.directory(curated) / "curated.parquet", None, output,
+        DatasetSettings(test_share=0, validation_share=0), tables))
+    shown = made(registry, "dataset", "length_report", [rows.as_input()], lambda output: _rendered(output, lake))
+    model = made(registry, "model", "sft_model", [rows.as_input()], _weights)
+    made(registry, "model", "merged_model", [model.as_input()], _weights)
+    made(registry, "model", "untaught_model", [], _weights)
+    release = made(registry, "release", "release", [model.as_input()], lambda output: _release(output, lake, model))
+    write_json(lake.endpoint("tutor"), {"workload": "tutor", "generation": 1, "champion": release.version})
+    _further(lake, registry.directory(shown))
+    rebuild(lake)
+    return lake
+
+
+def _weights(output):
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "model.safetensors").write_bytes(b"weights")
+
+
+def _rendered(output, lake):
+    output.mkdir(parents=True, exist_ok=True)
+    texts = "\n".join(str(row["messages"]) for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist())
+    (output / "rendered.md").write_text(texts)
+    (output / "lengths.json").write_text("{}")
+
+
+def _release(output, lake, model):
+    from model_ops.speculators.registry import ARCHITECTURES
+    from resources.releasing.gate_settings import Gates
+    from resources.releasing.gates import Compared, check_gates
+    from resources.releasing.release import write_release
+
+    output.mkdir(parents=True, exist_ok=True)
+    [gate] = check_gates(Gates(**{**dict.fromkeys(Gates.model_fields), "erased_rows": 0}), Compared([]))
+    write_release(output, "tutor", model, None, 0, [gate], ARCHITECTURES["eagle3"].serving)
+    row = next(row["interaction_id"] for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
+               if MARK in row["messages"])
+    (output / "report.md").write_text(f"worst row: {row}\n")
+
+
+def _further(lake, shown):
+    """Answers of teachers, Dagster's history, a run's folder, unfinished work, a sweep's log."""
+    (lake.root / "answers").mkdir()
+    answer = {"model": "t", "failure": "", "finish_reason": "stop", "prompt_tokens": 1, "answer_tokens": 1, "cost": 0.0}
+    lines = [{"key": "k1", "answer": {**answer, "message": {"content": f"the {MARK} flour of ann number 0 stays dry"}}},
+             {"key": "k2", "answer": {**answer, "finish_reason": "judge", "message": {"quality": 7}}}]
+    (lake.root / "answers" / "tutor.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    history = lake.dagster_home / "history" / "runs"
+    history.mkdir(parents=True)
+    event = {"__class__": "EventLogEntry", "metadata": {"what_is_learnt": (shown / "rendered.md").read_text(), "n": 1}}
+    with closing(sqlite3.connect(history / "run.db")) as database:
+        database.execute("pragma journal_mode = wal")
+        database.execute("create table event_logs (id integer primary key, event text)")
+        database.execute("insert into event_logs (event) values (?)", (json.dumps(event),))
+        database.execute("insert into event_logs (event) values ('{\"n\": 2}')")
+        database.commit()
+    folder = lake.dagster_home / "submitted" / "1"
+    folder.mkdir(parents=True)
+    (folder / "run.log").write_text(f"a line\nKeyError: And how is the {MARK} flour of ann number 0 kept dry in winter?\n")
+    unfinished = lake.root / "models" / "tutor" / "sft_model" / "0123456789ab" / ".work"
+    unfinished.mkdir(parents=True)
+    (unfinished / "tokens.npy").write_bytes(MARK.encode())
+    (lake.root / ".remembered").mkdir(exist_ok=True)
+    (lake.root / ".remembered" / "x.json").write_text(MARK)

@@ -1,0 +1,241 @@
+"""Erasing a user, a session or an interaction: every place searched by bytes, kills, re-reading, taint, refusals."""
+
+import json
+import os
+import shutil
+
+import pytest
+from filled_lake import CURATION, MARK, filled, made, sources, write_logs
+
+from benchmarks.lake_bytes import places_of
+from resources.artefacts.current import up_to_date
+from resources.artefacts.manifest import ManifestError, changed_files, read_manifest
+from resources.artefacts.registry import Registry
+from resources.artefacts.taint import tainted
+from resources.catalog.catalog import query
+from resources.curating.clean import clean
+from resources.erasing import forget as forget_module
+from resources.erasing.asked import ForgetError, ask_for
+from resources.erasing.forget import complete_unfinished, forget, plan_erasure
+from resources.lake import Lake, LakeError
+from resources.lake_use import LakeInUse, at_work
+from resources.reading.ingest import ingest
+from resources.releasing.release import recheck
+from resources.releasing.signature import Signature
+from resources.tables import SCHEMAS, Tables
+
+BY = Signature("tester", "test", "request 1")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The lake before any erasure, and the folder of its logs."""
+    home = tmp_path_factory.mktemp("erasing")
+    write_logs(home / "logs")
+    return filled(home / "lake", home / "logs"), home / "logs"
+
+
+@pytest.fixture
+def lake(whole, tmp_path):
+    shutil.copytree(whole[0].root, tmp_path / "lake")
+    return Lake.open(tmp_path / "lake")
+
+
+def asked(lake, kind="user", identifier="ann"):
+    return ask_for(Tables(lake), kind, identifier)
+
+
+def content(lake, name):
+    table = Tables(lake).open(name)
+    return [] if table is None else sorted(table.to_pyarrow_table().to_pylist(), key=str)
+
+
+def test_no_byte_of_a_user_is_left_and_others_stay(lake):
+    before = {name: len(content(lake, name)) for name in SCHEMAS}
+    assert len(places_of({MARK}, lake.root)) >= 15
+    plan = forget(lake, asked(lake), BY, vacuum=True)
+    assert places_of({MARK}, lake.root) == []
+    assert plan.interactions == 4 and plan.workloads == {"tutor": 4}
+    after = {name: len(content(lake, name)) for name in SCHEMAS}
+    assert after["interactions"] == before["interactions"] - 4 and after["quarantine"] == before["quarantine"]
+    assert [row["comment"] for row in content(lake, "feedback")] == ["bob says no"]
+    assert {row["user_hash"] for row in content(lake, "interactions")} == {
+        row["user_hash"] for row in content(lake, "interactions") if "ann" not in row["session_id"]}
+    assert [json.loads(line)["key"] for line in (lake.root / "answers/tutor.jsonl").read_text().splitlines()] == ["k2"]
+    assert "a line\n[erased]\n" == (lake.dagster_home / "submitted/1/run.log").read_text()
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(lake):
+    def state():
+        return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in lake.root.rglob("*")}
+
+    before = state()
+    plan = plan_erasure(lake, asked(lake))
+    assert state() == before
+    done = forget(lake, asked(lake), BY)
+    assert plan.tables == done.tables and plan.interactions == done.interactions
+    assert [(hit.node, hit.path, hit.rows) for hit in plan.files] == [(hit.node, hit.path, hit.rows) for hit in done.files]
+    assert sorted(taint.node for taint in plan.tainted) == sorted(taint.node for taint in done.tainted)
+    assert plan.endpoints == done.endpoints and {page.path for page in plan.pages} >= {page.path for page in done.pages}
+
+
+def test_reading_the_sources_again_brings_nothing_back_and_changes_nothing(lake, whole):
+    forget(lake, asked(lake), BY, vacuum=True)
+    tables = Tables(lake)
+    expected = {name: content(lake, name) for name in ("interactions", "feedback", "quarantine")}
+    decisions = [row for row in content(lake, "decisions") if row["stage"] == "ingest"]
+    for name in ("gateway.jsonl", "thumbs.jsonl"):
+        os.utime(whole[1] / name, (5, 5))
+    report = ingest(tables, "tutor", sources(whole[1]))
+    assert report.total.objects == 2 and report.total.erased == 5
+    assert places_of({MARK}, lake.root) == []
+    assert {name: content(lake, name) for name in expected} == expected
+    assert [row for row in content(lake, "decisions") if row["stage"] == "ingest"] == decisions
+    assert {row["rule"] for row in decisions} == {"erased"} and {row["interaction_id"] for row in decisions} == {None}
+
+
+class Killed(BaseException):
+    pass
+
+
+STEPS = ("journal.write", "_bury", "erase_rows", "erase_answers", "clean_page", "keep_taint", "remove_rows:feedback",
+         "remove_rows:decisions", "remove_rows:quarantine", "remove_rows:interactions", "remove_old_files", "rebuild")
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_anywhere_is_completed_by_the_next_try(lake, monkeypatch, step, after):
+    name, _, table = step.partition(":")
+    target, attribute = (forget_module.journal, "write") if name == "journal.write" else (forget_module, name)
+    real, calls = getattr(target, attribute), []
+
+    def killed(*arguments, **named):
+        if table and arguments[-1] != table:
+            return real(*arguments, **named)
+        calls.append(1)
+        if after:
+            real(*arguments, **named)
+        raise Killed
+
+    expected = asked(lake)
+    with monkeypatch.context() as patched:
+        patched.setattr(target, attribute, killed)
+        with pytest.raises(Killed):
+            forget(lake, expected, BY, vacuum=True)
+    assert calls
+    if (lake.root / ".erasing").exists() and list((lake.root / ".erasing").iterdir()):
+        assert complete_unfinished(lake) == 1
+    else:
+        forget(lake, expected, BY, vacuum=True)
+    assert places_of({MARK}, lake.root) == [] and complete_unfinished(lake) == 0
+    assert not list((lake.root / ".erasing").iterdir())
+    erased = [row for row in content(lake, "decisions") if row["rule"] == "erased"]
+    assert len(erased) == 4
+    assert {taint.name for taint in tainted(lake).values()} == {"tutor/sft_model", "tutor/merged_model", "tutor/release"}
+    for manifest in lake.root.glob("datasets/*/*/*/manifest.json"):
+        assert changed_files(manifest.parent, read_manifest(manifest.parent)) == []
+
+
+def test_models_and_releases_that_learnt_the_rows_are_tainted_and_their_gate_refuses(lake):
+    registry = Registry(lake, "tutor")
+    release = registry.current("release", "release")
+    assert recheck(lake, registry.directory(release)) == recheck(lake, registry.directory(release))
+    before = [problem for problem in recheck(lake, registry.directory(release)) if "erased_rows" in problem]
+    plan = forget(lake, asked(lake), BY)
+    found = {taint.name: taint for taint in plan.tainted}
+    assert set(found) == {"tutor/sft_model", "tutor/merged_model", "tutor/release"}
+    assert found["tutor/sft_model"].rows == 2 and plan.endpoints == [f"tutor: champion {release.version}"]
+    [problem] = [problem for problem in recheck(lake, registry.directory(release)) if "erased_rows" in problem]
+    assert before == [] and "2 rows" in problem and "run the recipe again" in problem
+    assert query(lake, "select distinct name from tainted order by 1")["name"].to_pylist() == [
+        "tutor/merged_model", "tutor/release", "tutor/sft_model"]
+    assert query(lake, "select erased_rows from releases")["erased_rows"].to_pylist() == [2]
+    shutil.rmtree(lake.root / "datasets")  # the taint stays when the dataset goes
+    assert {taint.name for taint in tainted(lake).values()} == set(found)
+
+
+def test_an_erased_dataset_verifies_has_another_digest_and_is_not_taken_for_the_old_one(lake):
+    registry = Registry(lake, "tutor")
+    before = registry.current("dataset", "sft_dataset")
+    model = registry.current("model", "sft_model")
+    forget(lake, asked(lake), BY)
+    now = registry.current("dataset", "sft_dataset")
+    assert now.version == before.version and now.digest != before.digest
+    assert changed_files(registry.directory(now), now) == []
+    with pytest.raises(ManifestError, match="of which rows were erased since"):
+        up_to_date(registry, "model", "sft_model")
+    again = made(registry, "model", "sft_model", [now.as_input()], lambda output: output.mkdir(exist_ok=True) or (
+        output / "w").write_text("new"))
+    assert again.version != model.version and f"model:tutor/sft_model@{again.version}" not in tainted(lake)
+    (registry.directory(now) / "train.parquet").write_bytes(b"tampered")
+    assert changed_files(registry.directory(now), now) == ["train.parquet"]
+
+
+def test_a_record_of_an_erasure_hides_no_changed_weights(lake):
+    registry = Registry(lake, "tutor")
+    model = registry.current("model", "sft_model")
+    home = registry.directory(model)
+    (home / "model.safetensors").write_bytes(b"other weights")
+    file = {"path": "model.safetensors", "bytes": 13, "sha256": "0" * 64}
+    (home / "erased.json").write_text(json.dumps({"removals": [], "files": {"model.safetensors": file}}))
+    assert changed_files(home, read_manifest(home)) == ["model.safetensors"]
+
+
+def test_a_session_and_an_interaction_take_the_turns_that_repeat_them(lake):
+    rows = {row["request_id"]: row["interaction_id"] for row in content(lake, "interactions")}
+    plan = plan_erasure(lake, asked(lake, "interaction", rows["request-bob-1-1"][:12]))
+    assert plan.interactions == 2  # the second turn repeats the first
+    assert plan_erasure(lake, asked(lake, "interaction", "request-bob-1-2")).interactions == 1
+    forget(lake, asked(lake, "session", "bob-1"), BY, vacuum=True)
+    assert {row["session_id"] for row in content(lake, "interactions")} == {"ann-1", "ann-2", "bob-2", "bob-3", "eve-1", "eve-2"}
+    assert places_of({rows["request-bob-1-1"], "bob says no", "request-bob-1-1"}, lake.root) == []
+
+
+def test_cleaning_after_an_erasure_still_adds_up(lake):
+    forget(lake, asked(lake), BY)
+    tables = Tables(lake)
+    days = sorted(tables.rows_by_day("interactions", "tutor"))
+    before = content(lake, "cleaned_interactions")
+    assert clean(tables, "tutor", days, CURATION).read == len(content(lake, "interactions")) == len(before)
+    assert content(lake, "cleaned_interactions") == before
+
+
+def test_other_users_of_a_shared_session_stay_and_are_counted(lake):
+    tables = Tables(lake)
+    rows = [{**row, "session_id": "ann-1", "interaction_id": "other", "user_hash": "f" * 64} for row in content(lake, "interactions")
+            if row["request_id"] == "request-eve-1-1"]
+    import pyarrow as pa
+
+    tables.append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
+    plan = forget(lake, asked(lake), BY)
+    assert plan.interactions == 4 and plan.shared == (1, 1)
+    assert "other" in {row["interaction_id"] for row in content(lake, "interactions")}
+
+
+def test_an_unseen_user_is_remembered_only_if_asked(lake, whole):
+    plan = plan_erasure(lake, asked(lake, identifier="nobody"))
+    assert plan.is_empty and not plan.is_known and content(lake, "erasures") == []
+    forget(lake, asked(lake, identifier="zoe"), BY)
+    [tombstone] = content(lake, "erasures")
+    assert tombstone["who"] == "tester" and tombstone["reason"] == "request 1" and "zoe" not in str(tombstone)
+    line = json.dumps({"request": {"messages": [{"role": "user", "content": "hello"}], "user": "zoe"}, "response": {
+        "id": "z", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}})
+    (lake.root.parent / "new.jsonl").write_text(line + "\n")
+    from resources.reading.sources import SourceSettings
+
+    report = ingest(Tables(lake), "tutor", {"new": SourceSettings(uri=str(lake.root.parent / "new.jsonl"))})
+    assert report.total.erased == 1 and report.total.kept == 0
+
+
+def test_refused_while_a_run_is_at_work_with_another_key_and_for_an_unclear_id(lake, monkeypatch):
+    with at_work(lake), pytest.raises(LakeInUse, match="a run is at work on"):
+        forget(lake, asked(lake), BY)
+    assert content(lake, "erasures") == [] and not list((lake.root / ".erasing").glob("*"))
+    with pytest.raises(ForgetError, match="--session is empty"):
+        asked(lake, "session", " ")
+    forget(lake, asked(lake), BY)
+    monkeypatch.setenv("MILLRACE_USER_HASH_KEY", "another")
+    with pytest.raises(LakeError, match="another MILLRACE_USER_HASH_KEY"):
+        plan_erasure(lake, asked(lake))
+    with pytest.raises(LakeError, match="another MILLRACE_USER_HASH_KEY"):
+        ingest(Tables(lake), "tutor", sources(lake.root.parent) | {})
