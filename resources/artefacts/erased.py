@@ -1,7 +1,7 @@
 """Records that rows of a finished artefact were erased: erased.json, beside its manifest.
 
-    note_erased(directory, File(path="train.parquet", ...), erasure, rows=3, learnt=True)    # before the file is replaced
-    erased_in(directory)               # Erased(rows=3, learnt=3, files={...}); None if nothing was erased
+    note_erased(directory, file, erasure, rows=3, learnt=True, digest=manifest.digest)    # before the file is replaced
+    erased_in(directory)               # Erased(rows=3, files={...}, ...); None if nothing was erased
     after_erasure(directory, "dataset", files)    # the manifest's files as they are now
 
 The manifest stays as it was written, so lineage still names the version. `read_manifest` gives a dataset the files and the
@@ -38,7 +38,8 @@ class File(BaseModel):
 
 
 class Removal(BaseModel):
-    """Rows that one erasure took from one file. learnt: whether models that take this artefact learn rows of the file."""
+    """Rows that one erasure took from one file. learnt: whether models that take this artefact learn rows of the file.
+    digest_before: of the artefact before this removal, which models made until then name as their input."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,6 +47,7 @@ class Removal(BaseModel):
     path: str
     rows: int
     learnt: bool
+    digest_before: str
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -61,10 +63,11 @@ class Erased(BaseModel):
     def rows(self) -> int:
         return sum(each.rows for each in self.removals)
 
-    @property
-    def learnt(self) -> int:
-        """Rows that models learnt."""
-        return sum(each.rows for each in self.removals if each.learnt)
+    def learnt_from(self, digest: str) -> list[Removal]:
+        """Removals of rows that models learnt whose input had this digest: those after it. All, where the artefact never had
+        it."""
+        first = next((place for place, each in enumerate(self.removals) if each.digest_before == digest), 0)
+        return [each for each in self.removals[first:] if each.learnt and each.rows]
 
     @property
     def at(self) -> datetime:
@@ -83,15 +86,18 @@ def erased_in(directory: Path) -> Erased | None:
         return None
 
 
-def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bool) -> None:
+def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str) -> None:
     """Records an erasure and the file as it will be. A second call for the same erasure and file replaces the first one.
+    digest: of the artefact as it is.
 
     Call it before the new file is in place: until then the file still has the digest of its manifest, which counts too.
     """
     noted = erased_in(directory) or Erased()
     known = next((each for each in noted.removals if (each.erasure, each.path) == (erasure, file.path)), None)
-    noted.removals = [each for each in noted.removals if each is not known]
-    noted.removals.append(Removal(erasure=erasure, path=file.path, rows=rows, learnt=learnt))
+    if known is None:
+        known = Removal(erasure=erasure, path=file.path, rows=rows, learnt=learnt, digest_before=digest)
+        noted.removals.append(known)
+    known.rows = max(rows, known.rows)
     noted.files[file.path] = file
     write_text(directory / ERASED, noted.model_dump_json(indent=2) + "\n")
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
 from resources.artefacts.erased import ERASED, TAINTED, erased_in
-from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.artefacts.manifest import Input, Manifest, ManifestError, read_manifest
 from resources.lake import Lake
 
 ACCOMPANYING = frozenset({"build_served_answers"})
@@ -131,7 +131,7 @@ class _Look:
             taint.causes[cause.dataset] = cause
         for item in manifest.inputs:
             if item.kind == "dataset" and manifest.kind == "model":
-                taint.causes |= self._of_dataset(item.name, item.version)
+                taint.causes |= self._of_dataset(item)
             elif item.kind == "model" and not item.pinned:
                 taint.causes |= self._of_model(item.name, item.version)
         if taint.causes:
@@ -145,8 +145,9 @@ class _Look:
             return {}
         return taint.causes if taint else {}
 
-    def _of_dataset(self, name: str, version: str) -> dict[str, Cause]:
-        """The rows that a dataset lost, and the taint of the models that made its answers."""
+    def _of_dataset(self, taken: Input) -> dict[str, Cause]:
+        """The rows that a dataset lost after it was taken as an input, and the taint of the models that made its answers."""
+        name, version = taken.name, taken.version
         directory, node = _directory(self.lake, "dataset", name, version), f"dataset:{name}@{version}"
         try:
             manifest = read_manifest(directory)
@@ -155,9 +156,10 @@ class _Look:
         causes: dict[str, Cause] = {}
         if manifest.op not in ACCOMPANYING:
             noted = erased_in(directory)
-            if noted is not None and noted.learnt:
-                causes[node] = Cause(dataset=node, rows=noted.learnt, at=noted.at,
-                                     erasures=sorted({each.erasure for each in noted.removals if each.learnt}))
+            if noted is not None and taken.digest != manifest.digest and (removals := noted.learnt_from(taken.digest)):
+                causes[node] = Cause(
+                    dataset=node, rows=sum(each.rows for each in removals), at=max(each.at for each in removals),
+                    erasures=sorted({each.erasure for each in removals}))
             if node in self.planned:
                 rows = self.planned[node].rows + (causes[node].rows if node in causes else 0)
                 causes[node] = self.planned[node].model_copy(update={"rows": rows})

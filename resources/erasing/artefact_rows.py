@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from model_ops.atomic_files import replaced
 from resources.artefacts.erased import File, is_learnt, note_erased
+from resources.artefacts.manifest import read_manifest
 from resources.erasing.selection import Selection
 from resources.lake import Lake
 
@@ -63,7 +64,7 @@ def erase_rows(hit: Hit, selection: Selection, erasure: str) -> None:
         with temporary.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         file = File(path=hit.path, bytes=temporary.stat().st_size, sha256=digest)
-        note_erased(hit.directory, file, erasure, hit.rows, hit.learnt)
+        note_erased(hit.directory, file, erasure, hit.rows, hit.learnt, read_manifest(hit.directory).digest)
 
 
 def kept_under(lake: Lake, selection: Selection) -> dict[str, set[str]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from model_ops.atomic_files import write_text
 from resources.artefacts.erased import BESIDE, File, note_erased
+from resources.artefacts.manifest import read_manifest
 from resources.erasing.asked import ForgetError
 from resources.erasing.sought import Found, Sought
 from resources.lake import Lake
@@ -69,7 +70,7 @@ def clean_page(page: Page, sought: Sought, erasure: str) -> None:
         content = text.encode("utf-8")
         relative = page.path.relative_to(home).as_posix()
         file = File(path=relative, bytes=len(content), sha256=sha256(content).hexdigest())
-        note_erased(home, file, erasure, rows=0, learnt=False)
+        note_erased(home, file, erasure, rows=0, learnt=False, digest=read_manifest(home).digest)
     write_text(page.path, text)
 
 

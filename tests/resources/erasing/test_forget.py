@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 
+import pyarrow as pa
 import pytest
 from filled_lake import CURATION, MARK, filled, made, sources, write_logs
 
@@ -20,9 +21,11 @@ from resources.erasing.forget import complete_unfinished, forget, plan_erasure
 from resources.lake import Lake, LakeError
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
 from resources.releasing.release import recheck
 from resources.releasing.signature import Signature
 from resources.tables import SCHEMAS, Tables
+from tests.slow_cases import slow_except
 
 BY = Signature("tester", "test", "request 1")
 
@@ -62,7 +65,7 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
     assert {row["user_hash"] for row in content(lake, "interactions")} == {
         row["user_hash"] for row in content(lake, "interactions") if "ann" not in row["session_id"]}
     assert [json.loads(line)["key"] for line in (lake.root / "answers/tutor.jsonl").read_text().splitlines()] == ["k2"]
-    assert "a line\n[erased]\n" == (lake.dagster_home / "submitted/1/run.log").read_text()
+    assert (lake.dagster_home / "submitted/1/run.log").read_text() == "a line\n[erased]\n"
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(lake):
@@ -102,8 +105,8 @@ STEPS = ("journal.write", "_bury", "erase_rows", "erase_answers", "clean_page", 
          "remove_rows:decisions", "remove_rows:quarantine", "remove_rows:interactions", "remove_old_files", "rebuild")
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", slow_except([False], [False, True]))
+@pytest.mark.parametrize("step", slow_except(["remove_rows:interactions"], STEPS))
 def test_a_kill_anywhere_is_completed_by_the_next_try(lake, monkeypatch, step, after):
     name, _, table = step.partition(":")
     target, attribute = (forget_module.journal, "write") if name == "journal.write" else (forget_module, name)
@@ -167,6 +170,9 @@ def test_an_erased_dataset_verifies_has_another_digest_and_is_not_taken_for_the_
     again = made(registry, "model", "sft_model", [now.as_input()], lambda output: output.mkdir(exist_ok=True) or (
         output / "w").write_text("new"))
     assert again.version != model.version and f"model:tutor/sft_model@{again.version}" not in tainted(lake)
+    forget(lake, asked(lake, "session", "bob-1"), BY)  # the new model learnt these rows, and only these
+    assert tainted(lake)[f"model:tutor/sft_model@{again.version}"].rows == 1
+    assert tainted(lake)[f"model:tutor/sft_model@{model.version}"].rows == 3
     (registry.directory(now) / "train.parquet").write_bytes(b"tampered")
     assert changed_files(registry.directory(now), now) == ["train.parquet"]
 
@@ -204,8 +210,6 @@ def test_other_users_of_a_shared_session_stay_and_are_counted(lake):
     tables = Tables(lake)
     rows = [{**row, "session_id": "ann-1", "interaction_id": "other", "user_hash": "f" * 64} for row in content(lake, "interactions")
             if row["request_id"] == "request-eve-1-1"]
-    import pyarrow as pa
-
     tables.append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     plan = forget(lake, asked(lake), BY)
     assert plan.interactions == 4 and plan.shared == (1, 1)
@@ -221,13 +225,11 @@ def test_an_unseen_user_is_remembered_only_if_asked(lake, whole):
     line = json.dumps({"request": {"messages": [{"role": "user", "content": "hello"}], "user": "zoe"}, "response": {
         "id": "z", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}})
     (lake.root.parent / "new.jsonl").write_text(line + "\n")
-    from resources.reading.sources import SourceSettings
-
     report = ingest(Tables(lake), "tutor", {"new": SourceSettings(uri=str(lake.root.parent / "new.jsonl"))})
     assert report.total.erased == 1 and report.total.kept == 0
 
 
-def test_refused_while_a_run_is_at_work_with_another_key_and_for_an_unclear_id(lake, monkeypatch):
+def test_refused_while_a_run_is_at_work_with_another_key_and_for_an_unclear_id(lake, whole, monkeypatch):
     with at_work(lake), pytest.raises(LakeInUse, match="a run is at work on"):
         forget(lake, asked(lake), BY)
     assert content(lake, "erasures") == [] and not list((lake.root / ".erasing").glob("*"))
@@ -238,4 +240,5 @@ def test_refused_while_a_run_is_at_work_with_another_key_and_for_an_unclear_id(l
     with pytest.raises(LakeError, match="another MILLRACE_USER_HASH_KEY"):
         plan_erasure(lake, asked(lake))
     with pytest.raises(LakeError, match="another MILLRACE_USER_HASH_KEY"):
-        ingest(Tables(lake), "tutor", sources(lake.root.parent) | {})
+        os.utime(whole[1] / "gateway.jsonl", (6, 6))
+        ingest(Tables(lake), "tutor", sources(whole[1]))
