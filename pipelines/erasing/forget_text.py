@@ -85,7 +85,7 @@ def _remarks(plan: Plan) -> Iterator[str]:
                "the text: forget these sessions too if they must go.")
     if plan.tainted:
         yield ("Weights cannot lose rows: run the recipe again for models without them, then approve the new release. With "
-               "release.gates.no_erased_rows: true, tainted releases are refused.")
+               "release.gates.erased_rows: 0, tainted releases are refused.")
     if plan.vacuumed and applied:
         yield "Old files of the tables were removed: earlier versions of the tables can no longer be read."
     elif applied and plan.old_bytes:
