@@ -154,7 +154,8 @@ release:
   approval: person
   gates: {recovery: 0.99, acceptance_length: 1.5}
 """),
-    Section("release.gates", "release.gates", "All but `erased_rows` are on by default; [evaluation.md](evaluation.md#gates) explains them."),
+    Section("release.gates", "release.gates", "All but `erased_rows` are on by default; "
+            "[evaluation.md](evaluation.md#gates) explains them."),
     Section("preference", "preference, rft", "Not in this version: leave both out."),
     Section("automation", "automation", ""),
     Section("automation.retrain", "automation.retrain", "", """\
