@@ -94,6 +94,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         workload=_TEXT, dt=pa.date32(), searched=_TEXT, content=_TEXT, interaction_id=_TEXT, suite=_TEXT, item_id=_TEXT,
         part=_TEXT, share=pa.float64(),
     ),
+    # Ids of interactions whose rows retention removed: an erasure finds rows of datasets by them.
+    "retired": _columns(
+        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, alias_id=_TEXT, trace_id=_TEXT,
+        session_id=_TEXT, user_hash=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), ts=_TIME,
+        content_sha256=_TEXT,
+    ),
     "serving_metrics": _columns(
         workload=_TEXT, endpoint=_TEXT, release=_TEXT, window_start=_TIME, window_end=_TIME, drafts=pa.int64(),
         draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
@@ -115,6 +121,7 @@ PARTITIONS: dict[str, list[str]] = {
     "decisions": ["workload", "stage"],
     "judgements": ["workload", "dt"],
     "contamination": ["workload", "dt"],
+    "retired": ["workload", "dt"],
     "serving_metrics": ["workload"],
     "erasures": ["workload"],
 }

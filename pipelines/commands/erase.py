@@ -1,7 +1,8 @@
-"""Commands that take data out of a lake: `forget`."""
+"""Commands that take data out of a lake: `forget`, `retain`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,3 +58,36 @@ def forget(
     else:
         print_plan(plan, place, console)
     raise typer.Exit(1 if nothing and not plan.is_known and not plan.erasure else 0)
+
+
+@app.command(rich_help_panel=PANEL)
+def retain(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file, with `retention`")],
+    apply: Annotated[bool, typer.Option("--apply", help="remove; without it only what would go is shown")] = False,
+    lake: LakeOption = None,
+) -> None:
+    """Removes rows, versions and old table files that the recipe's `retention` no longer keeps. A dry run without --apply."""
+    from model_ops.wording import size
+    from pipelines.contract.recipe import load_recipe
+    from pipelines.storage.locations import lake_location
+    from pipelines.storage.storage_errors import require_writable
+    from pipelines.terminal.plain_console import say
+    from resources.erasing.asked import ForgetError
+    from resources.erasing.retention import old_data, remove_old_data
+    from resources.lake import Lake
+
+    read = load_recipe(recipe)
+    if read.retention is None:
+        raise ForgetError(f"{recipe} has no retention, so nothing is too old: add retention: {{rows_days: 90}}, for example")
+    place = Lake.open(lake_location(recipe, lake), create=False)
+    if apply:
+        require_writable(place.root)
+    found = (remove_old_data if apply else old_data)(place, read.workload, read.retention)
+    verb = "Removed" if apply else "Would remove"
+    tables = ", ".join(f"{rows:,} of {table}" for table, rows in found.rows.items())
+    say(console, f"{verb} rows: {tables or 'none'}.")
+    say(console, f"{verb} versions: {', '.join(found.versions) or 'none'}.")
+    said = "were removed" if apply else f"exist; those older than {read.retention.old_files_days:g} days would go"
+    say(console, f"Old files of the tables: {size(found.old_bytes)} {said}.")
+    if not apply:
+        say(console, "This was a dry run: nothing was written. Add --apply to remove.")

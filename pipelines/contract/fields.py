@@ -27,6 +27,7 @@ from pipelines.contract.keys import Words
 from resources.composing.datasets import DatasetSettings
 from resources.composing.eval_suite import EvalSettings
 from resources.curating.curation import CurationSettings
+from resources.erasing.retention import RetentionSettings
 from resources.launching.tracking import TrackingKind, missing_package
 from resources.reading.sources import SourceSettings
 from resources.releasing.model_policy import ModelPolicy
@@ -126,6 +127,8 @@ class RecipeFields(Settings):
         default_factory=EvaluationSettings, description="Measurements that the gates use")
     release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
     automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
+    retention: RetentionSettings | None = Field(
+        None, description="For how many days the lake keeps rows, versions and old files. Left out: for ever")
     threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")
     tracking: TrackingKind = Field(
         "none", description="Also send the numbers of every training step to tensorboard (files under <lake>/tracking) or "

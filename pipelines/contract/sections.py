@@ -162,6 +162,10 @@ release:
 automation:
   retrain: {enabled: true, cron: "0 3 * * 1"}     # every Monday at 3:00
 """),
+    Section("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
+            "never removed.", """\
+retention: {rows_days: 90, versions_days: 30, old_files_days: 7}
+"""),
 )
 """In the order of the graph."""
 

@@ -21,6 +21,7 @@ from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
 from pipelines.graph.jobs import jobs
+from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
 from pipelines.graph.wiring import rewired
@@ -41,11 +42,12 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     place = lake_location(recipe_path, lake)
     assets = [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
     both = jobs(recipe.workload)
+    removing, nightly = retention(recipe, place)
     return dg.Definitions(
         assets=assets,
         asset_checks=_enabled_checks(recipe),
-        jobs=both,
-        schedules=schedules(recipe, *both),
+        jobs=[*both, *removing],
+        schedules=[*schedules(recipe, *both), *nightly],
         sensors=[new_logs(recipe, place, both[0])],
         resources=resources(recipe, place),
         executor=dg.in_process_executor,  # one worker stays warm from step to step

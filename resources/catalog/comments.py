@@ -26,6 +26,7 @@ RELATIONS = {
     "judgements": "Scores that a judge model gave to cleaned rows",
     "contamination": "Evaluation items found in the traffic, by day; a row without interaction_id says "
                      "that its day was searched",
+    "retired": "Ids of interactions whose rows retention removed: an erasure finds rows of datasets by them",
     "serving_metrics": "Metrics that endpoints reported while serving, by time window",
     "erasures": "Hashes of erased data: a record that matches is dropped whenever it is read",
     "artefacts": "Every finished version of every dataset, model and release, from its manifest",

@@ -11,7 +11,7 @@ says how many rows it lost and what its digest is now (resources/artefacts/erase
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,9 @@ from resources.erasing.selection import Selection
 from resources.lake import Lake
 
 BATCH_ROWS = 8_192
+
+SAID = ("messages", "completion", "reasoning", "text", "prompt", "chosen", "rejected", "answer")
+"""Columns of datasets with what people and models said."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,17 @@ def erase_rows(hit: Hit, selection: Selection, erasure: str) -> None:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         file = File(path=hit.path, bytes=temporary.stat().st_size, sha256=digest)
         note_erased(hit.directory, file, erasure, hit.rows, hit.learnt, read_manifest(hit.directory).digest)
+
+
+def texts_of(hits: Iterable[Hit], selection: Selection) -> Iterator[str]:
+    """What the erased rows of these files say, as JSON or plain: of interactions whose own rows retention removed."""
+    ids = _Ids(selection)
+    for hit in hits:
+        with pq.ParquetFile(hit.directory / hit.path) as file:
+            said = [name for name in SAID if name in file.schema_arrow.names]
+            for batch in file.iter_batches(BATCH_ROWS, columns=[*ids.columns(file.schema_arrow), *said]) if said else ():
+                theirs = batch.filter(ids.in_batch(batch))
+                yield from (text for name in said for text in theirs[name].to_pylist() if text)
 
 
 def kept_under(lake: Lake, selection: Selection) -> dict[str, set[str]]:

@@ -4,7 +4,7 @@
     report = forget(lake, asked, sign("request 4711"), vacuum=True)
     complete_unfinished(lake)                                       # what a killed erasure left, before a run
 
-Order: journal, tombstones, datasets, answers, reports and Dagster's history, unfinished work, taint, tables (interactions
+Order: journal, tombstones, unfinished work, answers, reports and Dagster's history, datasets, taint, tables (interactions
 last), caches and catalog, old files; then the journal goes. Every step can be repeated, so a second try completes a killed one.
 Sources are never touched: the report names the objects that a person has to clean.
 """
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from resources.artefacts.taint import Cause, Taint, keep_taint, tainted
 from resources.catalog.build import rebuild
 from resources.erasing import journal
 from resources.erasing.answers import Answers, answers_to_erase, erase_answers
-from resources.erasing.artefact_rows import Hit, erase_rows, kept_under, rows_in_artefacts
+from resources.erasing.artefact_rows import Hit, erase_rows, kept_under, rows_in_artefacts, texts_of
 from resources.erasing.asked import Asked
 from resources.erasing.journal import Request
 from resources.erasing.old_files import old_bytes, remove_old_files
@@ -125,8 +126,8 @@ def _held(lake: Lake) -> Iterator[None]:
 
 
 def _planned(lake: Lake, selection: Selection, asked: Asked) -> Plan:
-    sought = _sought(selection, asked)
     files = list(rows_in_artefacts(lake, selection))
+    sought = _sought(selection, asked, files)
     answers = answers_to_erase(lake, selection.workloads, kept_under(lake, selection), sought)
     now = datetime.now(UTC)
     rows: dict[str, int] = {}
@@ -146,17 +147,15 @@ def _erase(lake: Lake, request: Request) -> Plan:
     tables = Tables(lake)
     with select_rows(tables, request.asked) as selection:
         _bury(tables, request, selection)
-        sought = _sought(selection, request.asked)
+        _clear_interrupted_writes(lake)
+        files = list(rows_in_artefacts(lake, selection))
+        sought = _sought(selection, request.asked, files)
         keys = kept_under(lake, selection)
         plan = Plan(
             kind=request.kind, interactions=selection.interactions, workloads=selection.workloads, places=selection.places,
             shared=selection.shared, erasure=request.erasure, vacuumed=request.vacuum)
-        _clear_interrupted_writes(lake)
         for workload in selection.workloads:
             plan.unfinished += len(remove_leftovers(lake, workload, 0.0, shortest_s=0.0))
-        for hit in list(rows_in_artefacts(lake, selection)):
-            erase_rows(hit, selection, request.erasure)
-            plan.files.append(hit)
         plan.answers = answers_to_erase(lake, selection.workloads, keys, sought)
         for path in plan.answers:
             erase_answers(path, keys, sought)
@@ -164,6 +163,9 @@ def _erase(lake: Lake, request: Request) -> Plan:
         for page in plan.pages:
             if not page.model:
                 clean_page(page, sought, request.erasure)
+        for hit in files:  # after the pages, which are found by the texts in these rows too
+            erase_rows(hit, selection, request.erasure)
+            plan.files.append(hit)
         plan.tainted = keep_taint(lake)
         plan.endpoints = _serving(lake, plan.tainted)
         for name in ERASED_FROM:
@@ -197,11 +199,12 @@ def _known(tables: Tables) -> set[tuple[str, str]]:
     return {(row["kind"], row["sha256"]) for row in kept if row["workload"] == EVERYWHERE}
 
 
-def _sought(selection: Selection, asked: Asked) -> Sought:
+def _sought(selection: Selection, asked: Asked, files: list[Hit]) -> Sought:
     """What reports and logs may show: texts, and ids that only erased rows have."""
+    texts = texts_of(files, selection) if selection.has_retired else ()
     hashes = asked.hashes if asked.kind == "user" else ()
     ids = {*selection.ids, *selection.sessions, *selection.other_ids, *hashes}
-    return Sought.of(selection.texts(), ids, selection.other_texts())
+    return Sought.of(chain(selection.texts(), texts), ids, selection.other_texts())
 
 
 def _clear_interrupted_writes(lake: Lake) -> None:

@@ -6,8 +6,8 @@
         remove_rows(tables, selection, "feedback")
 
 Selected are the asked interactions; for a user also rows without a user in sessions that nobody else takes part in; for a
-session or an interaction also later turns that repeat its text. Everything is found by ids in the table `interactions`, which
-loses its rows last, so an erasure that was killed selects the same rows again.
+session or an interaction also later turns that repeat its text. Everything is found by ids in the tables `interactions` and
+`retired`, which lose their rows last, so an erasure that was killed selects the same rows again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from resources.reading.user_hash import hash_key
 from resources.sql_files import attach_files, rows, run, sql_text, workbench
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
-ERASED_FROM = ("feedback", "judgements", "contamination", "cleaned_interactions", "decisions", "quarantine", "interactions")
+ERASED_FROM = ("feedback", "judgements", "contamination", "cleaned_interactions", "decisions", "quarantine", "retired",
+               "interactions")
 """In the order in which they lose rows: the others are found by `interactions`, and decisions are added for its rows."""
 
 DAYS_TOGETHER = 8
@@ -96,6 +97,11 @@ class Selection:
         for batch in self.connection.sql(sql_text("erasing/their_texts")).to_arrow_reader(10_000):
             yield from (text for text in batch["text"].to_pylist() if text)
 
+    @cached_property
+    def has_retired(self) -> bool:
+        """Whether retention removed rows of some of the selected interactions."""
+        return bool(self.changes("retired"))
+
     def other_texts(self) -> list[str]:
         """What some other interactions say."""
         return rows(self.connection, "erasing/other_texts")["text"].drop_null().to_pylist()
@@ -125,7 +131,8 @@ def select_rows(tables: Tables, asked: Asked) -> Iterator[Selection]:
             attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
         connection.register("asked", pa.table(
             {"kind": [asked.kind] * len(asked.hashes), "sha256": list(asked.hashes)}, schema=_ASKED))
-        run(connection, "erasing/erased_place")
+        for query in ("erased_place", "known_interactions"):
+            run(connection, f"erasing/{query}")
         run(connection, "erasing/selected", **key)
         run(connection, "erasing/same_sessions" if asked.kind == "user" else "erasing/same_texts")
         run(connection, "erasing/erased_ids")

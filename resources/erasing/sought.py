@@ -29,6 +29,9 @@ MOST_PIECES = 64
 SHORTEST_ID = 8
 """Shorter ids are not sought: they would be found in any text."""
 
+PAGE_LINES = 20
+"""Lines of a string from which on it counts as a page of rows."""
+
 NOTE = "[erased]"
 
 _PLAIN = re.compile(r"[^\"\\<>&'\x00-\x1f\x7f\u2028\u2029\ufffd]+")
@@ -83,9 +86,10 @@ class Sought:
         return value
 
     def cleaned_text(self, text: str) -> str:
-        """A string; as a whole replaced by a note if it shows erased text."""
+        """A string; as a whole replaced by a note if it shows erased text, or, of several lines, an erased id: a page of rows
+        whose texts are not known any more."""
         found = self.in_bytes(text.encode("utf-8", "surrogatepass"))
-        if found.text:
+        if found.text or (found.ids and text.count("\n") >= PAGE_LINES):
             return NOTE
         return self.without_ids(text) if found.ids else text
 

@@ -1,5 +1,5 @@
 -- Ids that only erased interactions have: feedback that names one of them is about erased text.
--- needs: interactions, selected
+-- needs: known_interactions, selected
 -- makes: temp table erased_ids (named.*)
 create or replace temp table erased_ids as
 with theirs as (
@@ -17,7 +17,7 @@ named as (
 ),
 staying as (
     select workload, unnest([request_id, alias_id, trace_id, session_id]) as id
-    from interactions
+    from known_interactions
     anti join selected using (workload, interaction_id)
     where request_id in (select id from named) or alias_id in (select id from named) or trace_id in (select id from named)
         or session_id in (select id from named)

@@ -1,5 +1,5 @@
 -- Rows without a user in sessions that, of all users, only the asked ones take part in: their texts are the asked users'.
--- needs: asked, interactions, selected
+-- needs: asked, known_interactions, selected
 -- makes: rows into selected (workload, dt, interaction_id, request_id, alias_id, trace_id, session_id, user_hash, source,
 --     source_uri, source_row, ts, content_sha256, because)
 insert into selected by name
@@ -9,15 +9,15 @@ with theirs as (
     where session_id is not null and user_hash in (select sha256 from asked where kind = 'user')
 ),
 others as (
-    select distinct interactions.workload, interactions.session_id
-    from interactions
+    select distinct known_interactions.workload, known_interactions.session_id
+    from known_interactions
     join theirs using (workload, session_id)
-    where interactions.user_hash not in (select sha256 from asked where kind = 'user')
+    where known_interactions.user_hash not in (select sha256 from asked where kind = 'user')
 )
 select
-    interactions.workload, dt, interaction_id, request_id, alias_id, trace_id, interactions.session_id, user_hash, source,
+    known_interactions.workload, dt, interaction_id, request_id, alias_id, trace_id, known_interactions.session_id, user_hash, source,
     source_uri, source_row, ts, content_sha256, 'same session' as because
-from interactions
+from known_interactions
 join theirs using (workload, session_id)
 anti join others using (workload, session_id)
 anti join selected using (workload, interaction_id)

@@ -1,5 +1,5 @@
 -- Interactions that the asked hashes mean: of a user, a session, or themselves.
--- needs: asked, interactions
+-- needs: asked, known_interactions
 -- parameters: $user_hash_key
 -- makes: temp table selected (*, because)
 create or replace temp table selected as
@@ -9,7 +9,7 @@ with hashed as (
         content_sha256,
         if('session' in (select kind from asked), sha256(concat($user_hash_key, chr(31), session_id)), null) as session,
         if('interaction' in (select kind from asked), sha256(concat($user_hash_key, chr(31), interaction_id)), null) as interaction
-    from interactions
+    from known_interactions
 )
 select * exclude (session, interaction), 'asked' as because
 from hashed

@@ -1,0 +1,189 @@
+"""Removes what a recipe keeps for a number of days only: rows of tables, versions of datasets and models, old table files.
+
+    found = old_data(lake, "tutor", settings)           # Old(rows={"interactions": 1200}, versions=[...], old_bytes=...)
+    remove_old_data(lake, "tutor", settings)            # the same, removed
+
+Rows go by their day, raw and cleaned ones together, since cleaned rows are made from raw ones; datasets and models that were
+made from them stay as long as their own days. A version stays, whatever its age, if it is current, if it is a release, or if
+a current artefact or a release was made from it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.compute as pc
+from pydantic import Field
+
+from model_ops.settings import Settings
+from resources.artefacts.current import current_manifests
+from resources.artefacts.in_use import InUse, taken
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.catalog.build import publish
+from resources.erasing.old_files import old_bytes, remove_old_files
+from resources.lake import Lake
+from resources.lake_use import alone
+from resources.reading.ingest_lock import ingesting
+from resources.sql_files import attach_slice, rows, stream, workbench
+from resources.tables import SCHEMAS, Tables
+
+BY_DAY = ("interactions", "feedback", "cleaned_interactions", "judgements", "contamination")
+
+
+class RetentionSettings(Settings):
+    """For how many days a lake keeps what. A schedule removes what is older, every night while the Dagster daemon runs;
+    `millrace retain` does it now."""
+
+    rows_days: int | None = Field(
+        None, ge=1, description="Days for which rows of the tables stay, raw and cleaned ones. Left out: for ever")
+    versions_days: int | None = Field(
+        None, ge=1, description="Days for which versions of datasets and models stay that are not current and that no release "
+        "and no current artefact was made from. Left out: for ever")
+    old_files_days: float = Field(
+        7.0, ge=0, description="Days for which replaced files of the tables stay, for time travel and for readers that have "
+        "them open")
+
+
+@dataclass
+class Old:
+    """What is older than the settings keep. rows: by table; versions: `dataset tutor/sft_dataset 1a2b...`; old_bytes: of all
+    replaced files of tables (before: old enough or not; after: those that were removed)."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    versions: list[str] = field(default_factory=list)
+    old_bytes: int = 0
+
+
+def old_data(lake: Lake, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
+    """What `remove_old_data` would remove. Writes nothing."""
+    now, tables = now or datetime.now(UTC), Tables(lake)
+    found = Old(old_bytes=old_bytes(lake))
+    if (first := _first_day(settings, now)) is not None:
+        found.rows = {name: count for name in BY_DAY if (count := sum(_old_days(tables, name, workload, first).values()))}
+        if decisions := sum(_old_decisions(tables, workload, first).values()):
+            found.rows["decisions"] = decisions
+        if quarantined := _quarantine(tables, workload, first)[1]:
+            found.rows["quarantine"] = quarantined
+    found.versions = [_named(manifest) for manifest, _ in _old_versions(lake, workload, settings, now)]
+    return found
+
+
+def remove_old_data(lake: Lake, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
+    """Removes it. What was removed before a kill stays removed; the next call removes the rest. Raises LakeInUse while a run
+    is at work."""
+    now, tables = now or datetime.now(UTC), Tables(lake)
+    with alone(lake, "run millrace retain"), ingesting(lake):
+        found = old_data(lake, workload, settings, now)
+        if (first := _first_day(settings, now)) is not None:
+            _remove_rows(tables, workload, first)
+        versions = list(_old_versions(lake, workload, settings, now))
+        found.versions = [_named(manifest) for manifest, place in versions if _remove(place)]
+        found.old_bytes = remove_old_files(lake, settings.old_files_days * 24)
+        publish(lake)
+    return found
+
+
+def _first_day(settings: RetentionSettings, now: datetime) -> date | None:
+    return None if settings.rows_days is None else now.date() - timedelta(days=settings.rows_days)
+
+
+def _old_days(tables: Tables, name: str, workload: str, first: date) -> dict[date, int]:
+    return {day: count for day, count in tables.rows_by_day(name, workload).items() if day < first}
+
+
+def _old_decisions(tables: Tables, workload: str, first: date) -> dict[str, int]:
+    with workbench() as connection:
+        attach_slice(connection, tables, "decisions", workload)
+        found = rows(connection, "erasing/retention/old_decisions", workload=workload, first_day=first).to_pylist()
+    return {row["stage"]: row["decisions"] for row in found}
+
+
+def _quarantine(tables: Tables, workload: str, first: date):
+    """The quarantine that stays, and how many records of it are too old."""
+    with workbench() as connection:
+        for name in ("objects", "quarantine"):
+            attach_slice(connection, tables, name, workload)
+        found = rows(connection, "erasing/retention/quarantine_since", workload=workload, first_day=first)
+    old = pc.sum(found["is_old"]).as_py() or 0
+    return found.filter(pc.invert(found["is_old"])).drop_columns("is_old"), old
+
+
+def _remove_rows(tables: Tables, workload: str, first: date) -> None:
+    """The ids of interactions are kept first, in the table `retired`; interactions go last, so a kill loses no id."""
+    if days := sorted(_old_days(tables, "interactions", workload, first)):
+        with workbench() as connection:
+            for name in ("interactions", "retired"):
+                attach_slice(connection, tables, name, workload, days)
+            tables.append("retired", stream(connection, "erasing/retention/retired"))
+    for name in reversed(BY_DAY):
+        if days := sorted(_old_days(tables, name, workload, first)):
+            tables.replace(name, SCHEMAS[name].empty_table(), workload=workload, dt=days)
+    for stage in _old_decisions(tables, workload, first):
+        with workbench() as connection:
+            attach_slice(connection, tables, "decisions", workload)
+            kept = stream(connection, "erasing/retention/decisions_since", workload=workload, stage=stage, first_day=first)
+            tables.replace("decisions", kept, workload=workload, stage=stage)
+    kept, old = _quarantine(tables, workload, first)
+    if old:
+        tables.replace("quarantine", kept, workload=workload)
+
+
+def _old_versions(
+    lake: Lake, workload: str, settings: RetentionSettings, now: datetime
+) -> Iterator[tuple[Manifest, Path]]:
+    """Datasets and models that are old enough and that nothing kept was made from."""
+    if settings.versions_days is None:
+        return
+    kept = _kept(lake)
+    for kind in ("models", "datasets"):
+        for place in sorted((lake.root / kind / workload).glob("*/*/manifest.json")):
+            with suppress(ManifestError):
+                manifest = read_manifest(place.parent)
+                if place.parent not in kept and manifest.created_at < now - timedelta(days=settings.versions_days):
+                    yield manifest, place.parent
+
+
+def _kept(lake: Lake) -> set[Path]:
+    """Directories of current artefacts and releases of every workload, and of all that they were made from."""
+    waiting = [manifest for home in _workloads(lake) for manifest in current_manifests(lake, home).values()]
+    for place in lake.root.glob("releases/*/*/manifest.json"):
+        with suppress(ManifestError):
+            waiting.append(read_manifest(place.parent))
+    found: set[Path] = set()
+    while waiting:
+        manifest = waiting.pop()
+        place = lake.artefacts(manifest.kind) / (
+            manifest.name.split("/")[0] if manifest.kind == "release" else manifest.name) / manifest.version
+        if place in found:
+            continue
+        found.add(place)
+        for item in manifest.inputs:
+            if item.kind in ("dataset", "model"):
+                with suppress(ManifestError):
+                    waiting.append(read_manifest(lake.artefacts(item.kind) / item.name / item.version))
+    return found
+
+
+def _workloads(lake: Lake) -> set[str]:
+    return {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
+
+
+def _remove(place: Path) -> bool:
+    """Removes a version's directory; False if a process works in it. The rename comes first: a killed removal leaves a folder
+    that leftovers.py removes, and never a version without some of its files."""
+    aside = place.with_name(f".removing-{place.name}")
+    with suppress(OSError, InUse):
+        with taken(place):
+            place.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        return True
+    return False
+
+
+def _named(manifest: Manifest) -> str:
+    return f"{manifest.kind} {manifest.name} {manifest.version}"

@@ -1,0 +1,9 @@
+-- Ids of the interactions of some days that `retired` does not have yet.
+-- needs: interactions, retired
+-- makes: rows (workload, dt, interaction_id, request_id, alias_id, trace_id, session_id, user_hash, source, source_uri,
+--     source_row, ts, content_sha256)
+select
+    workload, dt, interaction_id, request_id, alias_id, trace_id, session_id, user_hash, source, source_uri, source_row, ts,
+    content_sha256
+from interactions
+anti join retired using (workload, interaction_id)

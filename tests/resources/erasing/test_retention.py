@@ -1,0 +1,96 @@
+"""Retention: what is too old goes, what anything kept needs stays, and an erasure still finds the rows of datasets."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from filled_lake import MARK, filled, write_logs
+
+from benchmarks.lake_bytes import places_of
+from model_ops.atomic_files import write_json
+from resources.artefacts.manifest import read_manifest
+from resources.artefacts.registry import Registry
+from resources.erasing.asked import ask_for
+from resources.erasing.forget import forget
+from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
+from resources.lake import Lake
+from resources.lake_use import LakeInUse, at_work
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
+from resources.releasing.signature import Signature
+from resources.tables import Tables
+
+SECOND_DAY = datetime(2026, 6, 4, 12, tzinfo=UTC)
+"""With rows_days 2, the rows of 1 June are too old and those of 2 June are not."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    home = tmp_path_factory.mktemp("retention")
+    write_logs(home / "logs")
+    return filled(home / "lake", home / "logs"), home / "logs"
+
+
+@pytest.fixture
+def lake(whole, tmp_path):
+    shutil.copytree(whole[0].root, tmp_path / "lake")
+    return Lake.open(tmp_path / "lake")
+
+
+def days(lake, name):
+    return {day.day for day in Tables(lake).rows_by_day(name, "tutor")}
+
+
+def test_rows_go_by_their_day_and_what_is_read_still_adds_up(lake, whole):
+    settings = RetentionSettings(rows_days=2)
+    plan = old_data(lake, "tutor", settings, SECOND_DAY)
+    assert days(lake, "interactions") == days(lake, "cleaned_interactions") == {1, 2}
+    done = remove_old_data(lake, "tutor", settings, SECOND_DAY)
+    assert plan.rows == done.rows and plan.rows["interactions"] == plan.rows["cleaned_interactions"] == 8
+    assert days(lake, "interactions") == days(lake, "cleaned_interactions") == {2} and days(lake, "feedback") == set()
+    assert {row["dt"].day for row in Tables(lake).open("decisions").to_pyarrow_table().to_pylist()} == {2}
+    again = remove_old_data(lake, "tutor", settings, SECOND_DAY)
+    assert again.rows == {}
+    report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl")),
+                                            "thumbs": SourceSettings(uri=str(whole[1] / "thumbs.jsonl"))})
+    assert report.total.objects == 0 and days(lake, "interactions") == {2}
+
+
+def test_an_erasure_finds_the_rows_of_datasets_whose_raw_rows_are_gone(lake):
+    remove_old_data(lake, "tutor", RetentionSettings(rows_days=1), SECOND_DAY + timedelta(days=9))
+    assert days(lake, "interactions") == set()
+    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Signature("tester", "test"), vacuum=True)
+    left = [place for place in places_of({MARK}, lake.root) if not place.startswith((".dagster/submitted", "answers/"))]
+    assert plan.interactions == 4 and [hit.rows for hit in plan.files] and left == []
+    assert Tables(lake).open("retired").to_pyarrow_table().num_rows == 10
+
+
+def test_old_versions_go_unless_something_kept_was_made_from_them(lake):
+    registry = Registry(lake, "tutor")
+    for kind, name in (("dataset", "sft_dataset"), ("model", "sft_model"), ("model", "merged_model"), ("model", "untaught_model")):
+        home = registry.directory(registry.current(kind, name)).parent
+        shutil.copytree(home / registry.current(kind, name).version, home / "aaaaaaaaaaaa")
+        path = home / "aaaaaaaaaaaa" / "manifest.json"
+        manifest = read_manifest(path.parent).model_copy(update={"version": "aaaaaaaaaaaa"})
+        path.write_text(manifest.model_dump_json())
+    merged = registry.directory(registry.current("model", "merged_model"))
+    write_json(merged.parent / "current.json", {"version": "aaaaaaaaaaaa"})
+    settings = RetentionSettings(versions_days=30)
+    assert old_data(lake, "tutor", settings).versions == []  # they are of today
+    later = datetime.now(UTC) + timedelta(days=31)
+    found = remove_old_data(lake, "tutor", settings, later)
+    assert sorted(found.versions) == [
+        "dataset tutor/sft_dataset aaaaaaaaaaaa", f"model tutor/merged_model {merged.name}",
+        "model tutor/sft_model aaaaaaaaaaaa", "model tutor/untaught_model aaaaaaaaaaaa"]
+    assert not merged.exists() and registry.current("model", "sft_model") and registry.current("release", "release")
+    assert not list(lake.root.glob("*/*/*/.removing-*")) and old_data(lake, "tutor", settings, later).versions == []
+
+
+def test_old_files_go_after_their_days_and_not_while_a_run_is_at_work(lake):
+    Tables(lake).compact("interactions", "tutor")
+    remove_old_data(lake, "tutor", RetentionSettings(rows_days=2, old_files_days=7), SECOND_DAY)
+    assert old_data(lake, "tutor", RetentionSettings()).old_bytes > 0
+    with at_work(lake), pytest.raises(LakeInUse, match="millrace retain"):
+        remove_old_data(lake, "tutor", RetentionSettings())
+    remove_old_data(lake, "tutor", RetentionSettings(old_files_days=0), SECOND_DAY)
+    assert old_data(lake, "tutor", RetentionSettings()).old_bytes == 0 and days(lake, "interactions") == {2}
