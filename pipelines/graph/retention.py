@@ -1,7 +1,5 @@
 """The job `retention` and its schedule: every night what the recipe no longer keeps is removed from the lake."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dagster as dg
