@@ -24,7 +24,7 @@ def verify(
     lake: LakeOption = None,
 ) -> None:
     """Checks a directory: digests, tensors, tokenizer, template, drafter settings, or the log of the endpoints."""
-    from pipelines.releasing.verification import verify_directory
+    from pipelines.releasing.verification import notes_on_erasures, verify_directory
 
     if lake is not None and not directory.is_absolute() and not directory.exists():
         directory = Path(lake) / directory
@@ -33,6 +33,8 @@ def verify(
         console.print(f"✗ {problem}", style="red", markup=False, highlight=False, soft_wrap=True)
     if not problems:
         console.print(Text.assemble(("✓", "green"), f" {directory}: files, digests and contents agree"), soft_wrap=True)
+        for note in notes_on_erasures(directory):
+            console.print(f"! {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(1 if problems else 0)
 
 

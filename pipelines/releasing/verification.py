@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from model_ops.verify import verify
+from resources.artefacts.erased import TAINTED, erased_in
 from resources.lake import Lake, LakeError
 from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
 from resources.releasing.release import read_release, recheck
@@ -32,3 +33,13 @@ def verify_directory(directory: Path) -> list[str]:
         found = verify(lake.root / release.speculator.path, target)
         problems += [f"{release.speculator.name}: {problem.sentence}" for problem in found]
     return problems
+
+
+def notes_on_erasures(directory: Path) -> list[str]:
+    """What was erased from an artefact that agrees with its digests, or from what its weights learnt."""
+    notes = []
+    if (found := erased_in(directory)) is not None and found.rows:
+        notes.append(f"{found.sentence} (erased.json): the digests are those after the erasure")
+    if (directory / TAINTED).exists():
+        notes.append("its weights learnt rows that were erased since (tainted.json)")
+    return notes

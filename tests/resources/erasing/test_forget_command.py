@@ -1,0 +1,49 @@
+"""`millrace forget` as a person calls it: dry run, apply, old files later, and wrong requests."""
+
+import json
+from datetime import date
+
+import pyarrow as pa
+from filled_lake import Lake, Tables, rebuild
+
+from resources.lake_use import at_work
+from resources.reading.user_hash import keyed_hash
+from resources.tables import SCHEMAS
+from tests.command import millrace
+
+
+def row(number, user):
+    said = json.dumps([{"role": "user", "content": f"question {number}"}])
+    return {"workload": "tutor", "dt": date(2026, 6, 1), "interaction_id": f"i{number}", "user_hash": keyed_hash(user),
+            "messages": said, "source_uri": "log.jsonl", "source_row": number}
+
+
+def test_forget_says_what_it_does_and_refuses_in_one_sentence(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    tables = Tables(lake)
+    tables.append("interactions", pa.Table.from_pylist([row(1, "ann"), row(2, "bob")], schema=SCHEMAS["interactions"]))
+    rebuild(lake)
+
+    def forget(*words, check=0):
+        done = millrace("forget", *words, "--lake", lake.root, check=check)
+        return done.stdout + done.stderr
+
+    dry = forget("--user", "ann")
+    assert "Would erase: 1 interaction (1 of tutor)." in dry and "This was a dry run" in dry
+    assert "log.jsonl: 1 record, line 1" in dry and tables.open("erasures") is None
+    for words, code, part in (
+        (["--user", "nobody"], 1, "Nothing was written; --apply --even-unseen"), ([], 2, "one of --user, --session and"),
+        (["--user", "a", "--session", "b"], 2, "one of --user"), (["--user", "nobody", "--apply"], 1, "Nothing was written"),
+    ):
+        assert part in forget(*words, check=code), words
+    with at_work(lake):
+        assert "a run is at work on" in forget("--user", "ann", "--apply", check=2)
+    assert tables.open("erasures") is None
+    done = forget("--user", "ann", "--apply")
+    assert "Erased: 1 interaction" in done and "still hold the rows" in done
+    later = forget("--user", "ann", "--apply", "--vacuum")
+    assert "It was erased before" in later and "Old files of the tables were removed" in later
+    assert len(list((lake.root / "tables" / "interactions").rglob("part-*.parquet"))) == 1
+    assert "A tombstone was written" in forget("--user", "zoe", "--apply", "--even-unseen")
+    found = json.loads(forget("--user", "bob", "--format", "json"))
+    assert found["interactions"] == 1 and found["tables"] == {"decisions": 1, "interactions": 1}
