@@ -13,6 +13,7 @@ from pipelines.running.submit import UnknownRunError
 from pipelines.running.ui import ServerEnded, UiError
 from pipelines.showing.nothing_to_show import NothingToShow
 from pipelines.storage.storage_errors import StorageError
+from resources.artefacts.erased import ErasedRecordError
 from resources.artefacts.manifest import ManifestError
 from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
@@ -32,6 +33,6 @@ MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanE
           NothingToShow)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
-FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError, UnknownIdError,
+FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError, UnknownIdError,
                NothingFits, ModelError, ServerEnded, StorageError, SweepFailed)
 """Errors of a checked object: exit code 1."""

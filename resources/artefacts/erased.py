@@ -78,12 +78,18 @@ class Erased(BaseModel):
         return f"{self.rows:,} row{'' if self.rows == 1 else 's'} erased, last on {self.at:%Y-%m-%d}"
 
 
+class ErasedRecordError(ValueError):
+    """A record of an erasure that cannot be read."""
+
+
 def erased_in(directory: Path) -> Erased | None:
-    """What was erased from an artefact. Raises ValueError for an erased.json that cannot be read."""
+    """What was erased from an artefact. Raises ErasedRecordError for an erased.json that cannot be read."""
     try:
         return Erased.model_validate_json((directory / ERASED).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise ErasedRecordError(f"{directory / ERASED} cannot be read as a record of erasures: restore it from a copy") from error
 
 
 def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str) -> None:

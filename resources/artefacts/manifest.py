@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from resources.artefacts.erased import BESIDE, ERASED, File, after_erasure
+from resources.artefacts.erased import BESIDE, ERASED, ErasedRecordError, File, after_erasure
 
 SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
@@ -133,8 +133,8 @@ def read_manifest(directory: Path) -> Manifest:
         return manifest
     try:
         files = after_erasure(directory, manifest.kind, manifest.files)
-    except ValueError as error:
-        raise ManifestError(f"{directory / ERASED} cannot be read: restore it from a copy") from error
+    except ErasedRecordError as error:
+        raise ManifestError(str(error)) from error
     return manifest.model_copy(update={"files": files, "digest": files_digest(files)})
 
 
