@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from resources.reading.formats.format import Format
 from resources.reading.providers.anthropic_api import is_request
+from resources.reading.providers.bedrock_bodies import is_converse
 from resources.reading.providers.bodies import bodies, is_pair
 
 
@@ -21,11 +22,11 @@ def recognises(record: dict) -> bool:
     if not is_pair(record):
         return False
     request, response = bodies(record)
-    if not isinstance(request.get("messages"), list) or "choices" in response:
-        return False
     if response.get("type") == "message" and response.get("role") == "assistant":
         return True
-    return "output" not in response and (response.get("type") == "error" or is_request(request))
+    if not isinstance(request.get("messages"), list) or "choices" in response or is_converse(request, response):
+        return False
+    return response.get("type") == "error" or is_request(request)
 
 
 FORMAT = Format("anthropic", recognises)

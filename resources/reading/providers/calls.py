@@ -39,6 +39,8 @@ def call_of(text: str, form: str) -> str:
 def _pair(record: dict[str, Any], form: str) -> dict[str, Any]:
     """{request, response} of Anthropic's or Gemini's API."""
     request, response = bodies(record)
+    if form == "anthropic" and "type" not in response and not anthropic_api.is_request(request):
+        raise ValueError("a pair of another API")
     chat = (anthropic_api if form == "anthropic" else gemini_api).chat(request, response)
     return _with_envelope(record, chat, form)
 

@@ -1,5 +1,5 @@
 -- Each request-result pair as one record of format anthropic, at the result's place, numbered from 0. A result without message
--- failed: its error, or its type (canceled, expired).
+-- is an error: its own, or its type (canceled, expired).
 -- needs: pair_matches, pair_sides
 -- makes: temp table pairs (number, object, row, raw)
 create or replace temp table pairs as
@@ -15,14 +15,13 @@ select
     numbered.row,
     cast(json_object(
         'request', json_extract(requests.raw, '$.params'),
-        'response', coalesce(
-            json_extract(responses.raw, '$.result.message'),
-            case when json_type(responses.raw, '$.result.error') = 'OBJECT' then json_extract(responses.raw, '$.result.error') end
-        ),
-        'error', case when json_type(responses.raw, '$.result.message') is distinct from 'OBJECT' then to_json(coalesce(
-            responses.raw ->> '$.result.error.error.message', responses.raw ->> '$.result.error.message',
-            responses.raw ->> '$.result.type'
-        )) end
+        'response', case
+            when json_type(responses.raw, '$.result.message') = 'OBJECT' then json_extract(responses.raw, '$.result.message')
+            else json_object('type', 'error', 'error', json_object('message', coalesce(
+                responses.raw ->> '$.result.error.error.message', responses.raw ->> '$.result.error.message',
+                responses.raw ->> '$.result.type'
+            )))
+        end
     ) as varchar) as raw
 from numbered
 inner join pair_sides as requests on requests.object = numbered.request_object and requests.row = numbered.request_row
