@@ -33,6 +33,6 @@ MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanE
           NothingToShow)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
-FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError, UnknownIdError,
-               NothingFits, ModelError, ServerEnded, StorageError, SweepFailed)
+FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,
+               UnknownIdError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed)
 """Errors of a checked object: exit code 1."""

@@ -89,7 +89,7 @@ def erased_in(directory: Path) -> Erased | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise ErasedRecordError(f"{directory / ERASED} cannot be read as a record of erasures: restore it from a copy") from error
+        raise ErasedRecordError(f"{directory / ERASED} is no record of erasures: restore it from a copy") from error
 
 
 def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str) -> None:
