@@ -20,7 +20,7 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
-    "pipelines": ("commands", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "releasing",
+    "pipelines": ("commands", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding", "releasing",
                   "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),

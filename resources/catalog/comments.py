@@ -37,7 +37,7 @@ RELATIONS = {
     "edges": "What was made from what: child was made from parent",
     "ancestors": "Everything that an artefact was made from: from ancestors('workload/name')",
     "descendants": "Everything that was made from an artefact, a table or a file: from descendants('workload/name')",
-    "named_nodes": "Nodes that a name means: from named_nodes('workload/name'), with @version, or the first digits of a version",
+    "named_nodes": "Nodes that a name means: from named_nodes('workload/name') or ('workload/name@version')",
     "users_in": "Hashed users whose log lines an artefact was trained on: from users_in('workload/name')",
     "lineage": "All ancestors of each artefact; depth 1 is a direct parent",
     "lineage_edges": "Edges of the lineage: an artefact and what it was made from (an artefact, a table slice, external files)",

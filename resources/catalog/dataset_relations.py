@@ -1,10 +1,10 @@
-"""Datasets in SQL: a view of each dataset's current version, one of all its versions, and the relation `datasets` that names them.
+"""Datasets in SQL: a view of each dataset's current version, one of all its versions, and `datasets`, which names them.
 
     create_dataset_relations(connection, lake, manifests, pointers)      # after the table `artefacts`; rebuilt with the catalog
 
 The dataset sft_dataset of the workload math-tutor is `math_tutor_sft_dataset`, and all its versions are
-`math_tutor_sft_dataset_versions`: lower case, and every other character than a letter or a digit becomes `_`. A dataset whose files
-are of several kinds has a view for each, such as `math_tutor_evaluation_report_likelihood`.
+`math_tutor_sft_dataset_versions`: lower case, and every other character than a letter or a digit becomes `_`. A dataset whose
+files are of several kinds has a view for each, such as `math_tutor_evaluation_report_likelihood`.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _kinds(lake: Lake, artefacts: Iterable[str]) -> tuple[dict[str, _Kind], list
 
 
 def _headers(files: Iterable[Path]) -> list[pq.FileMetaData] | None:
-    """What Parquet files say of themselves; None if one cannot be read. Such a version is in no view, because a view with a broken
-    file answers nothing at all; `datasets` shows it without a relation, and `millrace verify` names the file."""
+    """Footers of Parquet files; None if one cannot be read. Such a version is in no view, because a view with a broken file
+    answers nothing at all; `datasets` shows it without a relation, and `millrace verify` names the file."""
     try:
         return [pq.read_metadata(file) for file in files]
     except (pa.ArrowInvalid, OSError):
