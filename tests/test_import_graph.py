@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
     "resources": ("workshop", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
-                  "artefacts"),
+                  "lineage_events", "artefacts"),
 }
 BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})
 """Files that may import a module by a name that they compute: each chooses from a folder that it may import."""
