@@ -136,7 +136,7 @@ def test_nothing_is_written_loaded_or_set(places, monkeypatch, way):
         print(millrace.open(lake.root).sql(ACTS[way].format(**names), arrow=True))
     assert "SECRET" not in str(caught.value) and secret_frame.num_rows == 1
     assert everything(names["home"]) == before
-    
+
 
 @pytest.mark.parametrize("way", BOMBS)
 def test_time_and_memory_are_bounded(places, way):
