@@ -241,7 +241,7 @@ def test_artefacts_and_edges_come_from_manifests(lake):
 
 def test_which_log_lines_are_in_these_weights(lake):
     lines = query(
-        lake, "select row_id, interaction_id, source_uri, source_row from log_lines_in('tutor/sft_model')"
+        lake, "select row_id, interaction_id, source_uri, source_row from log_lines_in('tutor/sft_model') order by all"
     ).to_pylist()
     assert [(row["row_id"], row["interaction_id"], row["source_row"]) for row in lines] == [
         ("i2", "i1", 11),
