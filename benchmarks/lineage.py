@@ -62,8 +62,8 @@ def main() -> None:
     record(
         "lineage",
         {
-            "seconds": round(seconds, 3), "rows": listed, "holds": seconds < MOST_SECONDS, "cpu_s": round(cpu_s, 3), "count_s": round(count_s, 3),
-            "first_page_s": round(page_s, 3), "publish_s": round(publish_s, 2),
+            "seconds": round(seconds, 3), "rows": listed, "holds": seconds < MOST_SECONDS, "cpu_s": round(cpu_s, 3),
+            "count_s": round(count_s, 3), "first_page_s": round(page_s, 3), "publish_s": round(publish_s, 2),
             "peak_memory_mb": round(psutil.Process().memory_info().rss / 2**20),
         },
         keep=not given.quick,

@@ -41,7 +41,8 @@ from resources.tables import PARTITIONS, SCHEMAS, Tables
 
 ARTEFACTS = "artefacts"
 """The part of the catalog that is built from manifests, pointers, releases and endpoints. Each other part is a table."""
-_OF_ARTEFACTS = ("artefacts", "models", "lineage_edges", "lineage_nodes", "lineage", "nodes", "edges", "decisions")
+_OF_ARTEFACTS = ("artefacts", "models", "lineage_edges", "lineage_nodes", "lineage", "weight_lineage", "nodes", "edges",
+                 "decisions")
 _MADE_WITH_DATASETS = ("datasets", "metrics")
 _LAST = ("log_lines_in", "users_in", "weights_holding", "named_nodes", "ancestors", "descendants", "steps_of", "why",
          "relations", "relation_columns")

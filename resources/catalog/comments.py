@@ -39,6 +39,7 @@ RELATIONS = {
     "descendants": "Everything that was made from an artefact, a table or a file: from descendants('workload/name')",
     "named_nodes": "Nodes that a name means: from named_nodes('workload/name') or ('workload/name@version')",
     "users_in": "Hashed users whose log lines an artefact was trained on: from users_in('workload/name')",
+    "weight_lineage": "Ancestors whose content may be in an artefact; of a release, those of its models",
     "lineage": "All ancestors of each artefact; depth 1 is a direct parent",
     "lineage_edges": "Edges of the lineage: an artefact and what it was made from (an artefact, a table slice, external files)",
     "lineage_nodes": "Nodes of the lineage: artefacts, table slices and external files",
@@ -46,7 +47,7 @@ RELATIONS = {
     "view_files": "Parquet files that the catalog's views read",
     "relations": "Tables, views and macros of the catalog",
     "relation_columns": "Columns of the catalog's tables and views",
-    "log_lines_in": "Log lines behind an artefact: from log_lines_in('workload/name') or ('workload/name@version')",
+    "log_lines_in": "Log lines that an artefact was trained on: from log_lines_in('workload/name') or ('workload/name@version')",
     "weights_holding": "Models and releases trained on a user's or an interaction's text: from "
                        "weights_holding('<user hash or interaction id>')",
     "why": "Every step of an interaction, request, trace or session through the pipeline: from why('<id>')",

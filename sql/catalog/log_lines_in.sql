@@ -1,16 +1,17 @@
--- Log lines that an artefact was trained on: select * from log_lines_in('math-tutor/sft_model'). Add @version for one version.
--- Weights hold rows of the training split only; a dataset shows all its splits. Rows come in no order.
--- needs: artefacts, dataset_rows, interactions, lineage
+-- Log lines that an artefact was trained on: select * from log_lines_in('math-tutor/sft_model'), of the current version. Add
+-- @version for another. Weights hold rows of the training split only; a dataset shows all its splits. Rows come in no order.
+-- needs: artefacts, dataset_rows, interactions, weight_lineage
 -- makes: macro log_lines_in(artefact) as rows (artefact, dataset, split, row_id, interaction_id, source, source_uri,
 --     source_row, user_hash, ts)
 create macro log_lines_in(artefact) as table
 with wanted_artefacts as (
     select node, kind from artefacts
-    where name = split_part(artefact, '@', 1) and starts_with(version, split_part(artefact, '@', 2))
+    where name = split_part(artefact, '@', 1)
+        and if(contains(artefact, '@'), starts_with(version, split_part(artefact, '@', 2)), is_current)
 ),
 sources as (
-    select wanted_artefacts.node as made, wanted_artefacts.kind, lineage.ancestor as node
-    from wanted_artefacts join lineage on lineage.artefact = wanted_artefacts.node
+    select wanted_artefacts.node as made, wanted_artefacts.kind, weight_lineage.ancestor as node
+    from wanted_artefacts join weight_lineage on weight_lineage.artefact = wanted_artefacts.node
     union
     select node, kind, node from wanted_artefacts
 )

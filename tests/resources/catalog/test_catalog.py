@@ -194,6 +194,29 @@ def test_metrics_are_one_long_table(lake, tmp_path):
     ]
 
 
+def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp_path):
+    """A second release learns no rows of its own; its report read the first model, as an evaluation reads the champion."""
+    compared = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    first = Input(kind="model", name="tutor/sft_model", version="abcdef123456", digest="d")
+    made = []
+    for kind, name, inputs in (("model", "other_model", []), ("dataset", "evaluation_report", [first])):
+        home = compared.artefacts(kind) / "tutor" / name / "v"
+        home.mkdir(parents=True)
+        (home / "file").write_text(name)
+        made.append(finish(compared, kind, name, "v", inputs))
+    home = compared.artefacts("release") / "tutor" / "r2"
+    shutil.copytree(compared.artefacts("release") / "tutor" / "r1", home)
+    manifest = json.loads((home / "manifest.json").read_text()) | {"version": "r2", "inputs": [item.model_dump() for item in made]}
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    write_json(home.parent / "current.json", {"version": "r2"})
+    rebuild(compared)
+    assert query(compared, "from ancestors('tutor/release@r2') where name = 'tutor/sft_model'").num_rows == 1
+    assert query(compared, "from log_lines_in('tutor/release')").num_rows == 0
+    assert query(compared, "from log_lines_in('tutor/release@r1')").num_rows == 3
+    assert query(compared, "from weights_holding('ann') where artefact like 'release:%'")["artefact"].to_pylist() == ["release:tutor/release@r1"]
+    assert query(compared, "from why('r1') where stage = 'release'")["version"].to_pylist() == ["r1"]
+
+
 def test_models_are_a_view(lake):
     assert query(lake, "select name, version, is_current from models").to_pylist() == [
         {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}]
