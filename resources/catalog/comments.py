@@ -47,7 +47,7 @@ RELATIONS = {
     "view_files": "Parquet files that the catalog's views read",
     "relations": "Tables, views and macros of the catalog",
     "relation_columns": "Columns of the catalog's tables and views",
-    "log_lines_in": "Log lines that an artefact was trained on: from log_lines_in('workload/name') or ('workload/name@version')",
+    "log_lines_in": "Log lines an artefact was trained on: from log_lines_in('workload/name') or ('workload/name@version')",
     "weights_holding": "Models and releases trained on a user's or an interaction's text: from "
                        "weights_holding('<user hash or interaction id>')",
     "why": "Every step of an interaction, request, trace or session through the pipeline: from why('<id>')",
