@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
                   "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
-    "resources": ("workshop", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
+    "resources": ("reporting", "workshop", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
                   "lineage_events", "artefacts"),
 }
 BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})

@@ -1,4 +1,4 @@
-"""Commands that follow an artefact to its origin: `lineage`, `rebuild`."""
+"""Commands that follow an artefact to its origin, and describe a lake's data: `lineage`, `rebuild`, `report`."""
 
 from __future__ import annotations
 
@@ -90,3 +90,26 @@ def rebuild(
         with TemporaryDirectory(prefix="millrace-rebuild-") as folder:
             matches = print_rebuilt(make_again(place, artefact, recipe, Path(folder)), format.value, console, kept=False)
     raise typer.Exit(0 if matches else 1)
+
+
+@app.command(rich_help_panel=PANEL)
+def report(
+    what: Annotated[str, typer.Argument(help="data: statistics of every table and dataset")],
+    lake: LakeOption = None,
+    out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("data.html"),
+    previews: Annotated[bool, typer.Option(
+        "--previews/--no-previews", help="show some rows, cut, and values of text columns")] = True,
+) -> None:
+    """Writes one HTML page without network: column statistics, previews, traffic by day, drop reasons."""
+    from resources.catalog.catalog import CatalogError
+    from resources.reporting.data_report import write_data_report
+
+    place = open_lake(lake)
+    if what != "data":
+        raise CatalogError(f"there is no report {what}: give data")
+    if out.is_dir() or not out.parent.is_dir():
+        raise CatalogError(f"--out {out}: give a file in an existing folder")
+    if out.resolve().is_relative_to(place.root.resolve()):
+        raise CatalogError(f"--out {out} lies in the lake, which holds only what runs make: give a file elsewhere")
+    write_data_report(place, out, previews)
+    console.print(f"wrote {out}", soft_wrap=True, highlight=False, markup=False)
