@@ -11,6 +11,8 @@ from typing import Any
 
 import dagster as dg
 
+from assets.presentation import column_lineage
+from resources.tables import SCHEMAS
 from resources.workshop.workshop import Workshop
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2020-01-01", end_offset=1)
@@ -38,4 +40,6 @@ def report_days(
     for day in sorted(set(numbers) - set(chosen)):
         metadata = {"dagster/partition_row_count": rows.get(day, 0), **numbers[day]}
         context.log_event(dg.AssetMaterialization(key, partition=day.isoformat(), metadata=metadata))
-    yield dg.MaterializeResult(asset_key=key)
+    columns = [dg.TableColumn(field.name, str(field.type)) for field in SCHEMAS[name]]
+    shape = {"dagster/column_schema": dg.TableSchema(columns=columns), **column_lineage(f"{workshop.workload}/{name}")}
+    yield dg.MaterializeResult(asset_key=key, metadata=shape)

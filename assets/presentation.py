@@ -17,6 +17,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from resources.artefacts.manifest import Manifest
+from resources.catalog.column_lineage import columns_of
 from resources.plain_text import visible
 from resources.workshop.workshop import Workshop
 
@@ -42,6 +43,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
         **_when(manifest, workshop),
         **more,
     }
+    metadata |= column_lineage(manifest.name)
     first_table = next((file.path for file in manifest.files if file.path.endswith(".parquet")), None)
     if first_table:
         metadata["dagster/column_schema"] = column_schema(directory / first_table)
@@ -135,6 +137,16 @@ def column_schema(path: Path) -> dg.TableSchema:
     return dg.TableSchema(
         columns=[dg.TableColumn(field.name, str(field.type)) for field in pq.read_schema(path)],
     )
+
+
+def column_lineage(name: str) -> dict[str, dg.TableColumnLineage]:
+    """Metadata that says which columns each column of a table or dataset is made from. name: workload/name."""
+    workload, last = name.split("/", 1)
+    found = {
+        column: [dg.TableColumnDep(asset_key=dg.AssetKey([workload, source]), column_name=field) for source, field in sources]
+        for column, sources in columns_of(last).items()
+    }
+    return {"dagster/column_lineage": dg.TableColumnLineage(deps_by_column=found)} if found else {}
 
 
 def _inputs_table(manifest: Manifest) -> str:

@@ -2,7 +2,7 @@
 
     import millrace
 
-    lake = millrace.open_lake("lake")
+    lake = millrace.open("lake")
     lake.sql("select rule, count(*) as interactions from decisions group by rule")     # a polars.DataFrame
     lake.table("interactions").filter(pl.col("model") == "gpt-5").collect()             # tables as lazy frames
     run = millrace.submit("shop.yaml", lake="lake")                                     # what `millrace run` does
@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millrace.errors import Error, RecipeError
     from millrace.lake import Lake, open_lake
+    from millrace.lake import open as open  # exported, but not in __all__
     from millrace.recipes import Outcome, Recipe, Run, load_recipe, submit
 
 _EXPORTED = {
     "Error": "errors", "RecipeError": "errors",
-    "Lake": "lake", "open_lake": "lake",
+    "Lake": "lake", "open": "lake", "open_lake": "lake",
     "Outcome": "recipes", "Recipe": "recipes", "Run": "recipes", "load_recipe": "recipes", "submit": "recipes",
 }
 """Public name -> the module that defines it."""
 
 __all__ = ["Error", "Lake", "Outcome", "Recipe", "RecipeError", "Run", "load_recipe", "open_lake", "submit"]
+"""Without `open`, so that `import *` keeps Python's own."""
 
 
 def __getattr__(name: str) -> Any:

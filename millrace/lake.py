@@ -1,6 +1,6 @@
 """A lake, opened for reading: SQL, tables, datasets, lineage.
 
-    lake = millrace.open_lake("lake")
+    lake = millrace.open("lake")
     lake.sql("from relations")                              # the tables and views
     lake.table("interactions").select("dt", "model")        # lazy: reads the columns and days that a query needs
     lake.dataset("math-tutor/sft_dataset", split="train")   # lazy too
@@ -40,6 +40,10 @@ def open_lake(path: str | Path) -> Lake:
     return Lake(Place.open(path, create=False).root)
 
 
+open = open_lake
+"""The same under a shorter name: millrace.open("lake")."""
+
+
 class Lake:
     """An existing lake, as `open_lake` returns it."""
 
@@ -57,34 +61,55 @@ class Lake:
         return Place(self.path)
 
     @overload
-    def sql(self, query: str, parameters: Parameters = ...) -> pl.DataFrame: ...
+    def sql(self, query: str, parameters: Parameters = ..., *, timeout: float = ..., memory_gib: float | None = ...
+            ) -> pl.DataFrame: ...
     @overload
-    def sql(self, query: str, parameters: Parameters = ..., *, arrow: Literal[True]) -> pa.Table: ...
+    def sql(self, query: str, parameters: Parameters = ..., *, arrow: Literal[True], timeout: float = ...,
+            memory_gib: float | None = ...) -> pa.Table: ...
 
     @public
-    def sql(self, query: str, parameters: Parameters = None, *, arrow: bool = False) -> pl.DataFrame | pa.Table:
+    def sql(
+        self, query: str, parameters: Parameters = None, *, arrow: bool = False, timeout: float = 300.0,
+        memory_gib: float | None = None,
+    ) -> pl.DataFrame | pa.Table:
         """The rows of one query in DuckDB's SQL, as a Polars frame, or with `arrow=True` as an Arrow table.
 
-        `from relations` lists the tables and views, `from relation_columns` their columns. The query can read only the lake.
-        parameters: values of `?` or `$name` in the query. Raises Error with DuckDB's message for an invalid query,
-        and for a result that a frame cannot hold, such as two columns of one name.
+        `from relations` lists the tables and views, `from relation_columns` their columns. The query can read only the lake and
+        changes nothing. parameters: values of `?` or `$name` in the query. timeout: in seconds, 0 for none. memory_gib: 4 GiB,
+        or half of the machine's memory if that is less; on Linux, the whole process may take that and 1 GiB more while the
+        query runs. Raises Error with DuckDB's message for an invalid query, for one that needs more time or memory, and for a
+        result that a frame cannot hold, such as two columns of one name.
 
         >>> lake.sql("select count(*) as rows from interactions where dt >= ?", ["2026-06-01"])
         """
-        from resources.catalog.catalog import query as ask
+        import pyarrow as pa
 
-        found = ask(self._place, query, parameters)
-        if arrow:
-            return found
-        import polars as pl
+        from pipelines.asking.bounded_question import Bounds, bounded_question
 
-        try:
-            frame = pl.from_arrow(found)
-        except pl.exceptions.PolarsError as error:
-            raise Error(f"Polars cannot hold this result ({str(error).splitlines()[0]}): name and cast the columns in the "
-                        "query, or ask with arrow=True") from error
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+        found = bounded_question(self._place, query, parameters, Bounds(timeout, memory_gib),
+                                 lambda answer: pa.Table.from_batches(answer.batches, schema=answer.schema))
+        return found if arrow else _frame(found)
+
+    @public
+    def page(self, query: str, parameters: Parameters = None, *, limit: int = 200, page: int = 1) -> pl.DataFrame:
+        """One page of a query's rows, counted from page 1. Rows are read as far as the page goes; pages fit together if the
+        query orders its rows. Raises Error as `sql` does.
+
+        >>> lake.page("from decisions order by interaction_id, stage", limit=100, page=2)
+        """
+        import pyarrow as pa
+
+        from pipelines.asking.bounded_question import Bounds, bounded_question
+        from resources.catalog.paging import Page
+
+        if limit < 1 or page < 1:
+            raise Error(f"limit {limit}, page {page}: give both from 1")
+
+        def read(answer: Any) -> pa.Table:
+            rows = Page(answer, limit, page)
+            return pa.Table.from_batches(rows.batches, schema=rows.schema)
+
+        return _frame(bounded_question(self._place, query, parameters, Bounds(), read))
 
     @public
     def table(self, name: str) -> pl.LazyFrame:
@@ -205,3 +230,16 @@ class Lake:
         if below and not found.startswith(f"{below}/"):
             raise Error(f"{artefact} is no dataset but lies in {found}")
         return self.path / found
+
+
+def _frame(found: pa.Table) -> pl.DataFrame:
+    """An Arrow table as a Polars frame."""
+    import polars as pl
+
+    try:
+        frame = pl.from_arrow(found)
+    except pl.exceptions.PolarsError as error:
+        raise Error(f"Polars cannot hold this result ({str(error).splitlines()[0]}): name and cast the columns in the "
+                    "query, or ask with arrow=True") from error
+    assert isinstance(frame, pl.DataFrame)
+    return frame

@@ -20,12 +20,12 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
-    "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "releasing",
-                  "running", "graph", "contract", "storage", "terminal"),
+    "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding",
+                  "releasing", "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
-    "resources": ("workshop", "erasing", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
-                  "artefacts"),
+    "resources": ("reporting", "workshop", "erasing", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
+                  "lineage_events", "artefacts"),
 }
 BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})
 """Files that may import a module by a name that they compute: each chooses from a folder that it may import."""

@@ -1,6 +1,6 @@
-"""`millrace sql`: runs one query with limits on time and memory, and prints its rows.
+"""`millrace sql`: runs one query with limits on time and memory, and prints its rows or writes them to a file.
 
-    print_answer(lake, "from decisions", 300, None, lambda answer: print_rows(answer, "csv", console))
+    print_answer(lake, "from decisions", None, Bounds(), lambda answer: print_rows(answer, "csv", console))
 
 If a query does not stop when it is interrupted, because one of its functions keeps computing, the process is ended.
 """
@@ -10,62 +10,46 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import duckdb
-
-from pipelines.asking.bounded import Interrupted, TookTooLong, bounded
-from pipelines.asking.memory_bound import at_most
+from pipelines.asking.bounded import Interrupted
+from pipelines.asking.bounded_question import Bounds, StuckQuestion, bounded_question
 from pipelines.terminal.shared_options import say_error
-from resources.catalog.catalog import Answer, CatalogError, ask
-from resources.catalog.locked_catalog import Limits, memory_gib
+from resources.catalog.catalog import Answer, CatalogError, Parameters
 from resources.lake import Lake
 
-SPARE_GIB = 1.0
-"""Memory, in GiB, that the process may use beyond DuckDB's limit: strings made by functions, rows being printed."""
 
+def print_answer(lake: Lake, sql: str, parameters: Parameters, bounds: Bounds, show: Callable[[Answer], None]) -> None:
+    """Runs the query and shows its answer. Raises CatalogError, and KeyboardInterrupt on Ctrl-C."""
 
-def print_answer(
-    lake: Lake, sql: str, seconds: float, memory: float | None, show: Callable[[Answer], None]
-) -> None:
-    """Runs the query and prints the rows. seconds: time limit, 0 for none; memory: in GiB, None for the default.
-
-    Raises CatalogError, and KeyboardInterrupt on Ctrl-C.
-    """
-    connections: list[duckdb.DuckDBPyConnection] = []
-    late = CatalogError(
-        f"the query was stopped after {seconds:g} s: ask for less at a time, or allow more with --timeout SECONDS "
-        "(0: no limit)"
-    )
-
-    def work(spill: Path) -> None:
-        def opened(connection: duckdb.DuckDBPyConnection) -> None:
-            connections.append(connection)
-            stack.enter_context(at_most(memory_gib(connection) + SPARE_GIB))
-
-        with ExitStack() as stack, ask(lake, sql, limits=Limits(memory, spill), opened=opened) as answer:
-            show(answer)
-            sys.stdout.flush()
-
-    def stop() -> None:
-        for connection in connections:
-            with suppress(duckdb.Error):  # closed at this very moment
-                connection.interrupt()
+    def use(answer: Answer) -> None:
+        show(answer)
+        sys.stdout.flush()
 
     try:
-        with TemporaryDirectory(prefix="millrace-sql-") as spill:
-            bounded(lambda: work(Path(spill)), stop, seconds)
-    except TookTooLong as error:
-        if error.stuck:
-            say_error(late)
-            _leave(2)
-        raise late from None
+        bounded_question(lake, sql, parameters, bounds, use)
+    except StuckQuestion as error:
+        say_error(error)
+        _leave(2)
     except Interrupted as error:
         if error.stuck:
             _leave(130)
         raise
+
+
+def named_parameters(given: list[str]) -> dict[str, str] | None:
+    """Values of $name in a query, from `name=value`. Values are text; DuckDB reads them as what they are compared with.
+
+    Raises CatalogError for another form, and for a name that is given twice.
+    """
+    values: dict[str, str] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise CatalogError(f"--param {item}: give NAME=VALUE, such as --param day=2026-06-01 for $day in the query")
+        if name in values:
+            raise CatalogError(f"--param {name} is given twice: give one value for each name")
+        values[name] = value
+    return values or None
 
 
 def _leave(code: int) -> None:

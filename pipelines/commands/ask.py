@@ -1,4 +1,4 @@
-"""Commands that ask a lake: `status`, `sql`, `lineage`, `why`."""
+"""Commands that ask a lake: `status`, `sql`, `why`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import Format, LakeOption, ReportFormat, WidthOption, app, console, open_lake
+from pipelines.terminal.shared_options import (
+    Format,
+    LakeOption,
+    LimitOption,
+    PageOption,
+    ReportFormat,
+    RowFormat,
+    WidthOption,
+    app,
+    console,
+    open_lake,
+)
 
 PANEL = "Ask a lake"
 
@@ -41,7 +52,13 @@ def status(
 def sql(
     statement: Annotated[str, typer.Argument(help="one SQL query; \"from relations\" lists the tables and views")],
     lake: LakeOption = None,
-    format: Annotated[Format, typer.Option(help="how to print the rows")] = Format.table,
+    format: Annotated[RowFormat | None, typer.Option(
+        help="how to print or write the rows", show_default="table; of --out, by the file's ending")] = None,
+    out: Annotated[Path | None, typer.Option(help="write all rows to this file: .csv, .json, .parquet or .arrow")] = None,
+    param: Annotated[list[str] | None, typer.Option(
+        metavar="NAME=VALUE", help="value of $NAME in the query; may be repeated")] = None,
+    limit: LimitOption = None,
+    page: PageOption = 1,
     width: WidthOption = None,
     timeout: Annotated[float, typer.Option(help="time limit of the query in seconds; 0: no limit", min=0, max=1e8)]
     = 300,
@@ -49,33 +66,13 @@ def sql(
                                                  show_default="4, or half of the machine's")] = None,
 ) -> None:
     """Runs one read-only SQL query on the lake's tables, datasets and lineage. Works during a run."""
-    from pipelines.asking.sql_answer import print_answer
-    from pipelines.terminal.printing import print_rows
-
-    print_answer(open_lake(lake), statement, timeout, memory, lambda answer: print_rows(answer, format.value, console, width))
-
-
-@app.command(rich_help_panel=PANEL)
-def lineage(
-    artefact: Annotated[str, typer.Argument(help="workload/name, workload/name@version, a version, or a directory")],
-    lake: LakeOption = None,
-    format: Annotated[Format, typer.Option(help="a tree, or the edges as JSON or CSV")] = Format.table,
-    width: WidthOption = None,
-) -> None:
-    """Shows what an artefact was made from, down to the tables of log lines."""
-    from model_ops.wording import counted
-    from pipelines.terminal.printing import print_lineage
-    from resources.catalog.catalog import lineage_of, log_lines_of
+    from pipelines.asking.bounded_question import Bounds
+    from pipelines.asking.shown_rows import showing
+    from pipelines.asking.sql_answer import named_parameters, print_answer
 
     place = open_lake(lake)
-    print_lineage(lineage_of(place, artefact), format.value, console, width)
-    if format is Format.table:
-        lines = log_lines_of(place, artefact)
-        console.print(
-            f"Behind it: {counted(lines.interactions, 'interaction')} from {counted(lines.objects, 'log object')}. "
-            f"Line by line: millrace sql \"from log_lines_in('{lines.artefact}')\"", soft_wrap=True, highlight=False,
-            markup=False,
-        )
+    show = showing(place, format and format.value, out, limit, page, console, width)
+    print_answer(place, statement, named_parameters(param or []), Bounds(timeout, memory), show)
 
 
 @app.command(rich_help_panel=PANEL)

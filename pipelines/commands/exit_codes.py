@@ -8,6 +8,7 @@ from pipelines.contract.recipe import RecipeError
 from pipelines.init.write_recipe import InitError
 from pipelines.planning.sweep import SweepError, SweepFailed
 from pipelines.planning.training_plan import PlanError
+from pipelines.rebuilding.rebuild import RebuildError
 from pipelines.releasing.measuring import MeasureError
 from pipelines.running.submit import UnknownRunError
 from pipelines.running.ui import ServerEnded, UiError
@@ -30,7 +31,7 @@ from resources.teaching.endpoint import TeacherError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
-          NothingToShow)
+          NothingToShow, RebuildError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,

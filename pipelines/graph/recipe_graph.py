@@ -40,7 +40,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     """The graph of one recipe on one lake: assets, checks, jobs, a schedule and a sensor. Raises RecipeError."""
     recipe = load_recipe(recipe_path)
     place = lake_location(recipe_path, lake)
-    assets = [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
+    assets = recipe_assets(recipe, place)
     both = jobs(recipe.workload)
     removing, nightly = retention(recipe, place)
     return dg.Definitions(
@@ -52,6 +52,11 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
         resources=resources(recipe, place),
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )
+
+
+def recipe_assets(recipe: Recipe, place: Path) -> list[Any]:
+    """The assets of a recipe, as they are connected on the lake at `place`."""
+    return [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
 
 
 def resources(recipe: Recipe, place: Path) -> dict[str, Any]:

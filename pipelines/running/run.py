@@ -9,6 +9,7 @@ workers' progress go to the file named by MILLRACE_PROGRESS. Exit codes: 0 succe
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -27,6 +28,7 @@ from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
 from pipelines.graph.days import first_day
 from pipelines.graph.recipe_graph import definitions
 from pipelines.running.instance import fail_dead_runs, open_instance
+from pipelines.running.lineage_events import Events, Tell, lineage_events
 from pipelines.running.outcome import INTERRUPTED
 from pipelines.running.submit import EXIT, STARTED, others_running
 from pipelines.storage.lake_recipes import remember
@@ -37,6 +39,7 @@ from resources.lake import Lake, LakeError
 from resources.lake_use import at_work
 from resources.launching.relay import relay
 from resources.launching.run_history import PROCESS_TAG
+from resources.lineage_events.settings import OpenLineageError
 from resources.process_stamp import this_process
 from resources.reading.ingest import observe
 from resources.reading.ingest_notes import moved_note
@@ -105,15 +108,24 @@ def _run(request: RunRequest, recipe: Recipe, lake: Lake) -> int:
                                            f"{other.pid}` stops it, and its finished steps are kept"})
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
+    with lineage_events(os.environ, recipe, graph, lake) as events:
+        return _run(request, recipe, lake, graph, chosen, instance, events)
+
+
+def _run(
+    request: RunRequest, recipe: Recipe, lake: Lake, graph: dg.Definitions, chosen: list[dg.AssetKey],
+    instance: dg.DagsterInstance, events: Events,
+) -> int:
+    """Runs the chosen assets: the `logs` job over its days, then `train`."""
     by_day = daily_stages()
     daily = [key for key in chosen if key.path[-1] in by_day]
     if daily:
         days = _days(recipe, lake, request.partition, instance)
         graph = definitions(request.recipe, request.lake)  # the first day is known only now
-        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request.id):
+        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request.id, events):
             return 1
     rest = [key for key in chosen if key.path[-1] not in by_day]
-    if rest and not _execute(graph, "train", rest, instance, lake, {}, request.id):
+    if rest and not _execute(graph, "train", rest, instance, lake, {}, request.id, events):
         return 1
     return 0
 
@@ -173,10 +185,10 @@ def _range_tags(days: list[date]) -> dict[str, str]:
 
 def _execute(
     graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str],
-    submitted_as: str,
+    submitted_as: str, events: Events,
 ) -> bool:
     run_id = str(uuid.uuid4())
-    listener = _Listener({key.path[-1] for key in keys}, lake)
+    listener = _Listener({key.path[-1] for key in keys}, lake, events(run_id, job))
     instance.add_event_listener(run_id, listener)
     result = graph.resolve_job_def(job).execute_in_process(
         instance=instance,
@@ -193,8 +205,8 @@ def _execute(
 class _Listener:
     """Relays the Dagster events that the terminal shows: assets, checks, failures."""
 
-    def __init__(self, names: set[str], lake: Lake):
-        self.names, self.lake = names, lake
+    def __init__(self, names: set[str], lake: Lake, tell: Tell):
+        self.names, self.lake, self.tell = names, lake, tell
         self.interrupted = False
         self._waiting: set[str] = set()
 
@@ -213,6 +225,7 @@ class _Listener:
                    "description": check.description or ""})
         elif step in self.names and event.event_type in STATES:  # a check's step is reported with its result
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
+            self.tell("START" if event.event_type == dg.DagsterEventType.STEP_START else "COMPLETE", step, entry.timestamp)
 
     def _waits(self, step: str) -> None:
         """Reports once that a step waits for another run."""
@@ -229,10 +242,12 @@ class _Listener:
         if error is not None and (error.cls_name in INTERRUPTIONS or DUCKDB_INTERRUPTED in error.message):
             self.interrupted = True
             relay({"event": "step", "step": step, "state": "stopped", "at": at})
+            self.tell("ABORT", step, at)
             return
         message = refused or (error.message.strip().split(": ", 1)[-1] if error else "no reason given")
         killed = error is not None and error.cls_name == "WorkerKilled"
         relay({"event": "step", "step": step, "state": "failed", "at": at, "message": message, "killed": killed})
+        self.tell("FAIL", step, at, message)
 
 
 def main() -> int:
@@ -257,7 +272,7 @@ def main() -> int:
 def _carried_out(request: RunRequest) -> int:
     try:
         return run(request)
-    except (RecipeError, LakeError, SourceError, SelectionError) as error:
+    except (RecipeError, LakeError, SourceError, SelectionError, OpenLineageError) as error:
         relay({"event": "refused", "message": str(error)})
         return 2
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):

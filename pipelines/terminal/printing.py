@@ -11,7 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 from rich.console import Console
@@ -20,6 +20,7 @@ from rich.tree import Tree
 
 from pipelines.terminal.text_table import print_table, room_for, shortened, text_table
 from resources.catalog.catalog import Answer, CatalogError
+from resources.catalog.paging import Page
 from resources.plain_text import escaped_json, visible
 
 MOST_ROWS = 200
@@ -30,16 +31,32 @@ EXPLAINED = ["explain_key", "explain_value"]
 """Columns of `explain`'s result, a drawing of many lines, which is printed as it is."""
 
 
-def print_rows(rows: pa.Table | Answer, format: str, console: Console, width: int | None = None) -> None:
+Rows = pa.Table | Answer | Page
+
+
+def print_rows(rows: Rows, format: str, console: Console, width: int | None = None) -> None:
     """Prints rows batch by batch: any number in JSON and CSV. Raises CatalogError for values that cannot be shown."""
-    names = _unique(rows.schema.names)
-    batches = rows.to_batches() if isinstance(rows, pa.Table) else rows.batches
-    if format == "json":
-        _print_json(names, batches)
-    elif format == "csv":
-        _print_csv(names, batches)
-    else:
-        _print_table(names, batches, console, width)
+    if format in ("json", "csv"):
+        print_text(rows, format, sys.stdout)
+        return
+    schema, batches = schema_and_batches(rows)
+    limit = rows.limit if isinstance(rows, Page) else None
+    _print_table(schema.names, batches, console, width, limit)
+    if isinstance(rows, Page) and (rows.more or rows.number > 1):
+        more = f"; --page {rows.number + 1} shows more" if rows.more else "; these are the last rows"
+        console.print(f"page {rows.number}: rows from {rows.first:,}{more}", highlight=False, soft_wrap=True)
+
+
+def print_text(rows: Rows, format: str, out: TextIO) -> int:
+    """Writes rows as JSON or CSV to an open file and returns their number."""
+    schema, batches = schema_and_batches(rows)
+    return (_print_json if format == "json" else _print_csv)(schema.names, batches, out)
+
+
+def schema_and_batches(rows: Rows) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    """Columns, whose names differ, and the rows batch by batch."""
+    schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, _unique(rows.schema.names), strict=True)])
+    return schema, rows.to_batches() if isinstance(rows, pa.Table) else rows.batches
 
 
 def _values(names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[list[Any]]:
@@ -53,22 +70,26 @@ def _values(names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[lis
             ) from error
 
 
-def _print_json(names: list[str], batches: Iterable[pa.RecordBatch]) -> None:
-    before = "["
+def _print_json(names: list[str], batches: Iterable[pa.RecordBatch], out: TextIO) -> int:
+    written = 0
     for row in _values(names, batches):
         text = json.dumps(dict(zip(names, map(_as_json, row), strict=True)), default=str, ensure_ascii=False)
-        sys.stdout.write(before + escaped_json(text))
-        before = ", "
-    print("[]" if before == "[" else "]")
+        out.write((", " if written else "[") + escaped_json(text))
+        written += 1
+    out.write("]\n" if written else "[]\n")
+    return written
 
 
-def _print_csv(names: list[str], batches: Iterable[pa.RecordBatch]) -> None:
-    seen = sys.stdout.isatty()
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+def _print_csv(names: list[str], batches: Iterable[pa.RecordBatch], out: TextIO) -> int:
+    seen = out.isatty()
+    writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
+    written = 0
     for row in _values(names, batches):
         texts = (_as_csv(value) for value in row)
         writer.writerow([visible(value) if seen and isinstance(value, str) else value for value in texts])
+        written += 1
+    return written
 
 
 def _as_json(value: Any) -> Any:
@@ -91,11 +112,14 @@ def _as_csv(value: Any) -> Any:
     return _as_json(value) if isinstance(value, bytes) else value
 
 
-def _print_table(names: list[str], batches: Iterable[pa.RecordBatch], console: Console, width: int | None) -> None:
+def _print_table(
+    names: list[str], batches: Iterable[pa.RecordBatch], console: Console, width: int | None, limit: int | None
+) -> None:
     shown, counted = [], 0
+    most = limit or MOST_ROWS
     for batch in batches:
-        if len(shown) < MOST_ROWS:
-            for row in _values(names, [batch.slice(0, MOST_ROWS - len(shown))]):
+        if len(shown) < most:
+            for row in _values(names, [batch.slice(0, most - len(shown))]):
                 shown.append([_cell(value, name) for name, value in zip(names, row, strict=True)])
         counted += batch.num_rows
         if counted > MOST_COUNTED:
@@ -105,9 +129,10 @@ def _print_table(names: list[str], batches: Iterable[pa.RecordBatch], console: C
             console.print(Text(visible(plan, lines=True)), soft_wrap=True, highlight=False)
         return
     print_table(text_table(names, shown), console, width)
-    if counted > MOST_ROWS:
+    if counted > most:
         of = f"more than {MOST_COUNTED:,}" if counted > MOST_COUNTED else f"{counted:,}"
-        console.print(f"{MOST_ROWS} of {of} rows shown; --format json or csv prints all", highlight=False, soft_wrap=True)
+        console.print(f"{MOST_ROWS} of {of} rows shown; --page 2 shows more, --format json or csv prints all", highlight=False,
+                      soft_wrap=True)
 
 
 def _unique(names: list[str]) -> list[str]:
@@ -121,15 +146,19 @@ def _unique(names: list[str]) -> list[str]:
     return told
 
 
-def print_lineage(edges: pa.Table, format: str, console: Console, width: int | None = None) -> None:
-    """Prints what an artefact was made from: a tree, or its edges."""
+def print_lineage(
+    edges: pa.Table, format: str, console: Console, width: int | None = None, downwards: bool = False
+) -> None:
+    """Prints what an artefact was made from, or downwards what was made from it: a tree, or its edges."""
     if format != "table":
         print_rows(edges, format, console)
         return
     children: dict[str, list[dict[str, Any]]] = {}
     for edge in edges.to_pylist():
+        if downwards:
+            edge |= {"child": edge["parent"], "parent": edge["child"]}
         children.setdefault(edge["child"], []).append(edge)
-    below = {edge["parent"] for edge in edges.to_pylist()}
+    below = {edge["parent"] for found in children.values() for edge in found}
     for root in [child for child in children if child not in below]:
         tree = Tree(Text(visible(root), style="bold"))
         _grow(tree, root, children, set())

@@ -31,6 +31,21 @@ WidthOption = Annotated[
 ]
 
 
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", min=1, help="rows of a page", show_default="200 in a table, else all")]
+PageOption = Annotated[int, typer.Option("--page", min=1, help="which page of --limit rows; the query should order its rows")]
+
+
+class RowFormat(StrEnum):
+    """How the rows of a query are printed or written."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    parquet = "parquet"
+    arrow = "arrow"
+
+
 class Format(StrEnum):
     """How rows are printed."""
 

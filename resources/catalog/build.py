@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -30,21 +29,23 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from model_ops.atomic_files import write_json
 from resources.artefacts.source_digest import source_digest
-from resources.catalog.comments import RELATIONS, add_comments
+from resources.catalog.comments import add_comments
+from resources.catalog.dataset_relations import create_dataset_relations, inside, paths_in_sql
 from resources.catalog.release_relations import RELEASE_RELATIONS, create_release_relations
 from resources.lake import Lake
 from resources.sql_files import create_view, run, sql_text
-from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
+from resources.tables import PARTITIONS, SCHEMAS, Tables
 
-SPLITS = {"train", "validation", "test"}
 ARTEFACTS = "artefacts"
 """The part of the catalog that is built from manifests, pointers, releases and endpoints. Each other part is a table."""
-_OF_ARTEFACTS = ("artefacts", "lineage_edges", "lineage_nodes", "lineage", "decisions")
-_LAST = ("log_lines_in", "weights_holding", "steps_of", "why", "relations", "relation_columns")
+_OF_ARTEFACTS = ("artefacts", "models", "lineage_edges", "lineage_nodes", "lineage", "weight_lineage", "nodes", "edges",
+                 "decisions")
+_MADE_WITH_DATASETS = ("datasets", "metrics")
+_LAST = ("log_lines_in", "users_in", "weights_holding", "named_nodes", "ancestors", "descendants", "steps_of", "why",
+         "relations", "relation_columns")
 _SEEN = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json",
          "releases/*/*/release.json", "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json",
          "endpoints/**/*", "datasets/*/*/*/erased.json", "models/*/*/*/tainted.json", "releases/*/*/tainted.json")
@@ -104,14 +105,16 @@ def _remake(
     same after the change."""
     files = {} if before is None else _files_of_views(connection)
     tables, found = Tables(lake), dict(before or {})
+    if before is None:
+        run(connection, "catalog/metric_name")
     for name in SCHEMAS:
         if name in parts:
             view = "decisions_history" if name == "decisions" else name
             _drop(connection, [view])
-            files[view] = _inside(lake, _create_table_view(connection, tables, name, view))
+            files[view] = inside(lake, _create_table_view(connection, tables, name, view))
     if ARTEFACTS in parts:
-        _drop(connection, [*_OF_ARTEFACTS, *RELEASE_RELATIONS, "dataset_rows", *found])
-        for view in ("dataset_rows", *found):
+        _drop(connection, [*_OF_ARTEFACTS, *RELEASE_RELATIONS, *_MADE_WITH_DATASETS, "dataset_rows", "metrics_lines", *found])
+        for view in ("dataset_rows", "metrics_lines", *found):
             files.pop(view, None)
         manifests, pointers = _manifests(lake), _pointers(lake)
         connection.register("manifest_texts", manifests)
@@ -120,8 +123,10 @@ def _remake(
         for name in _OF_ARTEFACTS:
             run(connection, f"catalog/{name}")
         create_release_relations(connection, lake)
-        found, of_datasets = _create_dataset_views(connection, lake, manifests, pointers)
-        files |= {view: _inside(lake, own) for view, own in of_datasets.items()}
+        found, of_datasets = create_dataset_relations(connection, lake, manifests, pointers)
+        for name in _MADE_WITH_DATASETS:
+            run(connection, f"catalog/{name}")
+        files |= {view: inside(lake, own) for view, own in of_datasets.items()}
     _drop(connection, ["view_files"])
     connection.register("listed_files", pa.Table.from_pylist(
         [{"relation": view, "path": path} for view, own in files.items() for path in own], schema=_LISTED))
@@ -193,7 +198,7 @@ def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, na
     """Makes a table readable as `view`. Returns the files behind it."""
     files = tables.files(name)
     if files:
-        create_view(connection, "catalog/table", view, SCHEMAS[name], _paths(tables.lake, files), PARTITIONS[name])
+        create_view(connection, "catalog/table", view, SCHEMAS[name], paths_in_sql(tables.lake, files), PARTITIONS[name])
         return files
     connection.register("no_rows", SCHEMAS[name].empty_table())
     columns = connection.execute("describe no_rows").fetchall()
@@ -204,16 +209,6 @@ def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, na
         )
     )
     return []
-
-
-def _inside(lake: Lake, files: Iterable[str | Path]) -> list[str]:
-    return [Path(file).relative_to(lake.root).as_posix() for file in files]
-
-
-def _paths(lake: Lake, files: Iterable[str | Path]) -> str:
-    """Files of the lake as a list of SQL expressions that follow the lake when it is moved."""
-    home = f"coalesce(getvariable('lake'), {sql_literal(str(lake.root))})"
-    return ", ".join(f"{home} || {sql_literal('/' + path)}" for path in _inside(lake, files))
 
 
 def _manifests(lake: Lake) -> pa.Table:
@@ -238,55 +233,3 @@ def _pointers(lake: Lake) -> pa.Table:
             home = path.parent.relative_to(lake.root).as_posix()
             found.append({"home": home, "version": json.loads(path.read_text(encoding="utf-8"))["version"]})
     return pa.Table.from_pylist(found, schema=_POINTERS)
-
-
-def _create_dataset_views(
-    connection: duckdb.DuckDBPyConnection, lake: Lake, manifests: pa.Table, pointers: pa.Table
-) -> tuple[dict[str, str], dict[str, list[Path]]]:
-    """A view for the current version of each dataset, and one of all versions' rows with the interactions in them.
-
-    Returns, for each view, its dataset (with the kind of file, if there are several) and the files behind it.
-    """
-    current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
-    taken = {*SCHEMAS, *RELATIONS, *RELEASE_RELATIONS}
-    datasets: dict[str, str] = {}
-    listed: dict[str, list[Path]] = {"dataset_rows": []}
-    for row in manifests.to_pylist():
-        kind, workload, name, *version = row["path"].split("/")
-        files = sorted((lake.root / row["path"]).glob("*.parquet")) if kind == "datasets" else []
-        listed["dataset_rows"] += [file for file in files if file.stem in SPLITS and _names_interactions(file)]
-        if row["path"] not in current:
-            continue
-        groups: dict[str, list[Path]] = {}
-        for file in files:
-            stem = re.sub(r"[-_]?\d+$", "", file.stem)
-            groups.setdefault("" if stem in SPLITS else stem, []).append(file)
-        for stem, members in groups.items():
-            shown = f"{name}_{stem}" if stem and len(groups) > 1 else name
-            view = _identifier(f"{workload}_{shown}", taken)
-            datasets[view], listed[view] = shown, members
-            connection.execute(
-                sql_text("catalog/dataset").format(
-                    view=view, version=sql_literal("".join(version)), files=_paths(lake, members)
-                )
-            )
-    if listed["dataset_rows"]:
-        connection.execute(sql_text("catalog/dataset_rows").format(files=_paths(lake, listed["dataset_rows"])))
-    else:
-        run(connection, "catalog/dataset_rows_empty")
-    return datasets, listed
-
-
-def _names_interactions(file: Path) -> bool:
-    return "interaction_ids" in pq.read_schema(file).names
-
-
-def _identifier(text: str, taken: set[str]) -> str:
-    """A name that needs no quotes in SQL, different from those taken (math-tutor and math_tutor may both exist)."""
-    plain = re.sub(r"[^a-z0-9_]", "_", text.lower())
-    plain = f"_{plain}" if plain[0].isdigit() else plain
-    name, number = plain, 2
-    while name in taken:
-        name, number = f"{plain}_{number}", number + 1
-    taken.add(name)
-    return name

@@ -94,13 +94,20 @@ def find_artefact(lake: Lake, artefact: str) -> str:
         return _found(connection, lake, artefact)["path"]
 
 
+def made_from(lake: Lake, artefact: str) -> pa.Table:
+    """The edges above an artefact, down to which everything was made from it; columns and errors as of `lineage_of`."""
+    with open_catalog(lake) as connection:
+        return rows(connection, "catalog/lineage_above", node=_found(connection, lake, artefact)["node"])
+
+
 @dataclass(frozen=True)
 class LogLines:
-    """Numbers of interactions and log objects behind an artefact, `name@version`."""
+    """Numbers of interactions, log objects and hashed users behind an artefact, `name@version`."""
 
     artefact: str
     interactions: int
     objects: int
+    users: int
 
 
 def log_lines_of(lake: Lake, artefact: str) -> LogLines:
@@ -109,7 +116,7 @@ def log_lines_of(lake: Lake, artefact: str) -> LogLines:
         found = _found(connection, lake, artefact)
         name = f"{found['name']}@{found['version']}"
         [counted] = rows(connection, "catalog/count_log_lines", artefact=name).to_pylist()
-    return LogLines(name, counted["interactions"], counted["objects"])
+    return LogLines(name, counted["interactions"], counted["objects"], counted["users"])
 
 
 @contextmanager

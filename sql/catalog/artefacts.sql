@@ -13,7 +13,7 @@ select
     manifest ->> '$.op' as op,
     manifest ->> '$.digest' as digest,
     manifests.path,
-    list_sum(cast(manifest -> '$.files[*].bytes' as bigint[])) as bytes,
+    cast(list_sum(cast(manifest -> '$.files[*].bytes' as bigint[])) as bigint) as bytes,
     manifest -> '$.metrics' as metrics,
     manifest -> '$.config' as config,
     manifest ->> '$.recipe_digest' as recipe_digest,

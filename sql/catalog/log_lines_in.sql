@@ -1,27 +1,25 @@
--- Log lines that an artefact was trained on: select * from log_lines_in('math-tutor/sft_model'). Add @version for one version.
--- Weights hold rows of the training split only; a dataset shows all its splits.
--- needs: artefacts, dataset_rows, interactions, lineage
+-- Log lines that an artefact was trained on: select * from log_lines_in('math-tutor/sft_model'), of the current version. Add
+-- @version for another. Weights hold rows of the training split only; a dataset shows all its splits. Rows come in no order.
+-- needs: artefacts, dataset_rows, interactions, weight_lineage
 -- makes: macro log_lines_in(artefact) as rows (artefact, dataset, split, row_id, interaction_id, source, source_uri,
 --     source_row, user_hash, ts)
 create macro log_lines_in(artefact) as table
 with wanted_artefacts as (
     select node, kind from artefacts
-    where name = split_part(artefact, '@', 1) and starts_with(version, split_part(artefact, '@', 2))
+    where name = split_part(artefact, '@', 1)
+        and if(contains(artefact, '@'), starts_with(version, split_part(artefact, '@', 2)), is_current)
 ),
 sources as (
-    select wanted_artefacts.node as made, wanted_artefacts.kind, lineage.ancestor as node
-    from wanted_artefacts join lineage on lineage.artefact = wanted_artefacts.node
+    select wanted_artefacts.node as made, wanted_artefacts.kind, weight_lineage.ancestor as node
+    from wanted_artefacts join weight_lineage on weight_lineage.artefact = wanted_artefacts.node
     union
     select node, kind, node from wanted_artefacts
-),
-found as (
-    select distinct made, dataset_rows.node as dataset, split, row_id, interaction_id
-    from dataset_rows join sources using (node)
-    where split = 'train' or sources.kind = 'dataset'
 )
 select
-    found.made as artefact, found.dataset, found.split, found.row_id, found.interaction_id, interactions.source,
-    interactions.source_uri, interactions.source_row, interactions.user_hash, interactions.ts
-from found
+    sources.made as artefact, dataset_rows.node as dataset, dataset_rows.split, dataset_rows.row_id,
+    dataset_rows.interaction_id, interactions.source, interactions.source_uri, interactions.source_row,
+    interactions.user_hash, interactions.ts
+from dataset_rows
+join sources using (node)
 left join interactions using (interaction_id)
-order by all
+where dataset_rows.split = 'train' or sources.kind = 'dataset'

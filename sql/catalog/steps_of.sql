@@ -1,7 +1,7 @@
 -- Every step of the given interactions through the pipeline: select * from steps_of(['<interaction id>', ...]). `current`: the
 -- step belongs to the current version of its artefact. Models and releases are listed for training rows only, nearest first:
 -- validation and test rows are in no weights.
--- needs: artefacts, cleaned_interactions, dataset_rows, decisions_history, interactions, judgements, lineage
+-- needs: artefacts, cleaned_interactions, dataset_rows, decisions_history, interactions, judgements, weight_lineage
 -- makes: macro steps_of(ids) as rows (interaction_id, step, stage, name, version, rule, kept, detail, kept_id, current)
 create macro steps_of(ids) as table
 with subjects as (
@@ -50,10 +50,10 @@ repeating as (
 holding as (
     select
         placed.interaction_id, artefacts.kind, artefacts.node, artefacts.name, artefacts.version, artefacts.is_current,
-        min(lineage.depth) as depth
+        min(weight_lineage.depth) as depth
     from placed
-    join lineage on lineage.ancestor = placed.node
-    join artefacts on artefacts.node = lineage.artefact
+    join weight_lineage on weight_lineage.ancestor = placed.node
+    join artefacts on artefacts.node = weight_lineage.artefact
     where placed.split = 'train' and artefacts.kind in ('model', 'release')
     group by all
 ),

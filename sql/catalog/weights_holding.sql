@@ -1,6 +1,6 @@
 -- Models and releases trained on a user's or an interaction's text: select * from weights_holding('<user hash or interaction
 -- id>').
--- needs: artefacts, dataset_rows, interactions, lineage
+-- needs: artefacts, dataset_rows, interactions, weight_lineage
 -- makes: macro weights_holding(identifier) as rows (artefact, kind, is_current, dataset, interactions)
 create macro weights_holding(identifier) as table
 with theirs as (
@@ -14,7 +14,7 @@ datasets as (
 )
 select artefacts.node as artefact, artefacts.kind, artefacts.is_current, datasets.node as dataset, datasets.interactions
 from datasets
-join lineage on lineage.ancestor = datasets.node
-join artefacts on artefacts.node = lineage.artefact
+join weight_lineage on weight_lineage.ancestor = datasets.node
+join artefacts on artefacts.node = weight_lineage.artefact
 where artefacts.kind in ('model', 'release')
 order by all

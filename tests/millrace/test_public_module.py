@@ -157,12 +157,12 @@ def test_a_wrong_recipe_says_each_problem(tmp_path):
 
 
 def test_bugs_stay_what_they_are(lake, monkeypatch):
-    import resources.catalog.catalog
+    import pipelines.asking.bounded_question
 
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(resources.catalog.catalog, "query", broken)
+    monkeypatch.setattr(pipelines.asking.bounded_question, "bounded_question", broken)
     with pytest.raises(ZeroDivisionError):
         lake.sql("from relations")
 

@@ -144,6 +144,105 @@ def test_datasets_are_views_of_their_current_version(lake):
     assert query(lake, "select count(*) as rows from tutor_curated_interactions").to_pylist() == [{"rows": 3}]
 
 
+def test_a_dataset_is_found_by_name_and_read_in_any_version(lake):
+    found = query(lake, "select version, is_current, relation, versions_relation, row_count, typeof(bytes) as bytes from datasets "
+                        "where name = 'tutor/sft_dataset' order by version").to_pylist()
+    same = {"relation": "tutor_sft_dataset", "versions_relation": "tutor_sft_dataset_versions", "row_count": 2, "bytes": "BIGINT"}
+    assert found == [{"version": "d0", "is_current": False, **same}, {"version": "d1", "is_current": True, **same}]
+    rows = query(lake, "select version, count(*) as rows from tutor_sft_dataset_versions group by version order by version")
+    assert rows.to_pylist() == [{"version": "d0", "rows": 2}, {"version": "d1", "rows": 2}]
+    plan = query(lake, "explain analyze select * from tutor_sft_dataset_versions where version = 'd0'").to_pylist()[0]
+    assert "/d1/" not in plan["explain_value"] and "/d0/" in plan["explain_value"]
+
+
+def test_a_dataset_with_a_broken_file_is_listed_and_stops_no_other_view(lake, tmp_path):
+    broken = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    (broken.root / "datasets" / "tutor" / "sft_dataset" / "d1" / "train.parquet").write_bytes(b"PAR1 cut")
+    rebuild(broken)
+    found = query(broken, "select version, relation, row_count from datasets where name = 'tutor/sft_dataset' order by version")
+    assert found.to_pylist() == [{"version": "d0", "relation": None, "row_count": 2}, {"version": "d1", "relation": None, "row_count": None}]
+    assert query(broken, "from tutor_sft_dataset_versions").num_rows == 2
+    assert query(broken, "from interactions").num_rows == 4
+
+
+def test_versions_whose_types_differ_are_not_read_as_one(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    home = lake.artefacts("dataset") / "tutor" / "eval_suite"
+    for version, values in (("v1", ["1"]), ("v2", [2])):
+        (home / version).mkdir(parents=True)
+        pq.write_table(pa.table({"item": values}), home / version / "items.parquet")
+        (home / version / "manifest.json").write_text(json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version}))
+    write_json(home / "current.json", {"version": "v2"})
+    rebuild(lake)
+    assert query(lake, "select item, version from tutor_eval_suite_versions").to_pylist() == [{"item": 2, "version": "v2"}]
+    [said] = query(lake, "select comment from relations where relation = 'tutor_eval_suite_versions'").to_pylist()
+    assert said["comment"].endswith("all versions whose columns have the types of the current one")
+
+
+def test_metrics_are_one_long_table(lake, tmp_path):
+    measured = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    home = measured.root / "models" / "tutor" / "sft_model" / "abcdef123456"
+    manifest = json.loads((home / "manifest.json").read_text())
+    manifest["metrics"] = {"records": {"dropped": {"too.short": 3}}, "by_layer": [0.5, 1.5], "done": True, "note": "3", "none": None}
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    (home / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 1.25}\n{"step": 3, "lo')
+    rebuild(measured)
+    found = query(measured, "select step, metric, value from metrics where name = 'tutor/sft_model' order by all nulls first").to_pylist()
+    assert [tuple(row.values()) for row in found] == [
+        (None, "by_layer/0", 0.5), (None, "by_layer/1", 1.5), (None, "done", 1.0), (None, "records/dropped/too.short", 3.0),
+        (1, "loss", 2.5), (2, "loss", 1.25),
+    ]
+
+
+def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp_path):
+    """A second release learns no rows of its own; its report read the first model, as an evaluation reads the champion."""
+    compared = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    first = Input(kind="model", name="tutor/sft_model", version="abcdef123456", digest="d")
+    made = []
+    for kind, name, inputs in (("model", "other_model", []), ("dataset", "evaluation_report", [first])):
+        home = compared.artefacts(kind) / "tutor" / name / "v"
+        home.mkdir(parents=True)
+        (home / "file").write_text(name)
+        made.append(finish(compared, kind, name, "v", inputs))
+    home = compared.artefacts("release") / "tutor" / "r2"
+    shutil.copytree(compared.artefacts("release") / "tutor" / "r1", home)
+    manifest = json.loads((home / "manifest.json").read_text()) | {"version": "r2", "inputs": [item.model_dump() for item in made]}
+    (home / "manifest.json").write_text(json.dumps(manifest))
+    write_json(home.parent / "current.json", {"version": "r2"})
+    rebuild(compared)
+    assert query(compared, "from ancestors('tutor/release@r2') where name = 'tutor/sft_model'").num_rows == 1
+    assert query(compared, "from log_lines_in('tutor/release')").num_rows == 0
+    assert query(compared, "from log_lines_in('tutor/release@r1')").num_rows == 3
+    assert query(compared, "from weights_holding('ann') where artefact like 'release:%'")["artefact"].to_pylist() == ["release:tutor/release@r1"]
+    assert query(compared, "from why('r1') where stage = 'release'")["version"].to_pylist() == ["r1"]
+
+
+def test_models_are_a_view(lake):
+    assert query(lake, "select name, version, is_current from models").to_pylist() == [
+        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}]
+
+
+def test_ancestors_and_descendants_of_any_node(lake):
+    below = query(lake, "select depth, name from ancestors('tutor/release@r1')").to_pylist()
+    assert [(row["depth"], row["name"]) for row in below] == [
+        (1, "tutor/sft_model"), (2, "tutor/sft_dataset"), (2, "Qwen/Qwen3"), (3, "tutor/curated_interactions"),
+        (4, "tutor/cleaned_interactions")]
+    above = query(lake, "select depth, name, version from descendants('tutor/cleaned_interactions')").to_pylist()
+    assert [tuple(row.values()) for row in above] == [
+        (1, "tutor/curated_interactions", "c1"), (2, "tutor/sft_dataset", "d0"), (2, "tutor/sft_dataset", "d1"),
+        (3, "tutor/sft_model", "abcdef123456"), (4, "tutor/release", "r1")]
+    assert query(lake, "from descendants('Qwen/Qwen3')").num_rows == 2
+    assert query(lake, "from descendants('tutor/sft_dataset')").num_rows == 2  # only the current version has children here
+    assert query(lake, "from ancestors('abcdef')").num_rows == 4 and query(lake, "from ancestors('nobody/x')").num_rows == 0
+    assert query(lake, "select workload from nodes where kind = 'external'").to_pylist() == [{"workload": None}]
+    assert query(lake, "from edges").num_rows == query(lake, "from lineage_edges").num_rows == 6
+
+
+def test_users_in_weights(lake):
+    assert query(lake, "select user_hash, interactions from users_in('tutor/sft_model')").to_pylist() == [
+        {"user_hash": "ann", "interactions": 2}, {"user_hash": "bob", "interactions": 1}]
+
+
 def test_artefacts_and_edges_come_from_manifests(lake):
     found = query(lake, "select name, version, is_current from artefacts order by all").to_pylist()
     assert [(row["name"], row["version"], row["is_current"]) for row in found] == [
@@ -165,7 +264,7 @@ def test_artefacts_and_edges_come_from_manifests(lake):
 
 def test_which_log_lines_are_in_these_weights(lake):
     lines = query(
-        lake, "select row_id, interaction_id, source_uri, source_row from log_lines_in('tutor/sft_model')"
+        lake, "select row_id, interaction_id, source_uri, source_row from log_lines_in('tutor/sft_model') order by all"
     ).to_pylist()
     assert [(row["row_id"], row["interaction_id"], row["source_row"]) for row in lines] == [
         ("i2", "i1", 11),

@@ -1,0 +1,57 @@
+"""`millrace lineage`: the tree of an artefact, and the log lines or users behind it.
+
+    print_tree(lake, "math-tutor/sft_model", Format.table, console, None, downwards=False)
+    print_origin(lake, "math-tutor/sft_model", "log-lines", show, console, quiet=False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.text import Text
+
+from model_ops.wording import counted
+from pipelines.asking.bounded_question import Bounds
+from pipelines.asking.sql_answer import print_answer
+from pipelines.terminal.printing import print_lineage
+from pipelines.terminal.shared_options import Format
+from resources.catalog.catalog import Answer, LogLines, lineage_of, log_lines_of, made_from
+from resources.lake import Lake
+from resources.sql_files import sql_text
+
+LISTS = {"log-lines": "catalog/log_lines_of", "users": "catalog/users_of"}
+"""SQL that lists what is behind an artefact."""
+
+
+def print_tree(lake: Lake, artefact: str, format: Format, console: Console, width: int | None, downwards: bool) -> None:
+    """Prints what an artefact was made from, or downwards what was made from it. Raises CatalogError for an unknown one."""
+    edges = made_from(lake, artefact) if downwards else lineage_of(lake, artefact)
+    print_lineage(edges, format.value, console, width, downwards)
+    if format is not Format.table:
+        return
+    if downwards:
+        if not edges.num_rows:
+            _say(f"Nothing was made from {artefact} yet.", console)
+        return
+    lines = log_lines_of(lake, artefact)
+    _say(f"Behind it: {_counts(lines)}. They are listed by --to log-lines and --to users.", console)
+
+
+def print_origin(
+    lake: Lake, artefact: str, origin: str, show: Callable[[Answer], None], console: Console, quiet: bool
+) -> None:
+    """Lists the log lines or hashed users behind an artefact. quiet: without the counts. Raises CatalogError."""
+    lines = log_lines_of(lake, artefact)
+    print_answer(lake, sql_text(LISTS[origin]), {"artefact": lines.artefact}, Bounds(), show)
+    if not quiet:
+        _say(f"Behind {lines.artefact}: {_counts(lines)}.", console)
+
+
+def _counts(lines: LogLines) -> str:
+    return (f"{counted(lines.interactions, 'interaction')} from {counted(lines.objects, 'log object')} and "
+            f"{counted(lines.users, 'hashed user')}")
+
+
+def _say(text: str, console: Console) -> None:
+    console.print(Text(text), soft_wrap=True, highlight=False)

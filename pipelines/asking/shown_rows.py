@@ -1,0 +1,48 @@
+"""Where the rows of a question go: the terminal, standard output, or a file; all of them, or one page.
+
+    show = showing(lake, format=None, out=Path("lines.parquet"), limit=None, page=1, console=console, width=None)
+    show(answer)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from model_ops.wording import counted
+from pipelines.terminal.printing import MOST_ROWS, Rows, print_rows
+from pipelines.terminal.row_files import format_of, write_arrow_stream, write_rows_file
+from resources.catalog.catalog import Answer, CatalogError
+from resources.catalog.paging import Page
+from resources.lake import Lake
+
+
+def showing(
+    lake: Lake, format: str | None, out: Path | None, limit: int | None, page: int, console: Console, width: int | None
+) -> Callable[[Answer], None]:
+    """What shows an answer as the command's options say. format: None for a table, or what the file's ending says.
+
+    Raises CatalogError for options that contradict each other, and for a file in the lake, which holds only what runs make.
+    """
+    if out is not None:
+        format = format_of(out, format)
+        if out.resolve().is_relative_to(lake.root.resolve()):
+            raise CatalogError(f"--out {out} lies in the lake, which questions never change: give a file elsewhere")
+    elif format == "parquet":
+        raise CatalogError("--format parquet is written to a file: add --out FILE.parquet")
+    if limit is None and page > 1:
+        limit = MOST_ROWS
+
+    def show(answer: Answer) -> None:
+        rows: Rows = answer if limit is None else Page(answer, limit, page)
+        if out is not None:
+            written = counted(write_rows_file(rows, out, format), "row")
+            console.print(f"wrote {written} to {out}", soft_wrap=True, highlight=False, markup=False)
+        elif format == "arrow":
+            write_arrow_stream(rows)
+        else:
+            print_rows(rows, format or "table", console, width)
+
+    return show

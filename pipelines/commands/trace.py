@@ -1,0 +1,115 @@
+"""Commands that follow an artefact to its origin, and describe a lake's data: `lineage`, `rebuild`, `report`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.commands.ask import PANEL
+from pipelines.terminal.shared_options import (
+    Format,
+    LakeOption,
+    LimitOption,
+    PageOption,
+    RowFormat,
+    WidthOption,
+    app,
+    console,
+    open_lake,
+)
+
+
+class Origin(StrEnum):
+    """Down to what a lineage goes."""
+
+    log_lines = "log-lines"
+    users = "users"
+
+
+ArtefactArgument = Annotated[str, typer.Argument(help="workload/name, workload/name@version, a version, or a directory")]
+
+
+@app.command(rich_help_panel=PANEL)
+def lineage(
+    artefact: ArtefactArgument,
+    lake: LakeOption = None,
+    to: Annotated[Origin | None, typer.Option("--to", help="list the log lines, or the hashed users, behind it")] = None,
+    users: Annotated[bool, typer.Option("--users", help="the same as --to users")] = False,
+    descendants: Annotated[bool, typer.Option("--descendants", help="show what was made from it instead")] = False,
+    format: Annotated[RowFormat | None, typer.Option(
+        help="a tree or a table, or rows as JSON or CSV; log lines and users also as Parquet or Arrow")] = None,
+    out: Annotated[Path | None, typer.Option(help="write log lines or users to this file, as in `sql`")] = None,
+    limit: LimitOption = None,
+    page: PageOption = 1,
+    width: WidthOption = None,
+) -> None:
+    """Shows what an artefact was made from, down to the tables of log lines, single log lines, or users."""
+    from pipelines.asking.lineage_text import print_origin, print_tree
+    from pipelines.asking.shown_rows import showing
+    from resources.catalog.catalog import CatalogError
+
+    place = open_lake(lake)
+    origin = Origin.users if users else to
+    if users and to is Origin.log_lines:
+        raise CatalogError("--users and --to log-lines exclude each other: give one of them")
+    if origin is not None and descendants:
+        raise CatalogError("--descendants shows artefacts, and --to what is behind one: give one of them")
+    if origin is not None:
+        chosen = format and format.value
+        print_origin(place, artefact, origin.value, showing(place, chosen, out, limit, page, console, width), console,
+                     quiet=out is not None or format not in (None, RowFormat.table))
+        return
+    if out is not None or limit is not None or page > 1 or format in (RowFormat.parquet, RowFormat.arrow):
+        raise CatalogError("--out, --limit, --page, and the formats parquet and arrow are for --to log-lines and --to users")
+    print_tree(place, artefact, Format(format.value) if format else Format.table, console, width, descendants)
+
+
+@app.command(rich_help_panel=PANEL)
+def rebuild(
+    artefact: ArtefactArgument,
+    lake: LakeOption = None,
+    recipe: Annotated[Path | None, typer.Option(
+        help="the recipe that made it", show_default="the one last run in the lake")] = None,
+    into: Annotated[Path | None, typer.Option(
+        help="a new or empty folder to make it in, which is kept", show_default="a temporary one")] = None,
+    format: Annotated[Format, typer.Option(help="how to print the comparison")] = Format.table,
+) -> None:
+    """Makes an artefact again from its manifest, beside the lake, and says file by file whether the bytes match."""
+    from tempfile import TemporaryDirectory
+
+    from pipelines.rebuilding.rebuild import rebuild as make_again
+    from pipelines.rebuilding.rebuild_text import print_rebuilt
+
+    place = open_lake(lake)
+    if into is not None:
+        matches = print_rebuilt(make_again(place, artefact, recipe, into), format.value, console, kept=True)
+    else:
+        with TemporaryDirectory(prefix="millrace-rebuild-") as folder:
+            matches = print_rebuilt(make_again(place, artefact, recipe, Path(folder)), format.value, console, kept=False)
+    raise typer.Exit(0 if matches else 1)
+
+
+@app.command(rich_help_panel=PANEL)
+def report(
+    what: Annotated[str, typer.Argument(help="data: statistics of every table and dataset")],
+    lake: LakeOption = None,
+    out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("data.html"),
+    previews: Annotated[bool, typer.Option(
+        "--previews/--no-previews", help="show some rows, cut, and values of text columns")] = True,
+) -> None:
+    """Writes one HTML page without network: column statistics, previews, traffic by day, drop reasons."""
+    from resources.catalog.catalog import CatalogError
+    from resources.reporting.data_report import write_data_report
+
+    place = open_lake(lake)
+    if what != "data":
+        raise CatalogError(f"there is no report {what}: give data")
+    if out.is_dir() or not out.parent.is_dir():
+        raise CatalogError(f"--out {out}: give a file in an existing folder")
+    if out.resolve().is_relative_to(place.root.resolve()):
+        raise CatalogError(f"--out {out} lies in the lake, which holds only what runs make: give a file elsewhere")
+    write_data_report(place, out, previews)
+    console.print(f"wrote {out}", soft_wrap=True, highlight=False, markup=False)

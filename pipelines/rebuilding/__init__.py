@@ -1,0 +1,1 @@
+"""`millrace rebuild`: makes an artefact again from its manifest and compares the bytes."""

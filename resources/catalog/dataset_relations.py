@@ -1,0 +1,158 @@
+"""Datasets in SQL: a view of each dataset's current version, one of all its versions, and `datasets`, which names them.
+
+    create_dataset_relations(connection, lake, manifests, pointers)      # after the table `artefacts`; rebuilt with the catalog
+
+The dataset sft_dataset of the workload math-tutor is `math_tutor_sft_dataset`, and all its versions are
+`math_tutor_sft_dataset_versions`: lower case, and every other character than a letter or a digit becomes `_`. A dataset whose
+files are of several kinds has a view for each, such as `math_tutor_evaluation_report_likelihood`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.catalog.comments import DATASETS, RELATIONS
+from resources.catalog.release_relations import RELEASE_RELATIONS
+from resources.lake import Lake
+from resources.sql_files import run, sql_text
+from resources.tables import SCHEMAS, sql_literal
+
+SPLITS = {"train", "validation", "test"}
+
+_LISTED = pa.schema([("path", pa.string()), ("relation", pa.string()), ("versions_relation", pa.string()),
+                     ("row_count", pa.int64())])
+
+
+@dataclass
+class _Kind:
+    """The files of one kind in all versions of a dataset, by the version's directory inside the lake."""
+
+    dataset: str
+    files: dict[str, list[Path]] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
+    schemas: dict[str, pa.Schema] = field(default_factory=dict)
+
+
+def create_dataset_relations(
+    connection: duckdb.DuckDBPyConnection, lake: Lake, manifests: pa.Table, pointers: pa.Table
+) -> tuple[dict[str, str], dict[str, list[Path]]]:
+    """Creates the views of datasets, `dataset_rows`, `metrics_lines`, and the rows for `datasets`.
+
+    Returns, for each view, its dataset (with the kind of file, if there are several), and the files behind it.
+    """
+    current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
+    kinds, in_rows = _kinds(lake, manifests.column("path").to_pylist())
+    taken = {*SCHEMAS, *RELATIONS, *RELEASE_RELATIONS}
+    views: dict[str, str] = {}
+    files: dict[str, list[Path]] = {"dataset_rows": in_rows}
+    listed = []
+    for plain, kind in kinds.items():
+        shown = sorted(path for path in kind.files if path in current)
+        view = _identifier(plain, taken)
+        versions = _identifier(f"{view}_versions", taken)
+        if shown:
+            views[view], files[view] = kind.dataset, kind.files[shown[0]]
+            connection.execute(sql_text("catalog/dataset").format(
+                view=view, version=sql_literal(shown[0].rpartition("/")[2]), files=paths_in_sql(lake, files[view])))
+        views[versions], files[versions] = kind.dataset, _create_versions(connection, lake, versions, kind, shown)
+        listed += [{"path": path, "relation": view if shown else None, "versions_relation": versions,
+                    "row_count": kind.rows[path]} for path in kind.files]
+    if in_rows:
+        connection.execute(sql_text("catalog/dataset_rows").format(files=paths_in_sql(lake, in_rows)))
+    else:
+        run(connection, "catalog/dataset_rows_empty")
+    files["metrics_lines"] = _create_metrics_lines(connection, lake, manifests)
+    connection.register("listed_datasets", pa.Table.from_pylist(listed, schema=_LISTED))
+    return views, files
+
+
+def _kinds(lake: Lake, artefacts: Iterable[str]) -> tuple[dict[str, _Kind], list[Path]]:
+    """The kinds of files of each dataset, by the name of their view, and the files that name interactions."""
+    found: dict[str, _Kind] = {}
+    in_rows: list[Path] = []
+    for artefact in artefacts:
+        group, workload, name, *_ = artefact.split("/")
+        groups: dict[str, list[Path]] = {}
+        for file in sorted((lake.root / artefact).glob("*.parquet")) if group == "datasets" else ():
+            stem = re.sub(r"[-_]?\d+$", "", file.stem)
+            groups.setdefault("" if stem in SPLITS else stem, []).append(file)
+        for stem, members in groups.items():
+            shown = f"{name}_{stem}" if stem and len(groups) > 1 else name
+            headers = _headers(members)
+            if headers is None:
+                continue
+            kind = found.setdefault(f"{workload}/{shown}", _Kind(shown))
+            kind.files[artefact], kind.schemas[artefact] = members, headers[-1].schema.to_arrow_schema()
+            kind.rows[artefact] = sum(header.num_rows for header in headers)
+            in_rows += [file for file, header in zip(members, headers, strict=True)
+                        if file.stem in SPLITS and "interaction_ids" in header.schema.to_arrow_schema().names]
+    return found, in_rows
+
+
+def _headers(files: Iterable[Path]) -> list[pq.FileMetaData] | None:
+    """Footers of Parquet files; None if one cannot be read. Such a version is in no view, because a view with a broken file
+    answers nothing at all; `datasets` shows it without a relation, and `millrace verify` names the file."""
+    try:
+        return [pq.read_metadata(file) for file in files]
+    except (pa.ArrowInvalid, OSError):
+        return None
+
+
+def _create_versions(
+    connection: duckdb.DuckDBPyConnection, lake: Lake, view: str, kind: _Kind, current: Sequence[str]
+) -> list[Path]:
+    """Creates the view of all versions. Returns the files behind it: versions whose columns have other types than the current
+    one's are left out, because their rows cannot be in one relation."""
+    everything = [file for members in kind.files.values() for file in members]
+    last = kind.schemas[(current or sorted(kind.files))[-1]]
+    alike = [file for path, members in kind.files.items() if _unite(last, kind.schemas[path]) for file in members]
+    text = f"{DATASETS.get(kind.dataset, f'The dataset {kind.dataset}')}: all versions"
+    if len(alike) < len(everything):
+        text += " whose columns have the types of the current one"
+    connection.execute(sql_text("catalog/dataset_versions").format(view=view, files=paths_in_sql(lake, alike)))
+    connection.execute(sql_text("catalog/comment").format(kind="view", name=view, text=sql_literal(text)))
+    return alike
+
+
+def _unite(one: pa.Schema, other: pa.Schema) -> bool:
+    return all(one.field(name).type == other.field(name).type for name in set(one.names) & set(other.names))
+
+
+def _create_metrics_lines(connection: duckdb.DuckDBPyConnection, lake: Lake, manifests: pa.Table) -> list[Path]:
+    found = [lake.root / path / "metrics.jsonl" for path in manifests.column("path").to_pylist()]
+    files = [file for file in found if file.is_file()]
+    if files:
+        connection.execute(sql_text("catalog/metrics_lines").format(files=paths_in_sql(lake, files)))
+    else:
+        run(connection, "catalog/metrics_lines_empty")
+    return files
+
+
+def inside(lake: Lake, files: Iterable[str | Path]) -> list[str]:
+    """Paths of files inside the lake."""
+    return [Path(file).relative_to(lake.root).as_posix() for file in files]
+
+
+def paths_in_sql(lake: Lake, files: Iterable[str | Path]) -> str:
+    """Files of the lake as a list of SQL expressions that follow the lake when it is moved."""
+    home = f"coalesce(getvariable('lake'), {sql_literal(str(lake.root))})"
+    return ", ".join(f"{home} || {sql_literal('/' + path)}" for path in inside(lake, files))
+
+
+def _identifier(text: str, taken: set[str]) -> str:
+    """A name that needs no quotes in SQL, different from those taken (math-tutor and math_tutor may both exist)."""
+    plain = re.sub(r"[^a-z0-9_]", "_", text.lower())
+    plain = f"_{plain}" if plain[0].isdigit() else plain
+    name, number = plain, 2
+    while name in taken:
+        name, number = f"{plain}_{number}", number + 1
+    taken.add(name)
+    return name

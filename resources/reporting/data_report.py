@@ -1,0 +1,97 @@
+"""The statistics of every table and dataset of a lake, traffic by day and drop reasons, as one HTML page without network.
+
+    write_data_report(lake, Path("data.html"), previews=True)
+
+Texts of users in previews are escaped and cut to MOST_CHARACTERS. With `previews=False` the page has no rows, and no smallest
+and largest values of text columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+
+from model_ops.atomic_files import write_text
+from resources.catalog.catalog import open_catalog
+from resources.lake import Lake
+from resources.plain_text import finalize
+from resources.sql_files import rows, sql_text
+from resources.tables import SCHEMAS
+
+TEMPLATES = Path(__file__).with_name("templates")
+PREVIEW_ROWS = 3
+TEXTUAL = ("VARCHAR", "BLOB", "JSON")
+"""Types whose values, also inside lists and structs, may be a user's text."""
+MOST_CHARACTERS = 80
+"""Longest text of a value on the page."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """A table or dataset. problem: why it could not be read; then the rest is empty."""
+
+    relation: str
+    comment: str
+    row_count: int = 0
+    columns: list[dict[str, str]] | None = None
+    preview: list[tuple[str, list[str]]] | None = None
+    problem: str = ""
+
+
+def write_data_report(lake: Lake, path: Path, previews: bool = True) -> None:
+    """Writes the page atomically. Raises CatalogError if the lake has no catalog, OSError if the path cannot be written."""
+    with open_catalog(lake) as connection:
+        tables = ["decisions_history" if name == "decisions" else name for name in SCHEMAS]
+        listed = rows(connection, "catalog/described_relations", tables=tables).to_pylist()
+        traffic = rows(connection, "catalog/traffic_by_day").to_pylist()
+        page = _environment().get_template("data.html.j2").render(
+            lake=lake.root.name, made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", previews=previews, traffic=traffic,
+            most=max([row["requests"] for row in traffic], default=1),
+            reasons=rows(connection, "catalog/drop_reasons").to_pylist(),
+            described=[_described(connection, item["relation"], item["comment"] or "", previews) for item in listed],
+        )
+    write_text(path, page)
+
+
+def _environment() -> Environment:
+    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True,
+                       lstrip_blocks=True, finalize=finalize)
+
+
+def _described(connection: duckdb.DuckDBPyConnection, relation: str, comment: str, previews: bool) -> Described:
+    try:
+        found = connection.sql(sql_text("catalog/described_relation").format(relation=relation)).to_arrow_table().to_pylist()
+        shown = connection.sql(sql_text("catalog/preview").format(relation=relation), params={"rows": PREVIEW_ROWS}) \
+            .to_arrow_table() if previews else None
+    except (duckdb.Error, OSError) as error:
+        return Described(relation, comment, problem=" ".join(str(error).split())[:200])
+    texts = {row["column_name"] for row in found if any(kind in row["column_type"] for kind in TEXTUAL)}
+    columns = [_column(row, previews or row["column_name"] not in texts) for row in found]
+    preview = None if shown is None or not shown.num_rows else [
+        (name, [_short(value) for value in shown.column(name).to_pylist()]) for name in shown.column_names]
+    return Described(relation, comment, found[0]["row_count"] if found else 0, columns, preview)
+
+
+def _column(row: dict[str, Any], with_values: bool) -> dict[str, str]:
+    return {
+        "name": row["column_name"], "type": _short(row["column_type"], 40), "nulls": f"{float(row['null_percent'] or 0):.1f}",
+        "distinct": f"{row['distinct_values'] or 0:,}", "least": _short(row["least"], 28) if with_values else "",
+        "most": _short(row["most"], 28) if with_values else "", "mean": _number(row["mean"]),
+    }
+
+
+def _number(text: Any) -> str:
+    try:
+        return f"{float(text):,.4g}"
+    except (TypeError, ValueError):
+        return ""
+
+
+def _short(value: Any, most: int = MOST_CHARACTERS) -> str:
+    text = "" if value is None else value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,53 @@
+"""`millrace report data`: one page without network, on which logged text is text."""
+
+import json
+import re
+from datetime import date
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.commands import trace  # noqa: F401 - adds the command
+from pipelines.terminal.shared_options import app
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import CatalogError
+from resources.lake import Lake
+from resources.reporting.data_report import MOST_CHARACTERS, write_data_report
+from resources.tables import SCHEMAS, Tables
+
+NASTY = "<script>alert(1)</script>\u202e" + "x" * 200
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    lake = Lake.open(tmp_path_factory.mktemp("report") / "lake")
+    rows = [{"workload": "tutor", "dt": date(2026, 6, 1 + n % 2), "interaction_id": f"i{n}", "request_id": NASTY, "prompt_tokens": 10 * n,
+             "status": "success" if n else "error", "messages": json.dumps([{"content": NASTY}])} for n in range(4)]
+    Tables(lake).append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
+    rebuild(lake)
+    return lake
+
+
+def test_the_page_shows_statistics_and_escapes_logged_text(lake, tmp_path):
+    write_data_report(lake, tmp_path / "data.html")
+    page = (tmp_path / "data.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;" in page and "\u202e" not in page and "x" * MOST_CHARACTERS not in page
+    assert not re.search(r"(?:src|href)=[\"'](?!#)", page) and "http://" not in page and "https://" not in page
+    [tokens] = re.findall(r"<tr><td>prompt_tokens</td>(.*?)</tr>", page)
+    assert re.findall(r">([^<]*)</td>", tokens) == ["BIGINT", "0.0", "4", "15", "0", "30"]
+    assert re.search(r"<td>tutor</td><td>2026-06-01</td><td class=\"n\">2</td>.*<td class=\"n\">1</td>", page)
+
+
+def test_without_previews_no_text_of_a_row_is_on_the_page(lake, tmp_path):
+    write_data_report(lake, tmp_path / "data.html", previews=False)
+    page = (tmp_path / "data.html").read_text()
+    assert "alert(1)" not in page and "xxxx" not in page and ">i0<" not in page and "<td>prompt_tokens</td>" in page
+
+
+def test_misuse_is_one_sentence_and_writes_nothing(lake, tmp_path):
+    for words, said in ((["data", "--out", lake.root / "d.html"], "lies in the lake"), (["nothing"], "give data"),
+                        (["data", "--out", tmp_path / "no" / "d.html"], "existing folder")):
+        done = CliRunner().invoke(app, ["report", *map(str, words), "--lake", str(lake.root)])
+        assert isinstance(done.exception, CatalogError) and said in str(done.exception)
+    assert list(tmp_path.iterdir()) == [] and not (lake.root / "d.html").exists()
