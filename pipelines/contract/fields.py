@@ -24,8 +24,9 @@ from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
 from model_ops.training.settings import Settings
 from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words
-from resources.composing.datasets import DatasetSettings
+from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.eval_suite import EvalSettings
+from resources.composing.seed_settings import SeedSettings
 from resources.curating.curation import CurationSettings
 from resources.launching.tracking import TrackingKind, missing_package
 from resources.reading.sources import SourceSettings
@@ -100,8 +101,8 @@ class RecipeFields(Settings):
     sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
     first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
     last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")
-    seeds: dict[Name, SourceSettings] = Field(
-        default_factory=dict, description="Curated or synthetic training examples by name",
+    seeds: dict[Name, SeedSettings] = Field(
+        default_factory=dict, description="Curated or synthetic training examples by name: files, or datasets of the lake",
         json_schema_extra={"type": ["object", "null"]})
     evals: dict[Name, EvalSettings] = Field(
         default_factory=dict, description="Evaluation suites by name: kept out of the training rows, and asked",

@@ -32,10 +32,12 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
         "sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
     for section, settings_by_name in named.items():
         for name, settings in settings_by_name.items():
-            try:
-                settings.uri = _absolute(settings.uri, home)
-            except _NoPathError as error:
-                yield f"{section}.{name}.uri", str(error)
+            for key in ("uri", "tokenizer"):
+                try:
+                    if (given := getattr(settings, key, None)) is not None:
+                        setattr(settings, key, _absolute(given, home))
+                except _NoPathError as error:
+                    yield f"{section}.{name}.{key}", str(error)
     for name, suite in recipe.evals.items():
         try:
             suite.answers = _absolute(suite.answers, home) if suite.answers else None
@@ -55,7 +57,7 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     found = copy.deepcopy(dict(content))
     for section in ("sources", "seeds", "evals"):
         for name, settings in getattr(recipe, section).items():
-            found[section][name]["uri"] = settings.uri
+            found[section][name] |= {key: place for key in ("uri", "tokenizer") if (place := getattr(settings, key, None))}
     for name, suite in recipe.evals.items():
         if suite.answers:
             found["evals"][name]["answers"] = suite.answers
