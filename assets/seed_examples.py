@@ -37,7 +37,8 @@ def seed_examples(
     settings = curation_settings.decontamination
 
     def work(output: Path) -> dict[str, Any]:
-        datasets = {name: workshop.lake.artefacts("dataset") / manifest.name / manifest.version for name, manifest in taken.items()}
+        home = workshop.lake.artefacts("dataset")
+        datasets = {name: home / manifest.name / manifest.version for name, manifest in taken.items()}
         metrics = import_seeds(seeds, output, datasets).as_metrics()
         items = workshop.directory(suite) / "items.parquet"
         return {**metrics, "contaminated": drop_contaminated_seeds(output, items, settings)}

@@ -2,8 +2,9 @@
 
 import dagster as dg
 
+from assets.held_out import nothing_held_out_is_learnt
 from assets.ownership import DATASETS, OWNERS
-from assets.presentation import shown
+from assets.presentation import changes, shown
 from resources.artefacts.source_digest import source_digest
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.datasets import build_sft_dataset, lent_by, sessions_in_two_splits
@@ -48,7 +49,7 @@ def sft_dataset(
     )
     for note in manifest.metrics["notes"]:
         context.log.warning(f"sft_dataset: {note}")
-    return shown(manifest, workshop)
+    return shown(manifest, workshop, **changes(manifest, workshop))
 
 
 @dg.asset_check(asset="sft_dataset", blocking=True)
@@ -56,3 +57,9 @@ def no_session_in_two_splits(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCh
     """No session is in two splits, so that held-out sessions are never trained on. Blocks the next steps."""
     shared = sessions_in_two_splits(workshop.directory(workshop.current("dataset", "sft_dataset")))
     return dg.AssetCheckResult(passed=shared == 0, metadata={"sessions_in_two_splits": shared})
+
+
+@dg.asset_check(asset="sft_dataset", blocking=True)
+def nothing_held_out_is_in_training(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """No row that this dataset, or a dataset that its seeds come from, holds out is in training. Blocks the next steps."""
+    return nothing_held_out_is_learnt(workshop, "dataset", "sft_dataset")

@@ -16,6 +16,7 @@ from pipelines.storage.storage_errors import StorageError
 from resources.artefacts.manifest import ManifestError
 from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
+from resources.composing.dataset_diff import DiffError
 from resources.curating.judge_endpoint import JudgeError
 from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
@@ -29,7 +30,7 @@ from resources.teaching.endpoint import TeacherError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
-          NothingToShow)
+          NothingToShow, DiffError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError, UnknownIdError,

@@ -67,14 +67,17 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
         *_table(("decision", "rows"), sorted(metrics["by_rule"].items())),
         "## Licence", "",
         "Logged traffic has no licence of its own: it belongs to the product and its users.",
-        *[f"Seed `{name}`: {licence or 'no licence was stated'}." for name, licence in sorted(about.get("licences", {}).items())],
+        *[f"Seed `{name}`: {licence or 'no licence was stated'}."
+          for name, licence in sorted(about.get("licences", {}).items())],
         "", "## Personal data", "", PII[about.get("pii", "redact")], "",
         "## Settings", "", "```json", json.dumps(settings, indent=1, sort_keys=True), "```", "",
     ]
     write_text(directory / "README.md", "\n".join(lines))
 
 
-def metadata(title: str, splits: Sequence[str], total: int, languages: Sequence[str] = (), synthetic: bool = False) -> list[str]:
+def metadata(
+    title: str, splits: Sequence[str], total: int, languages: Sequence[str] = (), synthetic: bool = False
+) -> list[str]:
     """The YAML head of a card: what `datasets.load_dataset` and the Hub read."""
     size = next((name for most, name in SIZES if total < most), "10M<n<100M")
     return [

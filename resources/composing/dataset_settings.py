@@ -24,13 +24,17 @@ class MixedSource(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     share: float | None = Field(
-        None, ge=0, description="Share of the training rows, relative to the other shares; a plain number means the same")
-    rows: int | None = Field(None, ge=1, description="Number of training rows, taken before the shares are divided")
+        None, ge=0, description="Share of the training rows, relative to the other shares; a plain number means the same. "
+        "Left out: `rows` says how many")
+    rows: int | None = Field(None, ge=1, description="Number of training rows, taken before the shares are divided. Left out: "
+                             "`share` says how many")
 
     @model_validator(mode="before")
     @classmethod
     def _number_is_a_share(cls, value: Any) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
+            if value < 0:
+                raise ValueError(f"it holds {value:g}; give a number of at least 0")
             return {"share": value}
         if not isinstance(value, dict | cls):
             raise ValueError("give a share such as 0.8, without quotes, or a number of rows such as {rows: 500}")
@@ -74,8 +78,10 @@ class DatasetSettings(RenderingSettings):
         default_factory=dict, description="Bounds by source or seed name: most rows, largest share, repeats")
     max_rows: int | None = Field(None, ge=1, description="Most training rows. Left out: all")
     max_synthetic_share: float | None = Field(
-        None, ge=0, le=1, description="Most of the training rows from seeds with `synthetic: true`, as a share. Left out: no bound")
-    strict: bool = Field(False, description="true: refuse a mix that asks for more rows than there are, instead of reporting it")
+        None, ge=0, le=1, description="Most of the training rows from seeds with `synthetic: true`, as a share. Left out: no "
+        "bound")
+    strict: bool = Field(
+        False, description="true: refuse a mix that asks for more rows than there are, instead of reporting it")
     balance: Literal["none", "sqrt", "uniform"] = Field(
         "sqrt", description="Where a source gives fewer rows than it has: rows of each prompt shape in proportion to the "
         "shape's size (none), to the square root of its size (sqrt), or equally (uniform)")

@@ -104,8 +104,8 @@ def build_sft_dataset(
     """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
     earlier versions. about: facts for the card, see dataset_card.py.
 
-    Raises DatasetError where the rows leave nothing to train on, too few users to hold out, or, with `strict`, less than the mix
-    asks for.
+    Raises DatasetError where the rows leave nothing to train on, too few users to hold out, or, with `strict`, less than the
+    mix asks for.
     """
     output.mkdir(parents=True, exist_ok=True)
     report = SftReport()

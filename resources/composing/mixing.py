@@ -126,7 +126,8 @@ def _drawn(available: Mapping[Pool, int], room: Mapping[Pool, int], settings: Da
     for source, wish in settings.mix.items():
         pools = [pool for pool in available if pool.source == source]
         if wish.rows is not None:
-            given |= handed_out({pool: room[pool] for pool in pools}, {pool: float(available[pool]) for pool in pools}, wish.rows)
+            weights = {pool: float(available[pool]) for pool in pools}
+            given |= handed_out({pool: room[pool] for pool in pools}, weights, wish.rows)
     shares = {pool: _share(settings, pool, available) for pool in available}
     sharing = [pool for pool in available if shares[pool] > 0]
     named = sum(available[pool] for pool in sharing)

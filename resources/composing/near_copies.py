@@ -1,4 +1,4 @@
-"""Finds near copies that curation cannot see: seeds that repeat traffic, and, where it keeps near duplicates, rows of two splits.
+"""Finds near copies that curation cannot see: seeds that repeat traffic, and copies in two splits where it keeps them.
 
     connection.register("near_copies", near_copies(connection, NearDuplicates()))
 
@@ -28,8 +28,8 @@ _COMPARED = pa.schema([("row_id", pa.string()), ("place", pa.int64())])
 
 
 def near_copies(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> pa.Table:
-    """Rows to leave out, with the row that each is a copy of. Where curation keeps near duplicates, only copies of rows of a more
-    protected split are left out."""
+    """Rows to leave out, with the row that each is a copy of. Where curation keeps near duplicates, only copies of rows of a
+    more protected split are left out."""
     seeds = rows(connection, "composing/near_copies/seed_ids")
     if not len(seeds) and settings.enabled:
         return NEAR_COPIES.empty_table()
@@ -79,7 +79,9 @@ def _repeated_seeds(connection: duckdb.DuckDBPyConnection, seeds: pa.Table, sign
         }
 
 
-def _across_splits(connection: duckdb.DuckDBPyConnection, signed: _Signed, settings: NearDuplicates) -> Iterator[dict[str, Any]]:
+def _across_splits(
+    connection: duckdb.DuckDBPyConnection, signed: _Signed, settings: NearDuplicates
+) -> Iterator[dict[str, Any]]:
     """Conversations with a turn that is nearly one of a more protected split."""
     held = signed.places < TRAIN
     like = np.zeros(len(held), dtype=bool)

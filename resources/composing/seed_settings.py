@@ -26,8 +26,9 @@ class SeedSettings(SourceSettings):
     synthetic: bool = Field(False, description="true: a model wrote these examples. Their rows say so, and "
                             "max_synthetic_share bounds them")
     licence: str | None = Field(None, min_length=1, description="Licence of these examples, for the dataset's card")
-    tokenizer: str | None = Field(None, min_length=1, description="Directory of the tokenizer (or model) that made the token ids "
-                                  "of these examples. Another vocabulary than the base model's is refused. Left out: not compared")
+    tokenizer: str | None = Field(
+        None, min_length=1, description="Directory of the tokenizer (or model) that made the token ids of these examples. "
+        "Another vocabulary than the base model's is refused. Left out: not compared")
 
     @model_validator(mode="after")
     def _one_place(self):

@@ -107,7 +107,8 @@ def import_seeds(
                          "synthetic": settings.synthetic or bool(row.get("synthetic"))})
         if not counts["rows"] and not counts["duplicates"]:
             why = f"; the first: {bad[-counts['bad']]['message']}" if counts["bad"] else ""
-            raise SeedError(f"seeds {source}: {settings.uri or settings.dataset} holds no usable line, of {counts['lines']}{why}")
+            place = settings.uri or settings.dataset
+            raise SeedError(f"seeds {source}: {place} holds no usable line, of {counts['lines']}{why}")
         report.by_source[source] = counts
     for name in ("lines", "rows", "duplicates", "bad"):
         setattr(report, name, sum(counts[name] for counts in report.by_source.values()))
@@ -138,8 +139,8 @@ def _refuse_second(source: str, place: Mapping[str, Any], example: Mapping[str, 
     key = (place["source_uri"], example["request_id"])
     first, row = named.setdefault(key, (content, place["source_row"]))
     if first != content:
-        raise SeedError(f"seeds {source}: records {row} and {place['source_row']} of {place['source_uri']} have the same id and "
-                        "different content; give each example an id of its own, or none")
+        raise SeedError(f"seeds {source}: records {row} and {place['source_row']} of {place['source_uri']} have the same id "
+                        "and different content; give each example an id of its own, or none")
 
 
 def _examples(

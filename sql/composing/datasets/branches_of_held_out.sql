@@ -28,9 +28,19 @@ spread as (
     select prefix_hash, count(distinct session_id) as sessions
     from suspects
     group by prefix_hash
+),
+branches as (
+    select row_id, held_id
+    from suspects
+    join spread using (prefix_hash)
+    where is_lower and (sessions <= 8 or is_answer or whole)
+    union all
+    select lower.row_id, upper.row_id
+    from assigned_splits as lower
+    join assigned_splits as upper
+        on upper.content_sha256 = lower.content_sha256 and upper.split <> lower.split
+    where lower.origin = 'interaction' and upper.split <> 'train' and (lower.split = 'train' or upper.split = 'test')
 )
 select row_id, 'shares_turns_with_held_out' as rule, min(held_id) as held_id
-from suspects
-join spread using (prefix_hash)
-where is_lower and (sessions <= 8 or is_answer or whole)
+from branches
 group by row_id

@@ -73,7 +73,7 @@ def test_what_small_traffic_lends_to_a_split_stays_there(tmp_path):
 
 def test_one_user_for_all_traffic_is_said(tmp_path):
     path = curated(tmp_path / "a.parquet", [row(n, f"q {n}", f"a {n}", user_hash="service") for n in range(20)])
-    with pytest.raises(DatasetError, match="20 sessions are of 1 user, too few to hold one out: set datasets.sft.split_by to session"):
+    with pytest.raises(DatasetError, match=r"20 sessions are of 1 user, too few to hold one out: set datasets\.sft\.split_by to session"):
         built(path, tmp_path / "a", DatasetSettings())
     assert built(path, tmp_path / "b", DatasetSettings(split_by="session"))[0].rows["test"]
     assert built(path, tmp_path / "c", DatasetSettings(test_share=0, validation_share=0))[0].rows["train"] == 20
