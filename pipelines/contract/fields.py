@@ -26,6 +26,7 @@ from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.eval_suite import EvalSettings
+from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
 from resources.composing.seed_settings import SeedSettings
 from resources.curating.curation import CurationSettings
 from resources.launching.tracking import TrackingKind, missing_package
@@ -66,6 +67,12 @@ class Datasets(Settings):
     """The datasets that are built from curated rows."""
 
     sft: DatasetSettings = Field(default_factory=DatasetSettings, description="Dataset of supervised fine-tuning")
+    preference: PreferenceSettings | None = Field(
+        None, description="Pairs of a chosen and a rejected answer. Left out: not made")
+    rl_prompts: RlPromptSettings | None = Field(
+        None, description="Prompts with data to verify an answer. Left out: not made")
+    calibration: CalibrationSettings | None = Field(
+        None, description="Rows that quantization is calibrated with. Left out: rows of the dataset of supervised fine-tuning")
 
 
 class NotBuiltYet(Settings):

@@ -19,6 +19,7 @@ from resources.composing.eval_suite import EvalSettings
 from resources.reading.local_path import absolute_uri, is_local
 from resources.reading.sources import SourceSettings
 
+TASKS = "datasets.rl_prompts.tasks"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -38,11 +39,14 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
                         setattr(settings, key, _absolute(given, home))
                 except _NoPathError as error:
                     yield f"{section}.{name}.{key}", str(error)
-    for name, suite in recipe.evals.items():
-        try:
-            suite.answers = _absolute(suite.answers, home) if suite.answers else None
-        except _NoPathError as error:
-            yield f"evals.{name}.answers", str(error)
+    for section, suites in (("evals", recipe.evals), (TASKS, _tasks(recipe))):
+        for name, suite in suites.items():
+            try:
+                if section == TASKS:
+                    suite.uri = _absolute(suite.uri, home)
+                suite.answers = _absolute(suite.answers, home) if suite.answers else None
+            except _NoPathError as error:
+                yield f"{section}.{name}", str(error)
     yield from _settle_directories(recipe, home)
     yield from _settle_server(recipe, home)
     yield from _settle_merged(recipe, home)
@@ -61,6 +65,9 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     for name, suite in recipe.evals.items():
         if suite.answers:
             found["evals"][name]["answers"] = suite.answers
+    for name, suite in _tasks(recipe).items():
+        found["datasets"]["rl_prompts"]["tasks"][name] |= {
+            key: place for key in ("uri", "answers") if (place := getattr(suite, key))}
     found["base_model"] = recipe.base_model
     if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
         semantic["model"] = recipe.curation.semantic_duplicates.model
@@ -76,6 +83,11 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         if key in drafter:
             drafter[key] = getattr(recipe.speculator, key)
     return found
+
+
+def _tasks(recipe: RecipeFields) -> dict[str, EvalSettings]:
+    """The files of `datasets.rl_prompts.tasks`."""
+    return recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts is not None else {}
 
 
 def _directories_of_drafter(recipe: RecipeFields) -> Iterator[tuple[str, str, str]]:

@@ -161,6 +161,10 @@ def _the_data(recipe: RecipeFields) -> Broken:
                 "`version`, or a dataset of another workload")
     if recipe.datasets.sft.test_share == 0:
         yield "datasets.sft.test_share", "it is 0, so the evaluation would have no row to measure on; give a share above 0"
+    for name, tasks in (recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts else {}).items():
+        if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
+            yield ("datasets", "rl_prompts", "tasks", name), (
+                "these items are under evals too, so a model would be trained on what it is measured by; name other tasks")
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:

@@ -72,6 +72,7 @@ curation:
   judge: {base_url: http://localhost:8000/v1, model: judge, api_key_env: JUDGE_API_KEY}
   min_quality: 6
 """),
+    Section("datasets", "datasets", "One dataset is always made, `sft`; the others where they are given."),
     Section("datasets.sft", "datasets.sft", "[data.md](data.md#datasets) explains mixing, splits and the card.", """\
 datasets:
   sft:
@@ -82,6 +83,20 @@ datasets:
 """),
     Section("datasets.sft.mix", "datasets.sft.mix", ""),
     Section("datasets.sft.limits", "datasets.sft.limits", ""),
+    Section("datasets.preference", "datasets.preference", "Leave the key out to make none.", """\
+datasets:
+  preference: {min_difference: 1}
+"""),
+    Section("datasets.rl_prompts", "datasets.rl_prompts", "Leave the key out to make none.", """\
+datasets:
+  rl_prompts:
+    tasks:
+      arithmetic: {uri: ./train/arithmetic.jsonl, task: number}
+"""),
+    Section("datasets.calibration", "datasets.calibration", "Leave the key out to calibrate with rows of `datasets.sft`.", """\
+datasets:
+  calibration: {rows: 256}
+"""),
     Section("sft", "sft", "`sft: {enabled: false}` switches the stage off: the next stage starts from the base model. It takes "
             "the [training keys](#training-keys) as well.", """\
 sft:

@@ -46,7 +46,10 @@ RELATIONS = {
 
 DATASETS = {
     "curated_interactions": "Interactions that curation kept",
-    "sft_dataset": "Conversations to train on, split by session",
+    "sft_dataset": "Conversations to train on, split by user",
+    "preference_dataset": "Pairs of a chosen and a rejected answer to one prompt",
+    "rl_prompts": "Prompts with data to verify an answer",
+    "calibration_dataset": "Training rows that quantization is calibrated with",
     "teacher_answers": "Conversations whose last answer a teacher gave",
     "teacher_answers_requests": "Requests to the teacher, one for each answer: text, score, tokens, cost, and why it is "
                                 "not used",
@@ -80,6 +83,9 @@ COLUMNS = {
     "bytes": "size in bytes",
     "cache_hit": "whether the answer came from a cache",
     "cached_tokens": "prompt tokens served from the prefix cache",
+    "chosen": "the better answer as JSON, a list of one message",
+    "chosen_feedback": "feedback on the better answer; of a teacher, its score",
+    "chosen_id": "interaction of the better answer; null if it was edited or is a teacher's",
     "child": "lineage node of the artefact that was made",
     "choice_index": "which of the request's choices this is, from 0",
     "cleaned_with": "digest of the settings and code that made the row",
@@ -167,6 +173,9 @@ COLUMNS = {
     "recipe_digest": "digest of the recipe",
     "relation": "table, view or macro",
     "release": "version of the release",
+    "rejected": "the worse answer as JSON, a list of one message",
+    "rejected_feedback": "feedback on the worse answer; of a teacher, its score",
+    "rejected_id": "interaction of the worse answer; null if it is a teacher's",
     "request": "what the request gave the chat template besides messages and tools: JSON text with chat_template_kwargs, "
                "documents, reasoning_effort, response_format",
     "request_id": "the request's own id in the log",
@@ -205,6 +214,7 @@ COLUMNS = {
     "turn": "number of the answer in the conversation, from 0",
     "turns": "number of user messages in the prompt",
     "uri": "uri of the object",
+    "verifier": "what verifies an answer to the prompt: JSON text",
     "user_hash": "hash of the user's id",
     "weight": "rows in the split for each row that there was: below 1 where sampled, above 1 where repeated",
     "value": "the feedback as a number; thumbs are 1 and -1",

@@ -75,6 +75,26 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
     write_text(directory / "README.md", "\n".join(lines))
 
 
+def write_plain_card(directory: Path, what: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes README.md for a dataset whose rows have split, source and reason. Returns the counts that it shows."""
+    files = [directory / f"{split}.parquet" for split in SPLITS if (directory / f"{split}.parquet").exists()]
+    with workbench() as connection:
+        counted = rows(connection, "composing/card/by_reason", files=[str(file) for file in files]).to_pylist()
+    title = "/".join(part for part in (about.get("workload"), about.get("name")) if part) or directory.name
+    lines = [
+        *metadata(title, [file.stem for file in files], sum(each["rows"] for each in counted)),
+        f"# {title}", "", what, "",
+        *_table(("split", "source", "reason", "rows"), [list(each.values()) for each in counted]),
+        "## Personal data", "", PII[about.get("pii", "redact")], "",
+    ]
+    write_text(directory / "README.md", "\n".join(lines))
+    found: dict[str, dict[str, int]] = {}
+    for each in counted:
+        reasons = found.setdefault(each["source"], {})
+        reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["rows"]
+    return {"by_source_and_reason": found}
+
+
 def metadata(
     title: str, splits: Sequence[str], total: int, languages: Sequence[str] = (), synthetic: bool = False
 ) -> list[str]:

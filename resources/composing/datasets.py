@@ -178,7 +178,7 @@ def _attach(connection: duckdb.DuckDBPyConnection, curated: Path, seeds: Path | 
 def _split(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates) -> None:
     """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows, or traffic."""
     run(
-        connection, "composing/datasets/split_groups", seed=str(settings.seed), split_by=settings.split_by,
+        connection, "composing/datasets/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
         test_share=settings.test_share, validation_share=settings.validation_share,
     )
     groups, sessions = run(connection, "composing/datasets/count_split_groups").fetchall()[0]

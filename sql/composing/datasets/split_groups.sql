@@ -2,7 +2,7 @@
 -- day moves it. Test takes the lowest draws and validation the highest, so that another share of one moves nothing between the
 -- two. Traffic so small that no name falls into a split lends it the nearest one; `lent_before` has what earlier versions lent.
 -- needs: lent_before, training_conversations
--- parameters: $seed, $split_by, $test_share, $validation_share
+-- parameters: $lend, $seed, $split_by, $test_share, $validation_share
 -- makes: temp table split_groups (session_id, drawn, split, lent)
 create or replace temp table split_groups as
 with sessions as (
@@ -52,8 +52,8 @@ decided as (
         *,
         case
             when held is not null then held
-            when $test_share > 0 and tested = 0 and split_groups >= 3 and from_below = 1 then 'test'
-            when $validation_share > 0 and validated = 0 and split_groups >= 3 and from_above = 1 then 'validation'
+            when $lend and $test_share > 0 and tested = 0 and split_groups >= 3 and from_below = 1 then 'test'
+            when $lend and $validation_share > 0 and validated = 0 and split_groups >= 3 and from_above = 1 then 'validation'
             else 'train'
         end as split
     from ranked
