@@ -25,6 +25,8 @@ from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
 from resources.reading.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of
 from resources.reading.parquet_reader import MAGIC, read_parquet
+from resources.reading.providers.streams import NEEDLES as EVENTS
+from resources.reading.providers.streams import with_joined_events
 from resources.reading.streams import CHUNK, with_joined_response
 from resources.reading.unreadable import container_of, kind_of
 
@@ -97,7 +99,7 @@ def normalised(part: Records) -> Records:
 def _needles_in(raw: pa.Array) -> list[str]:
     text = raw.buffers()[2]
     content = text.to_pybytes() if text else b""
-    return [needle for needle in (CHUNK, *NEEDLES) if needle.encode() in content]
+    return [needle for needle in (CHUNK, *EVENTS, *NEEDLES) if needle.encode() in content]
 
 
 def _normalised_text(raw: str) -> str:
@@ -112,7 +114,7 @@ def _normalised_text(raw: str) -> str:
 
 def _normalised_record(record: dict) -> dict:
     try:
-        return referenced(with_joined_response(record))
+        return referenced(with_joined_events(with_joined_response(record)))
     except RecursionError:  # nested too deeply: it stays as written
         return record
 
