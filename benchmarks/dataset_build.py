@@ -4,9 +4,9 @@
     python -m benchmarks.dataset_build --quick        # 10,000 out of 50,000
 
 Traffic: benchmarks/clean.py's, as curated rows. Each side runs in a process of its own, three times by turns (once with
---once); the fastest counts. dataset_build.sql is the plain side: every answer's position by a hash of the messages before it, rows that a
-later row of the session contains, splits by hash of the session, a sample by source and shape, three Parquet files. It marks no
-answers, searches no copies in held-out rows, decides on no row and writes no card.
+--once); the fastest counts. dataset_build.sql is the plain side: every answer's position by a hash of the messages before it,
+rows that a later row of the session contains, splits by hash of the session, a sample by source and shape, three Parquet files.
+It marks no answers, searches no copies in held-out rows, decides on no row and writes no card.
 
 ratio: seconds of `build_sft_dataset` over seconds of the plain side. peak_mib, plain_peak_mib: memory of the processes.
 """

@@ -9,7 +9,8 @@ finished dataset version, which is the digests of the tables (a day's digest is 
 pass of curation over all rows, and the dataset with its card.
 
 ratio: seconds on 1,000 days over seconds on 30. digest_ratio: the same of the digests, which name the version and say what has
-to be made again. seconds_30, seconds_1000; digest_30, digest_1000: seconds of all steps, and of the digests alone. unchanged_1000: seconds to find out that nothing changed, digests of 1,001 known days.
+to be made again. seconds_30, seconds_1000: of all steps; digest_30, digest_1000: of the digests alone. unchanged_1000: seconds
+to find out that nothing changed: digests of 1,001 known days.
 """
 
 from __future__ import annotations
