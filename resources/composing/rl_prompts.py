@@ -85,7 +85,8 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) 
     found = []
     if tasks:
         build_eval_suite(tasks, scratch)
-        for line in (scratch / "tasks.jsonl").read_text(encoding="utf-8").splitlines():
+        text = (scratch / "tasks.jsonl").read_text(encoding="utf-8")
+        for line in filter(None, text.split("\n")):  # splitlines() would end lines at U+2028, too
             task = json.loads(line)
             suite, item, messages, tools = (task.pop(name, None) for name in ("suite", "item_id", "messages", "tools"))
             found.append({

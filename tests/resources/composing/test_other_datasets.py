@@ -111,8 +111,8 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
         interaction(2, "no verifier", "", status="prompt", completion=None), interaction(3, "answered", "yes"),
     ]
     cleaned(tables, rows)
-    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps({"id": n, "question": question, "answer": "#### 4"}) + "\n" for n, question in (
-        (1, "add two and two"), (2, "how many legs has the dog of the neighbour of the miller"), (3, "add two and two"))))
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps({"id": n, "question": question, "answer": "#### 4"}, ensure_ascii=False) + "\n" for n, question in (
+        (1, "add two\u2028and two"), (2, "how many legs has the dog of the neighbour of the miller"), (3, "add two\u2028and two"))))
     (tmp_path / "evals.jsonl").write_text(json.dumps({"question": "how many legs has the dog of the neighbour of the miller", "answer": "4"}))
     build_eval_suite({"e": EvalSettings(uri=str(tmp_path / "evals.jsonl"))}, tmp_path / "suite")
     settings = RlPromptSettings(tasks={"sums": EvalSettings(uri=str(tmp_path / "tasks.jsonl"), task="number")})
@@ -121,7 +121,7 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
     assert set(found) == {"i1", "task:sums:1"} and counts["contaminated"] == 1
     assert json.loads(found["i1"]["verifier"]) == {"reference_answer": "42"} and found["i1"]["interaction_ids"] == ["i1"]
     assert json.loads(found["task:sums:1"]["verifier"]) == {"kind": "number", "answer": "#### 4"}
-    assert json.loads(found["task:sums:1"]["messages"])[-1]["content"] == "add two and two"
+    assert json.loads(found["task:sums:1"]["messages"])[-1]["content"] == "add two\u2028and two"
     assert not (tmp_path / "r" / "tasks.jsonl").exists()
     with pytest.raises(DatasetError, match="no prompt with data to verify an answer for training"):
         build_rl_prompts(tables, "other", tmp_path / "s", RlPromptSettings(), ALL, tmp_path / "suite" / "items.parquet", Decontamination())
