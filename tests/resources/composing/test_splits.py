@@ -33,7 +33,7 @@ def test_all_sessions_of_a_user_are_in_one_split(tmp_path):
     assert splits_of(alone) != splits_of(found)
 
 
-@pytest.mark.parametrize("shares", [{"test_share": 0.3, "validation_share": 0.2}, {}])
+@pytest.mark.parametrize("shares", [{"test_share": 0.3, "validation_share": 0.2}, pytest.param({}, marks=pytest.mark.slow)])
 def test_no_row_setting_or_day_moves_a_session(tmp_path, shares):
     spec = DatasetSettings(**shares)
     rows = [row(n, f"question {n}", f"answer {n}", day=n // 40, user_hash=f"u{n % 97}" if n % 3 else None) for n in range(200)]
