@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from resources.artefacts.manifest import Manifest
 from resources.catalog.column_lineage import columns_of
+from resources.composing.dataset_diff import DiffError, compare_versions
 from resources.plain_text import visible
 from resources.workshop.workshop import Workshop
 
@@ -69,6 +70,15 @@ def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:
         "reused": True, "made_at": dg.MetadataValue.timestamp(manifest.created_at), **maker,
         **{name: value for name, value in found.items() if not name.rpartition("/")[2].startswith(OF_ONE_RUN)},
     }
+
+
+def changes(manifest: Manifest, workshop: Workshop) -> dict[str, dg.MetadataValue]:
+    """How a dataset differs from the version that was made before it; nothing for the first version."""
+    try:
+        found = compare_versions(workshop.lake, manifest.name, new=manifest.version)
+    except DiffError:
+        return {}
+    return {f"changes_since_{found.old}": table(found.changes.to_pylist())}
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

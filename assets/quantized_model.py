@@ -6,14 +6,15 @@ from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.quantize_settings import QuantizeSettings
 from resources.artefacts.source_digest import source_digest
+from resources.composing.other_settings import CalibrationSettings
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import parent_of
 from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("quantized_model"), "sft_dataset", "served_answers", "length_report"], group_name=MODELS,
-    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=[parent_of("quantized_model"), "sft_dataset", "calibration_dataset", "served_answers", "length_report"],
+    group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/quantize.py")[:12],
 )
 def quantized_model(
@@ -21,17 +22,19 @@ def quantized_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     quantize_settings: dg.ResourceParam[QuantizeSettings],
+    calibration_settings: dg.ResourceParam[CalibrationSettings | None],
 ) -> dg.MaterializeResult:
     """The model to serve, with smaller weights: `quantize:` in the recipe names the scheme.
 
     Made from the student, or from the fine-tuned model if there is no student or the student drafts. int4 weights are rounded
-    for what layers read in conversations of `sft_dataset`. Lies in
+    for what layers read in conversations of `sft_dataset`, or of `calibration_dataset`. Lies in
     `models/<workload>/quantized_model/<version>/` as compressed-tensors, which vLLM and SGLang load.
     """
     model = workshop.current("model", policy.source_of("quantized_model"))
     inputs = {"model": model}
     if quantize_settings.reads_rows:
-        inputs |= {"dataset": workshop.current("dataset", "sft_dataset"),
+        rows = "sft_dataset" if calibration_settings is None else "calibration_dataset"
+        inputs |= {"dataset": workshop.current("dataset", rows),
                    "served": workshop.current("dataset", "served_answers")}
     manifest = workshop.train("quantized_model", "quantize", quantize_settings, inputs, context)
     return shown(manifest, workshop)

@@ -9,9 +9,9 @@ from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
 from resources.artefacts.source_digest import source_digest
 from resources.composing.seed_decontamination import drop_contaminated_seeds
+from resources.composing.seed_settings import SeedSettings
 from resources.composing.seeds import import_seeds
 from resources.curating.curation import CurationSettings
-from resources.reading.sources import SourceSettings
 from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/composing/seeds.py", "resources/composing/seed_decontamination.py")
@@ -22,29 +22,38 @@ SOURCES = ("resources/composing/seeds.py", "resources/composing/seed_decontamina
 )
 def seed_examples(
     workshop: dg.ResourceParam[Workshop],
-    seeds: dg.ResourceParam[dict[str, SourceSettings]],
+    seeds: dg.ResourceParam[dict[str, SeedSettings]],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> dg.MaterializeResult:
     """The recipe's seed conversations as rows of messages, written by people or synthetic, to be mixed into the traffic.
 
-    Bad lines and leaked evaluation items are left out and counted. Made from the files under `seeds:` and `eval_suite`. Lies in
+    Bad lines and leaked evaluation items are left out and counted. Made from the files and datasets under `seeds:`, and
+    `eval_suite`. Lies in
     `datasets/<workload>/seed_examples/<version>/seeds.parquet`.
     """
-    places = {name: settings.uri for name, settings in seeds.items()}
+    places = {name: settings.uri for name, settings in seeds.items() if settings.uri}
+    taken = {name: workshop.elsewhere(seed.dataset, seed.version) for name, seed in seeds.items() if seed.dataset}
     suite = workshop.current("dataset", "eval_suite")
     settings = curation_settings.decontamination
 
     def work(output: Path) -> dict[str, Any]:
-        metrics = import_seeds(seeds, output).as_metrics()
+        home = workshop.lake.artefacts("dataset")
+        datasets = {name: home / manifest.name / manifest.version for name, manifest in taken.items()}
+        metrics = import_seeds(seeds, output, datasets).as_metrics()
         items = workshop.directory(suite) / "items.parquet"
         return {**metrics, "contaminated": drop_contaminated_seeds(output, items, settings)}
 
     manifest = workshop.build(
         "dataset", "seed_examples", op="import_seeds", sources=SOURCES,
         config={
-            "seeds": {name: seed.format for name, seed in sorted(seeds.items())},
+            "seeds": {name: seed.model_dump(exclude={"uri", "workloads", "dataset", "version"}, exclude_defaults=True)
+                      for name, seed in sorted(seeds.items())},
             "decontamination": settings.model_dump(mode="json"),
         },
-        inputs=[*workshop.outside(places), suite.as_input()], work=work,
+        inputs=[
+            *workshop.outside(places), suite.as_input(),
+            *(manifest.as_input().model_copy(update={"pinned": True}) for manifest in taken.values()),
+        ],
+        work=work,
     )
     return shown(manifest, workshop)

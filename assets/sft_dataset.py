@@ -1,11 +1,15 @@
-"""sft_dataset: conversations to train on, mixed by weight, split by session."""
+"""sft_dataset: conversations to train on, mixed by source, split by user."""
 
 import dagster as dg
 
+from assets.held_out import nothing_held_out_is_learnt
 from assets.ownership import DATASETS, OWNERS
-from assets.presentation import shown
+from assets.presentation import changes, shown
 from resources.artefacts.source_digest import source_digest
-from resources.composing.datasets import DatasetSettings, build_sft_dataset, sessions_in_two_splits
+from resources.composing.dataset_settings import DatasetSettings
+from resources.composing.datasets import build_sft_dataset, lent_by, sessions_in_two_splits
+from resources.composing.seed_settings import SeedSettings
+from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/composing/datasets.py",)
@@ -16,23 +20,36 @@ SOURCES = ("resources/composing/datasets.py",)
     code_version=source_digest(*SOURCES)[:12],
 )
 def sft_dataset(
-    workshop: dg.ResourceParam[Workshop], dataset_settings: dg.ResourceParam[DatasetSettings]
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    dataset_settings: dg.ResourceParam[DatasetSettings],
+    curation_settings: dg.ResourceParam[CurationSettings],
+    seeds: dg.ResourceParam[dict[str, SeedSettings]],
 ) -> dg.MaterializeResult:
-    """Conversations to train on: curated traffic and seeds mixed by weight, split into train, validation and test.
+    """Conversations to train on: curated traffic and seeds mixed by source, split into train, validation and test.
 
-    All turns of a session are in one split, so validation and test are never seen in training. Lies in
-    `datasets/<workload>/sft_dataset/<version>/{train,validation,test}.parquet`.
+    All sessions of a user are in one split, so validation and test are never seen in training. Lies in
+    `datasets/<workload>/sft_dataset/<version>/{train,validation,test}.parquet`, with a card in README.md.
     """
-    curated, seeds = workshop.current("dataset", "curated_interactions"), workshop.current("dataset", "seed_examples")
+    curated, examples = workshop.current("dataset", "curated_interactions"), workshop.current("dataset", "seed_examples")
+    near = curation_settings.near_duplicates
+    about = {
+        "workload": workshop.workload, "name": "sft_dataset", "pii": curation_settings.pii,
+        "licences": {name: seed.licence for name, seed in seeds.items()},
+    }
     manifest = workshop.build(
         "dataset", "sft_dataset", op="build_sft_dataset", sources=SOURCES,
-        config=dataset_settings.model_dump(mode="json"), inputs=[curated.as_input(), seeds.as_input()],
+        config={**dataset_settings.model_dump(mode="json"), "near_duplicates": near.model_dump(mode="json"), "about": about},
+        inputs=[curated.as_input(), examples.as_input()],
         work=lambda output: build_sft_dataset(
-            workshop.directory(curated) / "curated.parquet", workshop.directory(seeds) / "seeds.parquet", output,
-            dataset_settings, workshop.tables,
+            workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output,
+            dataset_settings, workshop.tables, near,
+            lent_by(version.metrics for version in workshop.registry.versions("dataset", "sft_dataset")), about,
         ).as_metrics(),
     )
-    return shown(manifest, workshop)
+    for note in manifest.metrics["notes"]:
+        context.log.warning(f"sft_dataset: {note}")
+    return shown(manifest, workshop, **changes(manifest, workshop))
 
 
 @dg.asset_check(asset="sft_dataset", blocking=True)
@@ -40,3 +57,9 @@ def no_session_in_two_splits(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCh
     """No session is in two splits, so that held-out sessions are never trained on. Blocks the next steps."""
     shared = sessions_in_two_splits(workshop.directory(workshop.current("dataset", "sft_dataset")))
     return dg.AssetCheckResult(passed=shared == 0, metadata={"sessions_in_two_splits": shared})
+
+
+@dg.asset_check(asset="sft_dataset", blocking=True)
+def nothing_held_out_is_in_training(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """No row that this dataset, or a dataset that its seeds come from, holds out is in training. Blocks the next steps."""
+    return nothing_held_out_is_learnt(workshop, "dataset", "sft_dataset")

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
@@ -36,3 +37,9 @@ def sft_model(
         inputs["served"] = workshop.current("dataset", "served_answers")
     manifest = workshop.train("sft_model", "sft", config.applied_to(sft_settings), inputs, context)
     return shown(manifest, workshop)
+
+
+@dg.asset_check(asset="sft_model", blocking=True)
+def sft_model_learnt_nothing_held_out(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """No dataset in the model's ancestry trains on a row that one of them holds out. Blocks the next steps."""
+    return nothing_held_out_is_learnt(workshop, "model", "sft_model")

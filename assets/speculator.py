@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
@@ -43,3 +44,9 @@ def speculator(
     manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,
                               continue_from=settings.continue_from)
     return shown(manifest, workshop)
+
+
+@dg.asset_check(asset="speculator", blocking=True)
+def speculator_learnt_nothing_held_out(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """No dataset in the model's ancestry trains on a row that one of them holds out. Blocks the next steps."""
+    return nothing_held_out_is_learnt(workshop, "model", "speculator")

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
@@ -40,3 +41,9 @@ def student_model(
     settings = config.applied_to(student_settings)
     manifest = workshop.train("student_model", "distill", settings, inputs, context, outside=outside)
     return shown(manifest, workshop)
+
+
+@dg.asset_check(asset="student_model", blocking=True)
+def student_model_learnt_nothing_held_out(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """No dataset in the model's ancestry trains on a row that one of them holds out. Blocks the next steps."""
+    return nothing_held_out_is_learnt(workshop, "model", "student_model")

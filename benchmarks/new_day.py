@@ -9,7 +9,7 @@ few words changed; three evaluation suites of 500 items, ten items of them plant
 ratio: seconds to clean the new day (status, personal data, quality, signatures, commit) in the lake of thirty days, over
 seconds to clean the same rows in an empty lake; both three times by turns, the fastest of each. grouping_s_per_100k: seconds of
 `resources.curating.curate` over all 31 days after that, scaled to 100,000 rows: it reads the tables, searches the new day
-for evaluation items (the old ones were searched before), bands and verifies, decides, groups sessions, and writes
+for evaluation items (the old ones were searched before), bands and verifies, decides, and writes
 curated.parquet and the decisions. grouping_first_s_per_100k: the same where no day was searched before. parts: where its
 time goes. digest_s_per_100k: the digest of the cleaned rows that an asset computes before it.
 """
@@ -44,8 +44,7 @@ from resources.tables import SCHEMAS, Tables
 
 DAYS = 31
 PARTS = {
-    "decontamination": "_decontaminate", "near_duplicates": "_find_near_duplicates", "sessions": "_group_sessions",
-    "curated_rows": "write_rows",
+    "decontamination": "_decontaminate", "near_duplicates": "_find_near_duplicates", "curated_rows": "write_rows",
 }
 SETTINGS = CurationSettings()
 

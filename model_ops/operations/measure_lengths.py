@@ -36,8 +36,10 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.answering.turns import choose_conversations, read_conversations
 from model_ops.atomic_files import write_json, write_text
 from model_ops.decoding.prompts import read_prompts
+from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.models.target_digest import vocabulary_digest
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
 from model_ops.progress import Progress
 from model_ops.rendering.chat_template import Unrenderable
@@ -51,6 +53,8 @@ ROWS = 20_000
 """Most rows of a split that are compared: enough to know a share to less than a percent."""
 ROWS_SHOWN = 8
 """Rows in the picture of rendered rows, and as many that are left out."""
+TOKENIZERS = "tokenizers.json"
+"""In a dataset: vocabulary digest of the tokenizer of each seed with token ids that names one."""
 WHOLE = 2**31 - 1
 """A length that no row reaches."""
 SCHEMA = pa.schema([("stage", pa.string()), ("dataset_split", pa.string()), ("limit", pa.string()), ("tokens", pa.int64()),
@@ -84,6 +88,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Writes the report. Raises ModelError if the chat template refuses a row or the dataset cannot be read."""
     settings = job.settings_as(LengthSettings)
     model, dataset = job.input("model"), job.input("dataset")
+    refuse_other_token_ids(model, dataset)
     tokenizer, positions = load_tokenizer(model), positions_of(model)
     found, lengths = Findings(), {}
     splits = [name for name in ("train", "validation", "test") if (dataset / f"{name}.parquet").exists()]
@@ -118,6 +123,17 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     losing = {f"{cost.limit} ({cost.dataset_split})": {"cut": cost.cut, "lost": cost.lost, "of": cost.rows}
               for cost in found.costs if cost.cut or cost.lost}
     return json.loads(json.dumps({**report, "limits": losing}))
+
+
+def refuse_other_token_ids(model: Path, dataset: Path) -> None:
+    """Raises ModelError if the dataset has token ids of another vocabulary than the model's, as far as its seeds say."""
+    stated = dataset / TOKENIZERS
+    of_seeds = json.loads(stated.read_text()) if stated.exists() else {}
+    own = vocabulary_digest(model) if of_seeds else ""
+    for source, digest in of_seeds.items():
+        if digest != own:
+            raise ModelError(f"seeds {source}: its token ids are of another tokenizer than the base model's; tokenize its "
+                             f"texts with the base model's tokenizer, or leave {source} out")
 
 
 def compare_training(name: str, split: Split, documents: Documents, limit: TrainingLimit, positions: int | None,

@@ -35,6 +35,8 @@ WORDS = {
     "repeated_id": "another record of the same id was dropped",
     "sampled_out": "not drawn: the source had more rows than its share",
     "source_not_in_mix": "its source is not in the recipe's mix",
+    "shares_turns_with_held_out": "begins like {kept}, which is held out",
+    "near_copy_of_held_out": "nearly the same as {kept}, which is held out",
     "thumbs_down": "people rated it below zero",
     "contaminated": "holds an evaluation item",
     "erased": "erased on request",

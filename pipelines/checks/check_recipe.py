@@ -65,7 +65,8 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     looks: dict[str, FirstLook] = {}
     inputs = [Check(f"source {name}", partial(check_source, "source", name, source, looks))
               for name, source in recipe.sources.items()]
-    inputs += [Check(f"seed {name}", partial(check_source, "seed", name, seed, looks)) for name, seed in recipe.seeds.items()]
+    inputs += [Check(f"seed {name}", partial(check_source, "seed", name, seed, looks)) for name, seed in recipe.seeds.items()
+               if seed.uri is not None]
     inputs += [Check(f"eval {name}", partial(check_suite, name, suite)) for name, suite in recipe.evals.items()]
     around = [Check("lake", partial(check_lake, place)), Check("packages", partial(check_packages, recipe)),
               Check("endpoints", partial(check_endpoints, recipe)), Check("approval", partial(check_person, recipe)),

@@ -1,4 +1,4 @@
-"""Commands that ask a lake: `status`, `sql`, `why`."""
+"""Commands that ask a lake: `status`, `sql`, `why`, `diff`."""
 
 from __future__ import annotations
 
@@ -90,3 +90,29 @@ def why(
     from resources.catalog.why import history_of
 
     print_history(history_of(open_lake(lake), identifier), format.value, console, width)
+
+
+@app.command(rich_help_panel=PANEL)
+def diff(
+    dataset: Annotated[str, typer.Argument(help="workload/name, or the name alone if one workload has it")],
+    old: Annotated[str | None, typer.Argument(help="a version, current or previous; left out: the one before NEW")] = None,
+    new: Annotated[str | None, typer.Argument(help="a version, current or previous; left out: current")] = None,
+    lake: LakeOption = None,
+    rows: Annotated[bool, typer.Option("--rows", help="every changed row instead of numbers")] = False,
+    format: Annotated[Format, typer.Option(help="how to print the changes")] = Format.table,
+    width: WidthOption = None,
+) -> None:
+    """Shows how two versions of a dataset differ: rows added, removed, moved between splits, by source and reason."""
+    from model_ops.wording import counted
+    from pipelines.terminal.printing import print_rows
+    from resources.composing.dataset_diff import compare_versions, summary
+
+    found = compare_versions(open_lake(lake), dataset, old, new, each_row=rows)
+    shown = found.each_row if found.each_row is not None else found.changes
+    if format is not Format.table:
+        print_rows(shown, format.value, console, width)
+        return
+    told = ", ".join(f"{counted(count, 'row')} {change}" for change, count in summary(found).items()) or "the same rows"
+    console.print(f"{found.name} {found.old} -> {found.new}: {told}", soft_wrap=True, highlight=False, markup=False)
+    if len(shown):
+        print_rows(shown, format.value, console, width)

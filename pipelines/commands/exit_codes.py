@@ -18,6 +18,7 @@ from resources.artefacts.erased import ErasedRecordError
 from resources.artefacts.manifest import ManifestError
 from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
+from resources.composing.dataset_diff import DiffError
 from resources.curating.judge_endpoint import JudgeError
 from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
@@ -31,7 +32,7 @@ from resources.teaching.endpoint import TeacherError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
-          NothingToShow, RebuildError)
+          NothingToShow, RebuildError, DiffError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,

@@ -160,7 +160,7 @@ def _as_section(section: type[BaseModel], place: Place, value: Any) -> str:
     name = dotted(place[-1:])
     if _has_switch(section) and (value is False or str(value).lower() in ("no", "off", "none", "disabled")):
         return f"write `{name}: {{enabled: false}}` to switch it off"
-    needed = [key for key, field in section.model_fields.items() if field.is_required()]
+    needed = [key for key, field in section.model_fields.items() if field.is_required() or key == "uri"]
     if len(needed) == 1 and isinstance(value, str):
         return f"write `{name}: {{{needed[0]}: ...}}`"
     return f"give a mapping of keys, {_known_below(section)}"

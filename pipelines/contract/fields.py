@@ -24,8 +24,10 @@ from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
 from model_ops.training.settings import Settings
 from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words
-from resources.composing.datasets import DatasetSettings
+from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.eval_suite import EvalSettings
+from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
+from resources.composing.seed_settings import SeedSettings
 from resources.curating.curation import CurationSettings
 from resources.erasing.retention import RetentionSettings
 from resources.launching.tracking import TrackingKind, missing_package
@@ -66,6 +68,12 @@ class Datasets(Settings):
     """The datasets that are built from curated rows."""
 
     sft: DatasetSettings = Field(default_factory=DatasetSettings, description="Dataset of supervised fine-tuning")
+    preference: PreferenceSettings | None = Field(
+        None, description="Pairs of a chosen and a rejected answer. Left out: not made")
+    rl_prompts: RlPromptSettings | None = Field(
+        None, description="Prompts with data to verify an answer. Left out: not made")
+    calibration: CalibrationSettings | None = Field(
+        None, description="Rows that quantization is calibrated with. Left out: rows of the dataset of supervised fine-tuning")
 
 
 class NotBuiltYet(Settings):
@@ -101,8 +109,8 @@ class RecipeFields(Settings):
     sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
     first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
     last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")
-    seeds: dict[Name, SourceSettings] = Field(
-        default_factory=dict, description="Curated or synthetic training examples by name",
+    seeds: dict[Name, SeedSettings] = Field(
+        default_factory=dict, description="Curated or synthetic training examples by name: files, or datasets of the lake",
         json_schema_extra={"type": ["object", "null"]})
     evals: dict[Name, EvalSettings] = Field(
         default_factory=dict, description="Evaluation suites by name: kept out of the training rows, and asked",

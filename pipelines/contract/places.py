@@ -19,6 +19,7 @@ from resources.composing.eval_suite import EvalSettings
 from resources.reading.local_path import absolute_uri, is_local
 from resources.reading.sources import SourceSettings
 
+TASKS = "datasets.rl_prompts.tasks"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -32,15 +33,20 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
         "sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
     for section, settings_by_name in named.items():
         for name, settings in settings_by_name.items():
+            for key in ("uri", "tokenizer"):
+                try:
+                    if (given := getattr(settings, key, None)) is not None:
+                        setattr(settings, key, _absolute(given, home))
+                except _NoPathError as error:
+                    yield f"{section}.{name}.{key}", str(error)
+    for section, suites in (("evals", recipe.evals), (TASKS, _tasks(recipe))):
+        for name, suite in suites.items():
             try:
-                settings.uri = _absolute(settings.uri, home)
+                if section == TASKS:
+                    suite.uri = _absolute(suite.uri, home)
+                suite.answers = _absolute(suite.answers, home) if suite.answers else None
             except _NoPathError as error:
-                yield f"{section}.{name}.uri", str(error)
-    for name, suite in recipe.evals.items():
-        try:
-            suite.answers = _absolute(suite.answers, home) if suite.answers else None
-        except _NoPathError as error:
-            yield f"evals.{name}.answers", str(error)
+                yield f"{section}.{name}", str(error)
     yield from _settle_directories(recipe, home)
     yield from _settle_server(recipe, home)
     yield from _settle_merged(recipe, home)
@@ -55,10 +61,13 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     found = copy.deepcopy(dict(content))
     for section in ("sources", "seeds", "evals"):
         for name, settings in getattr(recipe, section).items():
-            found[section][name]["uri"] = settings.uri
+            found[section][name] |= {key: place for key in ("uri", "tokenizer") if (place := getattr(settings, key, None))}
     for name, suite in recipe.evals.items():
         if suite.answers:
             found["evals"][name]["answers"] = suite.answers
+    for name, suite in _tasks(recipe).items():
+        found["datasets"]["rl_prompts"]["tasks"][name] |= {
+            key: place for key in ("uri", "answers") if (place := getattr(suite, key))}
     found["base_model"] = recipe.base_model
     if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
         semantic["model"] = recipe.curation.semantic_duplicates.model
@@ -74,6 +83,11 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         if key in drafter:
             drafter[key] = getattr(recipe.speculator, key)
     return found
+
+
+def _tasks(recipe: RecipeFields) -> dict[str, EvalSettings]:
+    """The files of `datasets.rl_prompts.tasks`."""
+    return recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts is not None else {}
 
 
 def _directories_of_drafter(recipe: RecipeFields) -> Iterator[tuple[str, str, str]]:

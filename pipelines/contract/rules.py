@@ -148,13 +148,23 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
 
 def _the_data(recipe: RecipeFields) -> Broken:
     known = [*recipe.sources, *recipe.seeds]
-    for name in recipe.datasets.sft.mix:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            yield ("datasets", "sft", "mix", name), f"no source and no seed has this name; {meant}"
+    for key in ("mix", "limits"):
+        for name in getattr(recipe.datasets.sft, key):
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                yield ("datasets", "sft", key, name), f"no source and no seed has this name; {meant}"
+    for name, seed in recipe.seeds.items():
+        if seed.dataset and seed.dataset.startswith(f"{recipe.workload}/") and not seed.version:
+            yield ("seeds", name, "dataset"), (
+                f"{seed.dataset} is made by this recipe, so it cannot be made from its own current version; name an earlier "
+                "`version`, or a dataset of another workload")
     if recipe.datasets.sft.test_share == 0:
         yield "datasets.sft.test_share", "it is 0, so the evaluation would have no row to measure on; give a share above 0"
+    for name, tasks in (recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts else {}).items():
+        if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
+            yield ("datasets", "rl_prompts", "tasks", name), (
+                "these items are under evals too, so a model would be trained on what it is measured by; name other tasks")
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:

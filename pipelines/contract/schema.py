@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from pipelines.contract.retired_keys import RETIRED_KEYS, RetiredKey
+from resources.composing.seed_settings import SeedSettings
 from resources.reading.formats import FORMATS
 from resources.reading.sources import SourceSettings
 
@@ -33,7 +34,8 @@ def json_schema(model: type[BaseModel]) -> dict[str, Any]:
         _accept_retired_key(schema, sections, key)
     for key in schema["properties"].values():
         _null_for_keys_of_the_others([sections[choice["$ref"].rpartition("/")[2]] for choice in key.get("oneOf", [])])
-    sections[SourceSettings.__name__]["properties"]["format"]["enum"] = ["auto", *FORMATS]
+    for kind in (SourceSettings, SeedSettings):
+        sections[kind.__name__]["properties"]["format"]["enum"] = ["auto", *FORMATS]
     named = {"$schema": DIALECT, "title": "millrace recipe"}
     return {**named, **schema, "$defs": sections}
 

@@ -23,14 +23,18 @@ sources:
   gateway: {uri: s3://logs/gateway/}
 first_day: 2026-06-01
 """),
-    Section("sources", "sources, seeds", "Logs and feedback (`sources`), and training examples written by hand or by a model "
-            "(`seeds`), each under a name of your own. Relative paths start at the recipe's folder. "
-            "[data.md](data.md) lists the formats.", """\
+    Section("sources", "sources", "Logs and feedback, each under a name of your own. Relative paths start at the recipe's "
+            "folder. [data.md](data.md) lists the formats.", """\
 sources:
   gateway: {uri: s3://logs/gateway/, workloads: {prod-tutor: math-tutor}}
   thumbs: {uri: ./feedback/*.jsonl}
+"""),
+    Section("seeds", "seeds", "Training examples written by hand or by a model, each set under a name of your own: files in "
+            "any format that logs can have, or the training rows of another dataset of the lake.", """\
 seeds:
-  handmade: {uri: ./seeds.jsonl}
+  handmade: {uri: ./seeds.jsonl, licence: cc-by-4.0}
+  generated: {uri: s3://seeds/generated/, synthetic: true}
+  old: {dataset: old-tutor/sft_dataset}
 """),
     Section("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
             "(`curation.decontamination`), and the evaluation asks items whose answers it can score "
@@ -68,12 +72,30 @@ curation:
   judge: {base_url: http://localhost:8000/v1, model: judge, api_key_env: JUDGE_API_KEY}
   min_quality: 6
 """),
-    Section("datasets.sft", "datasets.sft", "", """\
+    Section("datasets", "datasets", "One dataset is always made, `sft`; the others where they are given."),
+    Section("datasets.sft", "datasets.sft", "[data.md](data.md#datasets) explains mixing, splits and the card.", """\
 datasets:
   sft:
-    mix: {gateway: 0.9, handmade: 0.1}
+    mix: {gateway: 0.9, handmade: {rows: 500}}
+    limits: {handmade: {max_repeats: 3}}
     test_share: 0.1
     validation_share: 0.05
+"""),
+    Section("datasets.sft.mix", "datasets.sft.mix", ""),
+    Section("datasets.sft.limits", "datasets.sft.limits", ""),
+    Section("datasets.preference", "datasets.preference", "Leave the key out to make none.", """\
+datasets:
+  preference: {min_difference: 1}
+"""),
+    Section("datasets.rl_prompts", "datasets.rl_prompts", "Leave the key out to make none.", """\
+datasets:
+  rl_prompts:
+    tasks:
+      arithmetic: {uri: ./train/arithmetic.jsonl, task: number}
+"""),
+    Section("datasets.calibration", "datasets.calibration", "Leave the key out to calibrate with rows of `datasets.sft`.", """\
+datasets:
+  calibration: {rows: 256}
 """),
     Section("sft", "sft", "`sft: {enabled: false}` switches the stage off: the next stage starts from the base model. It takes "
             "the [training keys](#training-keys) as well.", """\

@@ -92,6 +92,9 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "evals": (recipe.evals, "The recipe's `evals`: evaluation items: kept out of training rows, and asked."),
         "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
         "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
+        "preference_settings": (recipe.datasets.preference, "The recipe's `datasets.preference`; None where none is made."),
+        "rl_prompt_settings": (recipe.datasets.rl_prompts, "The recipe's `datasets.rl_prompts`; None where none is made."),
+        "calibration_settings": (recipe.datasets.calibration, "The recipe's `datasets.calibration`; None where none is made."),
         "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),
         "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
         "teacher_settings": (recipe.teacher, "The recipe's `teacher`: a model whose answers are learnt; None without one."),
@@ -160,7 +163,9 @@ def _unread(stage: str, recipe: Recipe) -> set[str]:
     """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with, given
     weights of a merge no rows to search with, and training reads either logged answers or a teacher's."""
     if stage == "quantized_model" and not recipe.quantize.reads_rows:
-        return {"sft_dataset", "served_answers"}
+        return {"sft_dataset", "served_answers", "calibration_dataset"}
+    if stage == "quantized_model" and recipe.datasets.calibration is not None:
+        return {"sft_dataset"}
     if stage in TAUGHT:
         of_the_other = {"sft_dataset": {"teacher_answers"}, "teacher_answers": {"sft_dataset", "served_answers"}}
         return of_the_other[recipe.policy.rows_of(stage)]

@@ -123,6 +123,11 @@ class Registry:
         """Whether any version was ever finished."""
         return (self._home(kind, name) / "current.json").exists()
 
+    def versions(self, kind: Kind, name: str) -> list[Manifest]:
+        """The manifests of all finished versions, oldest first."""
+        found = [read_manifest(path.parent) for path in self._home(kind, name).glob("*/manifest.json")]
+        return sorted(found, key=lambda manifest: manifest.created_at)
+
     def version(self, kind: Kind, name: str, version: str) -> Manifest:
         """The manifest of one version. Raises ManifestError when it is not there."""
         return read_manifest(self._home(kind, name) / version)

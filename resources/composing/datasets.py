@@ -1,4 +1,4 @@
-"""Builds the supervised dataset: curated conversations, sampled with seeds by weight, split by session.
+"""Builds the supervised dataset: curated conversations and seeds, mixed, sampled, and split by user.
 
     report = build_sft_dataset(curated / "curated.parquet", seeds / "seeds.parquet", output, DatasetSettings())
 
@@ -6,7 +6,7 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
 
     row_id           the interaction's id, or the seed's
     origin           'interaction' or 'seed'; seeds are for training only
-    source, session_id, workload, ts, prompt_shape, content_sha256
+    source, session_id, workload, ts, prompt_shape, content_sha256, language
     messages         JSON text: OpenAI messages, the last one the answer; assistant messages have `weight` 0 or 1
     tools            JSON text, or null
     request          JSON text: what the request gave the chat template besides messages and tools (chat_template_kwargs,
@@ -15,32 +15,45 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
     token_ids        with labels (-100: not learnt): pre-tokenized text to learn; or null. Its messages are [] too
     interaction_ids  every interaction whose answer the row trains on
     quality, difficulty   the judge's scores of the last answer, 1 to 10, if any
+    split            train, validation or test
+    weight           rows in the split for each row that there was: below 1 where sampled, above 1 where repeated
+    reason           all (every row of its source and shape), sampled, repeated (a further copy), held_out
+    synthetic        whether a model wrote it: a seed with `synthetic: true`
+
+and README.md, the dataset's card (dataset_card.py), rendering.json, how answers become tokens, and tokenizers.json, the
+vocabularies that token ids of seeds are of.
 
 A chat client repeats the conversation with every turn. If a later row of a session contains an earlier one completely, only
 the longest row is used: its assistant messages have weight 1 if curation kept their own interaction, else 0 (an answer with a
-thumbs-down stays as context). The split is drawn by the hash of the session's split group, never by row.
-rendering.json says how answers become tokens (model_ops.rendering.settings).
+thumbs-down stays as context).
 
-If a source has more rows than its quota, each prompt shape gets a quota by `balance` (its size to the power 1, 1/2 or 0), so
-that rare kinds of requests are represented; within a shape, rows are drawn by hash.
+The split is drawn by the hash of the session's user (of the session, without one), never by row, and depends on nothing else.
+Copies do not straddle: a row that shares its first turns with a held-out conversation, or repeats one, is left out, and so is a
+seed that repeats traffic. Numbers of rows are decided in mixing.py; within a prompt shape, rows are drawn by hash.
 
-`report.decisions` has the decision on every curated row (rows of the table `decisions`, stage "dataset"); with `tables`, they
-are also committed.
+`report.decisions` has the decision on every curated row and seed (rows of the table `decisions`, stage "dataset"); with
+`tables`, they are also committed.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from hashlib import md5
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any
 
+import duckdb
 import pyarrow as pa
-from pydantic import Field, model_validator
 
 from model_ops.rendering.settings import RenderingSettings
-from resources.composing.seeds import SEEDS
+from resources.composing.dataset_card import write_card
+from resources.composing.dataset_settings import DatasetError, DatasetSettings
+from resources.composing.mixing import Pool, cluster_takes, sampling_quotas, shortfalls
+from resources.composing.near_copies import near_copies
+from resources.composing.seeds import SEEDS, TOKENIZERS
 from resources.curating.clean import MACROS
+from resources.curating.curation import NearDuplicates
 from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
 from resources.tables import SCHEMAS, Tables
 
@@ -51,116 +64,90 @@ SFT_ROWS = pa.schema(
      ("workload", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("messages", pa.string()), ("tools", pa.string()),
      ("request", pa.string()), ("text", pa.string()), ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())),
      ("prompt_shape", pa.string()), ("content_sha256", pa.string()), ("interaction_ids", pa.list_(pa.string())),
-     ("quality", pa.float64()), ("difficulty", pa.float64())]
+     ("quality", pa.float64()), ("difficulty", pa.float64()), ("split", pa.string()), ("weight", pa.float64()),
+     ("reason", pa.string()), ("synthetic", pa.bool_()), ("language", pa.string())]
 )
+Lent = Mapping[str, list[str]]
+"""Split -> hashes of users and sessions that are held out only because the split would be empty without them."""
 
-
-class DatasetError(Exception):
-    """The rows and settings give no dataset; the message says what to change."""
-
-
-class DatasetSettings(RenderingSettings):
-    """How the rows of the supervised dataset are sampled, split and rendered."""
-
-    mix: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        default_factory=dict,
-        description="Shares of the training rows by source or seed name, relative to each other. A source that is not named is "
-        "left out. Empty: all rows of every source and seed",
-    )
-    max_rows: int | None = Field(None, ge=1, description="Most training rows. Left out: all")
-    balance: Literal["none", "sqrt", "uniform"] = Field(
-        "sqrt", description="Where a source gives fewer rows than it has: rows of each prompt shape in proportion to the "
-        "shape's size (none), to the square root of its size (sqrt), or equally (uniform)")
-    validation_share: float = Field(0.05, ge=0, lt=1, description="Share of the sessions for validation")
-    test_share: float = Field(0.1, ge=0, lt=1, description="Share of the sessions for the test split, on which no stage trains")
-    seed: int = Field(0, ge=0, lt=2**32, description="Seed of splits and samples")
-
-    @model_validator(mode="after")
-    def _possible(self):
-        if self.validation_share + self.test_share >= 1:
-            raise ValueError("validation_share and test_share leave nothing to train on; their sum must be below 1")
-        if self.mix and not any(self.mix.values()):
-            raise ValueError("mix holds only zeros; give at least one source or seed a share above 0")
-        return self
+_LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 
 
 @dataclass
 class SftReport:
-    """Rows of each split, and curated rows by decision."""
+    """Rows of each split, and curated rows and seeds by decision."""
 
     rows: dict[str, int] = field(default_factory=dict)
     sessions: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
-    """Training rows by source, as the mix asked for, as far as rows were available."""
+    """Training rows by source, repeats included."""
     by_rule: dict[str, int] = field(default_factory=dict)
-    """Curated rows by the rule of their decision."""
+    """Curated rows and seeds by the rule of their decision."""
+    by_source_and_reason: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Rows of all splits."""
+    synthetic: int = 0
+    """Training rows that a model wrote, repeats included."""
+    notes: list[str] = field(default_factory=list)
+    """What the settings ask for and the rows do not give."""
+    lent: dict[str, list[str]] = field(default_factory=dict)
     decisions: pa.Table | None = None
 
-    def as_metrics(self) -> dict[str, dict[str, int]]:
+    def as_metrics(self) -> dict[str, Any]:
         """The counts, for a manifest."""
-        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "by_rule": self.by_rule}
+        return {name: value for name, value in vars(self).items() if name != "decisions"}
 
 
 def build_sft_dataset(
-    curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None
+    curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None,
+    near: NearDuplicates | None = None, lent_before: Lent | None = None, about: Mapping[str, Any] | None = None,
 ) -> SftReport:
-    """Builds the three splits. Raises DatasetError when they leave nothing to train on."""
+    """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
+    earlier versions. about: facts for the card, see dataset_card.py.
+
+    Raises DatasetError where the rows leave nothing to train on, too few users to hold out, or, with `strict`, less than the
+    mix asks for.
+    """
     output.mkdir(parents=True, exist_ok=True)
     report = SftReport()
-    seed = str(settings.seed)
     with workbench() as connection:
-        attach_parquet(connection, "curated", curated)
-        if seeds is None:
-            connection.register("seeds", SEEDS.empty_table())
-        else:
-            attach_parquet(connection, "seeds", seeds)
-        for macro in MACROS:
-            run(connection, macro)
-        run(connection, "composing/datasets/curated_as_conversations")
-        run(connection, "curating/clean/messages")
-        run(connection, "composing/datasets/prefixes")
-        run(connection, "composing/datasets/contained_rows")
-        run(connection, "composing/datasets/training_conversations")
-        run(
-            connection, "composing/datasets/assigned_splits", seed=seed, test_share=settings.test_share,
-            validation_share=settings.validation_share,
-        )
-        run(connection, "composing/datasets/clustered", balance=settings.balance)
-        clusters: dict[str, dict[str, int]] = {}
-        for source, cluster, count in run(connection, "composing/datasets/available").fetchall():
-            clusters.setdefault(source, {})[cluster] = count
-        available = {source: sum(sizes.values()) for source, sizes in clusters.items()}
-        quotas = sampling_quotas(available, settings.mix, settings.max_rows)
-        connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
-        run(connection, "composing/datasets/sampled", seed=seed)
-        straddling = run(connection, "composing/datasets/count_split_sessions").fetchall()[0][0]
-        if straddling:
-            raise RuntimeError(f"{straddling} sessions lie in two splits of {output.name}")
+        _attach(connection, curated, seeds, lent_before or {})
+        _split(connection, settings, near or NearDuplicates())
+        available = _sample(connection, settings, report)
         for split in SPLITS:
             report.rows[split] = write_rows(
                 stream(connection, "composing/datasets/split_rows", split=split), output / f"{split}.parquet", SFT_ROWS
             )
             report.sessions[split] = 0
-        for part in rows(connection, "composing/datasets/report").to_pylist():
-            report.sessions[part["split"]] += part["sessions"] if part["origin"] == "interaction" else 0
-            if part["split"] == "train":
-                report.sources[part["source"]] = report.sources.get(part["source"], 0) + part["rows"]
+        _count(connection, report)
         report.decisions = rows(connection, "composing/datasets/decisions", version=output.name).cast(SCHEMAS["decisions"])
         connection.register("decisions", report.decisions)
         report.by_rule = dict(run(connection, "composing/datasets/decision_counts").fetchall())
-        curated_rows = run(connection, "composing/datasets/count_curated").fetchall()[0][0]
-    if len(report.decisions) != curated_rows:
-        raise RuntimeError(f"dataset {output.name}: {curated_rows} curated rows, {len(report.decisions)} decisions")
+        decided = run(connection, "composing/datasets/count_curated").fetchall()[0][0]
+    if len(report.decisions) != decided:
+        raise RuntimeError(f"dataset {output.name}: {decided} curated rows and seeds, {len(report.decisions)} decisions")
     if not report.rows["train"]:
+        mix = {source: given.share if given.rows is None else f"{given.rows} rows" for source, given in settings.mix.items()}
         raise DatasetError(
-            f"no training rows: {curated_rows} curated rows, sources with rows for training: "
-            f"{', '.join(available) or 'none'}, mix: {settings.mix or 'everything'}"
+            f"no training rows: {decided} curated rows and seeds, sources with rows for training: "
+            f"{', '.join(sorted({pool.source for pool in available})) or 'none'}, mix: {mix or 'everything'}"
         )
     RenderingSettings(**settings.model_dump(include=set(RenderingSettings.model_fields))).write(output)
-    if tables is not None and curated_rows:
+    if seeds is not None and (seeds.parent / TOKENIZERS).exists():
+        shutil.copyfile(seeds.parent / TOKENIZERS, output / TOKENIZERS)
+    write_card(output, report.as_metrics(), settings.model_dump(mode="json"), about or {})
+    if tables is not None and decided:
         workload = report.decisions["workload"][0].as_py()
         tables.replace("decisions", report.decisions, workload=workload, stage="dataset", version=output.name)
     return report
+
+
+def lent_by(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """`lent` of all versions of a dataset together, from their manifests' metrics."""
+    found: dict[str, set[str]] = {}
+    for each in metrics:
+        for split, drawn in each.get("lent", {}).items():
+            found.setdefault(split, set()).update(drawn)
+    return {split: sorted(drawn) for split, drawn in sorted(found.items())}
 
 
 def sessions_in_two_splits(dataset: Path) -> int:
@@ -170,61 +157,86 @@ def sessions_in_two_splits(dataset: Path) -> int:
         return run(connection, "composing/datasets/sessions_in_two_splits", files=files).fetchall()[0][0]
 
 
-def sampling_quotas(available: dict[str, int], mix: dict[str, float], max_rows: int | None) -> dict[str, int]:
-    """Training rows per source.
-
-    Without a mix every row has the same chance. With a mix, the wanted number of rows (max_rows, or all rows of the named
-    sources) is divided by weight; a source with too few rows gives all, and the others share the rest by their weights. No
-    row is used twice.
-    """
-    weights = {source: (mix.get(source, 0.0) if mix else float(rows)) for source, rows in available.items()}
-    named = sum(rows for source, rows in available.items() if weights[source] > 0)
-    return _handed_out(available, weights, min(max_rows or named, named))
-
-
-TEMPERATURES = {"none": 1.0, "sqrt": 0.5, "uniform": 0.0}
-
-
-def cluster_quotas(sizes: dict[str, int], wanted: int, balance: str) -> dict[str, int]:
-    """Rows per cluster of prompts, out of `wanted`: in proportion to size ** (1, 1/2 or 0), at most the cluster's size.
-
-    With `uniform`, a cluster no larger than its equal share is used whole.
-    """
-    weights = {cluster: float(size) ** TEMPERATURES[balance] for cluster, size in sizes.items()}
-    return _handed_out(sizes, weights, min(wanted, sum(sizes.values())))
+def _attach(connection: duckdb.DuckDBPyConnection, curated: Path, seeds: Path | None, lent_before: Lent) -> None:
+    """Creates `curated`, `seeds`, and `prefixes`: every point of a conversation where the assistant has answered."""
+    attach_parquet(connection, "curated", curated)
+    if seeds is None:
+        connection.register("seeds", SEEDS.empty_table())
+    else:
+        attach_parquet(connection, "seeds", seeds)
+    lent = [{"split": split, "drawn": drawn} for split, names in lent_before.items() for drawn in names]
+    connection.register("lent_before", pa.Table.from_pylist(lent, schema=_LENT))
+    for macro in MACROS:
+        run(connection, macro)
+    run(connection, "composing/datasets/conversations")
+    run(connection, "curating/clean/messages")
+    run(connection, "composing/datasets/prefixes")
+    run(connection, "composing/datasets/contained_rows")
+    run(connection, "composing/datasets/training_conversations")
 
 
-def _handed_out(available: dict[str, int], weights: dict[str, float], wanted: int) -> dict[str, int]:
-    """Integers that add up to `wanted` as far as possible: by weight, then by largest remainder (ties by hash of the name).
-
-    A source with too few rows gives all, and the others share the rest.
-    """
-    given = dict.fromkeys(available, 0)
-    still = [name for name in available if weights[name] > 0]
-    while still and wanted > 0:
-        total = sum(weights[name] for name in still)
-        exact = {name: wanted * weights[name] / total for name in still}
-        short = {name for name in still if available[name] <= exact[name]}
-        if not short:
-            given.update({name: int(share) for name, share in exact.items()})
-            left = wanted - sum(given[name] for name in still)
-            by_remainder = sorted(still, key=lambda name: (int(exact[name]) - exact[name], md5(name.encode()).hexdigest()))
-            for name in by_remainder[:left]:
-                given[name] += 1
-            return given
-        for name in short:
-            given[name] = available[name]
-            wanted -= available[name]
-        still = [name for name in still if name not in short]
-    return given
+def _split(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates) -> None:
+    """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows, or traffic."""
+    run(
+        connection, "composing/datasets/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
+        test_share=settings.test_share, validation_share=settings.validation_share,
+    )
+    groups, sessions = run(connection, "composing/datasets/count_split_groups").fetchall()[0]
+    if groups < 3 <= sessions and settings.split_by == "user" and settings.test_share + settings.validation_share > 0:
+        raise DatasetError(
+            f"{sessions:,} sessions are of {groups} user{'s' * (groups != 1)}, too few to hold one out: set "
+            "datasets.sft.split_by to session, if the user id in the logs stands for many people"
+        )
+    run(connection, "composing/datasets/assigned_splits")
+    run(connection, "composing/datasets/branches_of_held_out")
+    run(connection, "composing/datasets/repeated_seeds")
+    connection.register("near_copies", near_copies(connection, near))
+    run(connection, "composing/datasets/dropped_rows")
 
 
-def _quota_table(clusters: dict[str, dict[str, int]], quotas: dict[str, int], balance: str) -> pa.Table:
-    """Wanted training rows for each cluster of each source, with the source's total."""
+def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport) -> dict[Pool, int]:
+    """Creates `sampled`. Returns the rows that there are for training."""
+    run(connection, "composing/datasets/clustered", balance=settings.balance)
+    clusters: dict[Pool, dict[str, int]] = {}
+    for source, synthetic, cluster, count in run(connection, "composing/datasets/available").fetchall():
+        clusters.setdefault(Pool(source, synthetic), {})[cluster] = count
+    available = {pool: sum(sizes.values()) for pool, sizes in clusters.items()}
+    quotas = sampling_quotas(available, settings)
+    report.notes = shortfalls(available, quotas, settings)
+    if settings.strict and report.notes:
+        raise DatasetError(f"{'; '.join(report.notes)}: ask for less, or set datasets.sft.strict to false")
+    connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
+    run(connection, "composing/datasets/sampled", seed=str(settings.seed))
+    straddling = run(connection, "composing/datasets/count_split_sessions").fetchall()[0][0]
+    if straddling:
+        raise RuntimeError(f"{straddling} sessions lie in two splits")
+    return available
+
+
+def _count(connection: duckdb.DuckDBPyConnection, report: SftReport) -> None:
+    """Fills the report's counts by source."""
+    for part in rows(connection, "composing/datasets/report").to_pylist():
+        source, placed = part["source"], part["rows"] + part["repeats"]
+        report.sessions[part["split"]] += part["sessions"] if part["origin"] == "interaction" else 0
+        reasons = report.by_source_and_reason.setdefault(source, {})
+        for reason, count in ((part["reason"], part["rows"]), ("repeated", part["repeats"])):
+            if count:
+                reasons[reason] = reasons.get(reason, 0) + count
+        if part["split"] == "train":
+            report.sources[source] = report.sources.get(source, 0) + placed
+            report.synthetic += placed if part["synthetic"] else 0
+    for split, drawn in run(connection, "composing/datasets/lent").fetchall():
+        report.lent.setdefault(split, []).append(drawn)
+
+
+def _quota_table(clusters: dict[Pool, dict[str, int]], quotas: dict[Pool, int], balance: str) -> pa.Table:
+    """What each cluster of each source gives, with the source's total."""
     found = [
-        {"source": source, "cluster": cluster, "rows": rows, "source_rows": quotas[source]}
-        for source, sizes in clusters.items()
-        for cluster, rows in cluster_quotas(sizes, quotas[source], balance).items()
+        {"source": pool.source, "synthetic": pool.synthetic, "cluster": cluster, "copies": take.copies, "more": take.more,
+         "source_rows": quotas[pool]}
+        for pool, sizes in clusters.items()
+        for cluster, take in cluster_takes(sizes, quotas[pool], balance).items()
     ]
-    columns = [("source", pa.string()), ("cluster", pa.string()), ("rows", pa.int64()), ("source_rows", pa.int64())]
+    columns = [("source", pa.string()), ("synthetic", pa.bool_()), ("cluster", pa.string()), ("copies", pa.int64()),
+               ("more", pa.int64()), ("source_rows", pa.int64())]
     return pa.Table.from_pylist(found, schema=pa.schema(columns))

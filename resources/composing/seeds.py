@@ -1,12 +1,16 @@
 """Imports seed examples: curated or synthetic examples that are added to the training split.
 
-    report = import_seeds({"handmade": SourceSettings(uri="seeds.jsonl")}, output)
+    report = import_seeds({"handmade": SeedSettings(uri="seeds.jsonl")}, output)
+    report = import_seeds({"old": SeedSettings(dataset="old/sft_dataset")}, output, {"old": old_dataset_directory})
 
-Seeds are read like logs (`reading.staging`): any format, JSON, JSON lines or Parquet, compressed or not, a file or a folder,
-in place. A record with several turns is one example; a preference gives its chosen answer. Writes into `output`:
+Files are read like logs (`reading.staging`): any format, JSON, JSON lines or Parquet, compressed or not, a file or a folder,
+in place. A record with several turns is one example; a preference gives its chosen answer. Of a dataset of the lake, the
+training rows are taken, with the interactions that they were made from. Writes into `output`:
 
-    seeds.parquet        row_id, source, source_uri, source_row, messages, tools, text, token_ids, labels, content_sha256
+    seeds.parquet        row_id, source, source_uri, source_row, messages, tools, request, text, token_ids, labels,
+                         content_sha256, synthetic, session_id, interaction_ids
     bad_lines.parquet    source, source_uri, source_row, message: lines that cannot be used, and why
+    tokenizers.json      vocabulary digest of the tokenizer of each seed with token ids that names one
 
 `text` is plain text to learn, `token_ids` with `labels` (-100: not learnt) pre-tokenized text; the messages of such rows are
 []. lines = rows + duplicates + bad, for every source.
@@ -24,20 +28,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.atomic_files import write_json
+from model_ops.models.target_digest import vocabulary_digest
+from resources.composing.seed_settings import SeedSettings
 from resources.reading.formats import FORMATS
 from resources.reading.ledger import Entry
 from resources.reading.sources import SourceError, SourceSettings, list_objects
 from resources.reading.staging import staging
-from resources.sql_files import rows, run
+from resources.sql_files import attach_parquet, rows, run, sql_text, workbench
 
 SEEDS = pa.schema(
     [("row_id", pa.string()), ("source", pa.string()), ("source_uri", pa.string()), ("source_row", pa.int64()),
-     ("messages", pa.string()), ("tools", pa.string()), ("text", pa.string()), ("token_ids", pa.list_(pa.int32())),
-     ("labels", pa.list_(pa.int32())), ("content_sha256", pa.string())]
+     ("messages", pa.string()), ("tools", pa.string()), ("request", pa.string()), ("text", pa.string()),
+     ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())), ("content_sha256", pa.string()),
+     ("synthetic", pa.bool_()), ("session_id", pa.string()), ("interaction_ids", pa.list_(pa.string()))]
 )
 BAD_LINES = pa.schema(
     [("source", pa.string()), ("source_uri", pa.string()), ("source_row", pa.int64()), ("message", pa.string())]
 )
+OWN_IDS = {"messages", "prompt_completion", "alpaca", "sharegpt", "text", "tokens", "preferences"}
+"""Formats in which a record's `id` names the example. (In logs, choices and retries share a request's id.)"""
+TOKENIZERS = "tokenizers.json"
 ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 
 
@@ -59,47 +70,86 @@ class SeedReport:
         return asdict(self)
 
 
-def import_seeds(seeds: Mapping[str, SourceSettings | Path | str], output: Path) -> SeedReport:
-    """Writes the usable lines of every seed file. Bad lines are counted and recorded; they do not stop the import.
+def import_seeds(
+    seeds: Mapping[str, SourceSettings | Path | str], output: Path, datasets: Mapping[str, Path] | None = None
+) -> SeedReport:
+    """Writes the usable lines of every seed. Bad lines are counted and recorded; they do not stop the import.
 
-    Raises SeedError for a file that is missing, unreadable, or has no usable line.
+    datasets: directories of the seeds that name a dataset of the lake. Raises SeedError for a file that is missing, unreadable,
+    or has no usable line, for two examples of one file with the same id, and for a dataset without training rows.
     """
-    sources = {name: seed if isinstance(seed, SourceSettings) else SourceSettings(uri=str(seed))
+    sources = {name: seed if isinstance(seed, SeedSettings) else SeedSettings(**_as_settings(seed))
                for name, seed in sorted(seeds.items())}
     report = SeedReport()
     good: list[dict[str, Any]] = []
     bad: list[dict[str, Any]] = []
     seen: set[str] = set()
+    vocabularies = {name: _vocabulary(name, seed.tokenizer) for name, seed in sources.items() if seed.tokenizer}
     for source, settings in sources.items():
         counts = {"lines": 0, "rows": 0, "duplicates": 0, "bad": 0}
-        for place, example in _examples(source, settings):
+        named: dict[tuple[Any, ...], tuple[str, Any]] = {}
+        for place, example in _examples(source, settings, (datasets or {}).get(source)):
             counts["lines"] += 1
             try:
-                row = _row(example)
+                row = example["row"] if "row" in example else _row(example)
             except ValueError as error:
                 counts["bad"] += 1
                 bad.append({**place, "message": str(error)})
                 continue
+            _refuse_second(source, place, example, row["content_sha256"], named)
             if row["content_sha256"] in seen:
                 counts["duplicates"] += 1
                 continue
             seen.add(row["content_sha256"])
             counts["rows"] += 1
-            good.append({"row_id": f"seed:{row['content_sha256'][:24]}", **place, **row})
+            origin = {"synthetic": settings.synthetic, "session_id": None, "interaction_ids": []}
+            good.append({"row_id": f"seed:{row['content_sha256'][:24]}", **origin, **place, **row,
+                         "synthetic": settings.synthetic or bool(row.get("synthetic"))})
         if not counts["rows"] and not counts["duplicates"]:
             why = f"; the first: {bad[-counts['bad']]['message']}" if counts["bad"] else ""
-            raise SeedError(f"seeds {source}: {settings.uri} holds no usable line, of {counts['lines']}{why}")
+            place = settings.uri or settings.dataset
+            raise SeedError(f"seeds {source}: {place} holds no usable line, of {counts['lines']}{why}")
         report.by_source[source] = counts
     for name in ("lines", "rows", "duplicates", "bad"):
         setattr(report, name, sum(counts[name] for counts in report.by_source.values()))
     output.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(good, schema=SEEDS), output / "seeds.parquet", compression="zstd")
     pq.write_table(pa.Table.from_pylist(bad, schema=BAD_LINES), output / "bad_lines.parquet", compression="zstd")
+    with_ids = {row["source"] for row in good if row.get("token_ids") is not None}
+    write_json(output / TOKENIZERS, {source: digest for source, digest in vocabularies.items() if source in with_ids})
     return report
 
 
-def _examples(source: str, settings: SourceSettings) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _as_settings(seed: SourceSettings | Path | str) -> dict[str, Any]:
+    return seed.model_dump() if isinstance(seed, SourceSettings) else {"uri": str(seed)}
+
+
+def _vocabulary(source: str, tokenizer: str) -> str:
+    digest = vocabulary_digest(Path(tokenizer))
+    if not digest:
+        raise SeedError(f"seeds {source}: there is no tokenizer in {tokenizer}; name a directory with tokenizer.json")
+    return digest
+
+
+def _refuse_second(source: str, place: Mapping[str, Any], example: Mapping[str, Any], content: str,
+                   named: dict[tuple[Any, ...], tuple[str, Any]]) -> None:
+    """Raises SeedError if an earlier example of the file has the same id and other content."""
+    if example.get("request_id") is None or example.get("source_format") not in OWN_IDS:
+        return
+    key = (place["source_uri"], example["request_id"])
+    first, row = named.setdefault(key, (content, place["source_row"]))
+    if first != content:
+        raise SeedError(f"seeds {source}: records {row} and {place['source_row']} of {place['source_uri']} have the same id "
+                        "and different content; give each example an id of its own, or none")
+
+
+def _examples(
+    source: str, settings: SeedSettings, dataset: Path | None
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """The position and content of each example, in file and line order; a quarantined one has `problem`."""
+    if settings.dataset is not None:
+        yield from _rows_of_dataset(source, settings.dataset, dataset)
+        return
     try:
         entries = [
             Entry(source, item.uri, item.etag, item.bytes, item.modified) for item in list_objects(source, settings)
@@ -114,6 +164,21 @@ def _examples(source: str, settings: SourceSettings) -> Iterator[tuple[dict[str,
             run(stage.connection, "curating/macros/labels_of")
             for example in rows(stage.connection, "composing/seeds/examples", turns=turns).to_pylist():
                 yield {name: example.pop(name) for name in ("source", "source_uri", "source_row")}, example
+
+
+def _rows_of_dataset(source: str, name: str, dataset: Path | None) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The training rows of a dataset of the lake; copies of a repeated row follow as duplicates."""
+    if dataset is None or not (dataset / "train.parquet").exists():
+        raise SeedError(f"seeds {source}: {name} has no training rows of conversations; name an sft_dataset or teacher_answers")
+    with workbench() as connection:
+        attach_parquet(connection, "dataset_rows", dataset / "train.parquet")
+        held = set(connection.table("dataset_rows").columns)
+        if missing := {"row_id", "messages", "content_sha256", "interaction_ids"} - held:
+            raise SeedError(f"seeds {source}: rows of {name} have no column {', '.join(sorted(missing))}; name an sft_dataset")
+        connection.execute(sql_text("composing/seeds/rows_of_dataset").format(
+            synthetic="synthetic" if "synthetic" in held else "false"))
+        for at, row in enumerate(rows(connection, "composing/seeds/dataset_examples").to_pylist(), start=1):
+            yield {"source": source, "source_uri": f"dataset:{name}", "source_row": at}, {"row": row}
 
 
 def _row(example: dict[str, Any]) -> dict[str, Any]:

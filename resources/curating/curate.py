@@ -32,7 +32,7 @@ from resources.curating.curation import CurationSettings, NearDuplicates, Semant
 from resources.curating.decontamination import find_contamination
 from resources.curating.eval_items import read_eval_items
 from resources.curating.minhash import stamp
-from resources.curating.near_duplicates import ShingleFile, band_hashes, groups_of, link, share_a_bucket
+from resources.curating.near_duplicates import ShingleFile, band_hashes, link, share_a_bucket
 from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.semantic_duplicates import group_vectors
 from resources.curating.shingles import shingle_sets, text_buffer
@@ -105,7 +105,6 @@ def curate(
             connection.register("prompts", _PROMPTS.empty_table())
         run(connection, "curating/curate/preferred", prefer=prefer)
         run(connection, "curating/curate/decisions")
-        _group_sessions(connection)
         kept = write_rows(stream(connection, "curating/curate/curated"), output / "curated.parquet")
         if prefer:
             folder = output / "preferences"   # its own folder: the catalog shows a dataset's own Parquet files as one table
@@ -190,12 +189,3 @@ def _find_semantic_duplicates(
     connection.register(
         "semantic_duplicates", pa.table({"place": places[found], "best": places[best[found]], "similarity": likeness[found]})
     )
-
-
-def _group_sessions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates `session_groups` (place, first): each session and the oldest session that it shares texts with."""
-    run(connection, "curating/curate/sessions")
-    edges = rows(connection, "curating/curate/session_edges")
-    sessions = run(connection, "curating/curate/count_sessions").fetchall()[0][0]
-    first = groups_of(edges["a"].to_numpy(), edges["b"].to_numpy(), sessions + 1)
-    connection.register("session_groups", pa.table({"place": np.arange(1, sessions + 1), "first": first[1:]}))

@@ -45,11 +45,11 @@ def asked_of(row: dict[str, Any], settings: TeacherSettings, body_of: Callable[[
 
 
 def with_answer(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
-    """The row with another last answer, the only one that is learnt."""
+    """The row with another last answer, the only one that is learnt, and which a model wrote."""
     before = [{**said, "weight": 0} if said["role"] == "assistant" else said for said in json.loads(row["messages"])[:-1]]
     messages = json.dumps([*before, {**message, "weight": 1}], ensure_ascii=False)
     digest = hashlib.sha256(f"{messages}\n{row['tools'] or ''}".encode("utf-8", "surrogatepass")).hexdigest()
-    return {**row, "messages": messages, "content_sha256": digest, "quality": None, "difficulty": None}
+    return {**row, "messages": messages, "content_sha256": digest, "quality": None, "difficulty": None, "synthetic": True}
 
 
 def prompt_of(row: dict[str, Any]) -> list[dict[str, Any]] | None:

@@ -59,6 +59,15 @@ class Workshop:
         """The manifest that downstream steps take. Raises ManifestError if there is none yet or it is outdated."""
         return up_to_date(self.registry, kind, name)
 
+    def elsewhere(self, name: str, version: str | None = None) -> Manifest:
+        """The manifest of any dataset of the lake, named workload/name: its current version, or the one given.
+
+        Raises ManifestError if there is none.
+        """
+        workload, _, own = name.partition("/")
+        registry = Registry(self.lake, workload)
+        return registry.version("dataset", own, version) if version else registry.current("dataset", own)
+
     def is_reused(self, manifest: Manifest) -> bool:
         """Whether an artefact was made by another run than the current one."""
         return manifest.run_id != self.registry.run_id

@@ -3,7 +3,7 @@
 -- makes: view <view> (*, split, version)
 create view {view} as
 select
-    * exclude (filename),
+    columns(lambda name: name not in ('filename', 'split')),
     regexp_extract(filename, '([^/]+)\.parquet$', 1) as split,
     {version} as version
 from read_parquet([{files}], hive_partitioning = false, union_by_name = true, filename = true)

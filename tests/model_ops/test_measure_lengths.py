@@ -8,7 +8,9 @@ import pytest
 from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.prompts import read_prompts
+from model_ops.errors import ModelError
 from model_ops.job import Job
+from model_ops.models.target_digest import vocabulary_digest
 from model_ops.operations import measure_lengths
 from model_ops.operations.measure_lengths import Findings, compare_drafter, compare_evaluation, compare_training
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, TrainingLimit
@@ -83,6 +85,17 @@ def test_a_test_split_without_an_answer_is_said():
     found = Findings()
     compare_evaluation(rows(), np.array([], np.int64), EvaluationLimit(max_length=64, max_new_tokens=8), 16, found)
     assert found.problems == ["evaluation: no test row has an answer to measure; raise datasets.sft.test_share or add sessions"]
+
+
+def test_token_ids_of_another_tokenizer_are_refused(tmp_path):
+    write_target(tmp_path / "base", layers=1)
+    (tmp_path / "dataset").mkdir()
+    measure_lengths.refuse_other_token_ids(tmp_path / "base", tmp_path / "dataset")
+    (tmp_path / "dataset" / "tokenizers.json").write_text(json.dumps({"same": vocabulary_digest(tmp_path / "base")}))
+    measure_lengths.refuse_other_token_ids(tmp_path / "base", tmp_path / "dataset")
+    (tmp_path / "dataset" / "tokenizers.json").write_text(json.dumps({"packed": "0" * 64}))
+    with pytest.raises(ModelError, match="seeds packed: its token ids are of another tokenizer than the base model's"):
+        measure_lengths.refuse_other_token_ids(tmp_path / "base", tmp_path / "dataset")
 
 
 def test_tokens_are_those_of_the_later_stages(tmp_path):

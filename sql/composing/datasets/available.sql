@@ -1,4 +1,8 @@
 -- Training rows to sample from, by source and cluster.
 -- needs: clustered
--- makes: rows (source, cluster, rows)
-select source, cluster, count(*) as rows from clustered where split = 'train' group by source, cluster order by source, cluster
+-- makes: rows (source, synthetic, cluster, rows)
+select source, synthetic, cluster, count(*) as rows
+from clustered
+where split = 'train'
+group by all
+order by all

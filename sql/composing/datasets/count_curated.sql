@@ -1,4 +1,4 @@
--- Number of curated rows.
--- needs: curated
--- makes: rows (count_star)
-select count(*) from curated
+-- Number of curated rows and seeds.
+-- needs: curated, seeds
+-- makes: rows (rows)
+select (select count(*) from curated) + (select count(*) from seeds) as rows

@@ -2,4 +2,4 @@
 -- needs: sampled
 -- makes: rows (count_star)
 select count(*)
-from (select session_id from sampled where chosen group by session_id having count(distinct split) > 1)
+from (select session_id from sampled where copies > 0 group by session_id having count(distinct split) > 1)

@@ -1,23 +1,38 @@
--- The decision on every curated row: in the dataset, contained in a longer row, or sampled out.
--- needs: contained_rows, curated, sampled
+-- The decision on every curated row and every seed: in the dataset, contained in a longer row, left out, or sampled out.
+-- needs: contained_rows, curated, dropped_rows, sampled, seeds
 -- parameters: $version
 -- makes: rows (workload, stage, version, dt, interaction_id, rule, kept, detail, kept_id)
+with decided as (
+    select workload, dt, interaction_id, null as seed from curated
+    union all
+    select (select any_value(workload) from curated), null, row_id, source from seeds
+),
+outcomes as (
+    select
+        decided.*, contained_rows.container_id, dropped_rows.rule as dropped, dropped_rows.kept_id as dropped_for,
+        dropped_rows.detail, sampled.split, sampled.source, sampled.cluster, sampled.quota, sampled.source_quota,
+        coalesce(sampled.copies, 0) > 0 as chosen
+    from decided
+    left join contained_rows using (interaction_id)
+    left join dropped_rows on dropped_rows.row_id = coalesce(contained_rows.container_id, decided.interaction_id)
+    left join sampled on sampled.row_id = coalesce(contained_rows.container_id, decided.interaction_id)
+)
 select
-    curated.workload, 'dataset' as stage, $version as version, curated.dt, curated.interaction_id,
+    workload, 'dataset' as stage, $version as version, dt, interaction_id,
     case
-        when not sampled.chosen and sampled.source_quota = 0 then 'source_not_in_mix'
-        when not sampled.chosen then 'sampled_out'
-        when contained_rows.container_id is not null then 'subsumed_by_later_turn'
+        when dropped is not null then dropped
+        when not chosen and source_quota = 0 then 'source_not_in_mix'
+        when not chosen then 'sampled_out'
+        when container_id is not null then 'subsumed_by_later_turn'
         else 'kept'
     end as rule,
-    sampled.chosen as kept,
+    chosen as kept,
     case
-        when sampled.chosen then sampled.split
-        when sampled.source_quota > 0 and sampled.cluster <> '' then printf('%s gave %d rows', sampled.cluster, sampled.quota)
-        when sampled.source_quota > 0 then printf('%s gave %d rows', sampled.source, sampled.quota)
+        when dropped is not null then detail
+        when chosen then split
+        when source_quota > 0 and cluster <> '' then printf('%s gave %d rows', cluster, quota)
+        when source_quota > 0 then printf('%s gave %d rows', source, quota)
     end as detail,
-    contained_rows.container_id as kept_id
-from curated
-left join contained_rows using (interaction_id)
-join sampled on sampled.row_id = coalesce(contained_rows.container_id, curated.interaction_id)
-order by curated.interaction_id
+    coalesce(dropped_for, container_id) as kept_id
+from outcomes
+order by interaction_id

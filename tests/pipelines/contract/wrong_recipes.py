@@ -5,7 +5,7 @@ from pipelines.contract.recipe import Recipe
 
 SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
 VALUES = (None, "", "x", -1, 0, 1.5, 99999999999, True, [], {}, {"nope": 1}, [[]], "2026-02-30", 1e308)
-NAMES = {"sources": "gateway", "seeds": "handmade", "evals": "suite"}
+NAMES = {"sources": "gateway", "seeds": "handmade", "evals": "suite", "datasets": "gateway"}
 
 
 def unlike_keys() -> list[Key]:
@@ -24,6 +24,8 @@ def recipe_with(key: Key, value: object) -> tuple[dict, str]:
     at = content
     for part in path[:-1]:
         at = at.setdefault(part, {})
+        if part == "mix":
+            at["handmade"] = 1
         if part in ("judge", "endpoint"):
             at.update(base_url="http://localhost/v1", model="m")
     if "lora" in path[:-1]:

@@ -102,7 +102,7 @@ def test_everything_in_the_ui_has_a_description(tmp_path):
     found = described(tmp_path)
     kinds = [name.split()[0] for name in found]
     assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "asset": 20, "check": 5, "job": 2, "schedule": 2, "sensor": 1, "resource": 17, "config": 12}
+        "asset": 20, "check": 9, "job": 2, "schedule": 2, "sensor": 1, "resource": 20, "config": 12}
     assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
 
 
@@ -142,11 +142,27 @@ def test_a_stage_that_is_switched_off_is_not_in_the_graph(tmp_path, more, gone, 
         assert source in found["quantized_model"]
 
 
+LEARNT = {f"{name}_learnt_nothing_held_out" for name in ("sft_model", "student_model", "speculator")}
+
+
 @pytest.mark.parametrize(("more", "gone"), [
-    ("", set()), ("sft: {enabled: false}\n", {"fine_tuning_helped"}), ("release: {enabled: false}\n", {"gates_hold"})])
+    ("", set()), ("sft: {enabled: false}\n", {"fine_tuning_helped", "sft_model_learnt_nothing_held_out"}),
+    ("release: {enabled: false}\n", {"gates_hold"})])
 def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gone):
     names = {key.name for key in load(tmp_path, more).resolve_asset_graph().asset_check_keys}
-    assert names == {"counts_add_up", "no_session_in_two_splits", "every_stage_has_rows", "fine_tuning_helped", "gates_hold"} - gone
+    always = {"counts_add_up", "no_session_in_two_splits", "nothing_held_out_is_in_training", "every_stage_has_rows",
+              "fine_tuning_helped", "gates_hold"}
+    assert names == (always | LEARNT) - gone
+
+
+@pytest.mark.parametrize(("name", "reads"), [
+    ("preference", {"curated_interactions", "sft_dataset"}), ("rl_prompts", {"cleaned_interactions", "eval_suite"}),
+    ("calibration", {"sft_dataset"})])
+def test_a_dataset_is_in_the_graph_where_the_recipe_declares_it(tmp_path, name, reads):
+    found = edges(load(tmp_path, f"datasets: {{{name}: {{}}}}\nquantize: {{scheme: w4a16}}\n"))
+    [new] = set(found) - set(GRAPH)
+    assert new.startswith(name) and found[new] == reads
+    assert ("calibration_dataset" in found["quantized_model"]) is (name == "calibration")
 
 
 def test_two_jobs_do_not_share_an_asset(tmp_path):

@@ -185,20 +185,17 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
     assert curate(tables, "tutor", tmp_path / "v2", off, items).kept == 11
 
 
-def test_sessions_that_share_texts_share_a_split_group(tables, tmp_path):
-    copy = prose(20)
+def test_a_session_goes_with_the_first_user_that_its_requests_name(tables, tmp_path):
     rows = [
-        interaction(1, "Go", copy, session_id="a"),
-        interaction(2, "Go", copy, session_id="b", minutes=1),
-        interaction(3, "Go", prose(21), session_id="b", minutes=2),
-        interaction(4, "Go", prose(22), session_id="c"),
-        *[interaction(10 + n, "hello", "Hello there, how can I help you today?", session_id=f"g{n}") for n in range(9)],
-        *[interaction(30 + n, "Go", prose(30 + n), session_id=f"g{n}") for n in range(9)],
+        interaction(1, "Go", prose(20), session_id="a"),
+        interaction(2, "Go", prose(21), session_id="a", minutes=1, user_hash="later"),
+        interaction(3, "Go", prose(22), session_id="a", minutes=2, user_hash="earliest letter, last request"),
+        interaction(4, "Go", prose(23), session_id="b"),
     ]
     _, _, kept = curated(tables, rows, tmp_path / "v1")
-    groups = {row["session_id"]: row["split_group"] for row in kept.values()}
-    assert groups["b"] == "a" and groups["c"] == "c"
-    assert all(groups[f"g{n}"] == f"g{n}" for n in range(9))
+    assert {row["interaction_id"]: row["user_hash"] for row in kept.values()} == {
+        "i1": "later", "i2": "later", "i3": "later", "i4": None}
+    assert all(row["signature"] for row in kept.values())
 
 
 def test_signatures_of_other_settings_are_refused(tables, tmp_path):

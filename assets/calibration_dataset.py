@@ -1,0 +1,39 @@
+"""calibration_dataset: training rows that quantization is calibrated with."""
+
+import dagster as dg
+
+from assets.ownership import DATASETS, OWNERS
+from assets.presentation import changes, shown
+from resources.artefacts.source_digest import source_digest
+from resources.composing.calibration import build_calibration
+from resources.composing.other_settings import CalibrationSettings
+from resources.curating.curation import CurationSettings
+from resources.workshop.workshop import Workshop
+
+SOURCES = ("resources/composing/calibration.py",)
+
+
+@dg.asset(
+    deps=["sft_dataset"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    code_version=source_digest(*SOURCES)[:12],
+)
+def calibration_dataset(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    calibration_settings: dg.ResourceParam[CalibrationSettings],
+    curation_settings: dg.ResourceParam[CurationSettings],
+) -> dg.MaterializeResult:
+    """Training rows of `sft_dataset`, drawn evenly over the prompt shapes, that quantization is calibrated with.
+
+    Held-out rows are never among them. Lies in `datasets/<workload>/calibration_dataset/<version>/train.parquet`.
+    """
+    dataset = workshop.current("dataset", "sft_dataset")
+    about = {"workload": workshop.workload, "name": "calibration_dataset", "pii": curation_settings.pii}
+    manifest = workshop.build(
+        "dataset", "calibration_dataset", op="build_calibration", sources=SOURCES,
+        config={**calibration_settings.model_dump(mode="json"), "about": about}, inputs=[dataset.as_input()],
+        work=lambda output: build_calibration(workshop.directory(dataset), output, calibration_settings, about),
+    )
+    for note in manifest.metrics["notes"]:
+        context.log.warning(f"calibration_dataset: {note}")
+    return shown(manifest, workshop, **changes(manifest, workshop))

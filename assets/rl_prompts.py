@@ -1,0 +1,52 @@
+"""rl_prompts: prompts with data to verify an answer."""
+
+import dagster as dg
+
+from assets.ownership import DATASETS, OWNERS
+from assets.presentation import changes, shown
+from resources.artefacts.source_digest import source_digest
+from resources.composing.dataset_settings import DatasetSettings
+from resources.composing.other_settings import RlPromptSettings
+from resources.composing.rl_prompts import build_rl_prompts
+from resources.curating.curation import CurationSettings
+from resources.workshop.workshop import Workshop
+
+SOURCES = ("resources/composing/rl_prompts.py",)
+
+
+@dg.asset(
+    deps=["cleaned_interactions", "eval_suite"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    code_version=source_digest(*SOURCES)[:12],
+)
+def rl_prompts(
+    workshop: dg.ResourceParam[Workshop],
+    rl_prompt_settings: dg.ResourceParam[RlPromptSettings],
+    dataset_settings: dg.ResourceParam[DatasetSettings],
+    curation_settings: dg.ResourceParam[CurationSettings],
+) -> dg.MaterializeResult:
+    """Prompts with data to verify an answer: logged lines of reinforcement fine-tuning, and files of tasks.
+
+    Prompts with evaluation items are left out. Made from `cleaned_interactions` and `eval_suite`. Lies in
+    `datasets/<workload>/rl_prompts/<version>/{train,validation,test}.parquet`, with a card in README.md.
+    """
+    suite, tasks = workshop.current("dataset", "eval_suite"), rl_prompt_settings.tasks
+    about = {"workload": workshop.workload, "name": "rl_prompts", "pii": curation_settings.pii}
+    splits = dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
+    manifest = workshop.build(
+        "dataset", "rl_prompts", op="build_rl_prompts", sources=SOURCES,
+        config={
+            "tasks": {name: task.model_dump(mode="json", exclude={"uri", "answers"}) for name, task in sorted(tasks.items())},
+            "max_rows": rl_prompt_settings.max_rows, "splits": splits, "about": about,
+            "decontamination": curation_settings.decontamination.model_dump(mode="json"),
+        },
+        inputs=[
+            suite.as_input(), *(workshop.slice(name) for name in ("cleaned_interactions", "interactions")),
+            *workshop.outside({
+                **{name: task.uri for name, task in tasks.items()},
+                **{f"{name} answers": task.answers for name, task in tasks.items() if task.answers}}),
+        ],
+        work=lambda output: build_rl_prompts(
+            workshop.tables, workshop.workload, output, rl_prompt_settings, dataset_settings,
+            workshop.directory(suite) / "items.parquet", curation_settings.decontamination, about),
+    )
+    return shown(manifest, workshop, **changes(manifest, workshop))

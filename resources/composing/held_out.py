@@ -1,0 +1,74 @@
+"""Searches the training rows behind an artefact for rows that one of its datasets holds out.
+
+    held_out_in_training(lake, manifest)       # [Leak(learnt="math-tutor/sft_dataset@3fa9...", held=..., rows=3, ...)]
+
+Every dataset in the artefact's ancestry counts, those of other workloads and the artefact itself included: what any of them
+holds out for validation or test must be in no training split of another, by its interactions and by its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from resources.artefacts.freshness import ARTEFACTS
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.lake import Lake
+from resources.sql_files import rows, workbench
+
+_COLUMNS = {"row_id", "interaction_ids", "content_sha256"}
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Rows of one dataset's training split that another holds out."""
+
+    learnt: str
+    held: str
+    rows: int
+    example: str
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} training rows of {self.learnt} are held out in {self.held}, such as {self.example}"
+
+
+def held_out_in_training(lake: Lake, manifest: Manifest) -> list[Leak]:
+    """The leaks behind an artefact; empty if no held-out row is learnt."""
+    learnt, held = [], []
+    for directory in datasets_behind(lake, manifest):
+        for split, files in (("train", learnt), ("validation", held), ("test", held)):
+            path = directory / f"{split}.parquet"
+            if path.exists() and set(pq.read_schema(path).names) >= _COLUMNS:
+                files.append(str(path))
+    if not learnt or not held:
+        return []
+    with workbench() as connection:
+        found = rows(connection, "composing/held_out/learnt_and_held", learnt=learnt, held=held).to_pylist()
+    return [Leak(_named(each["learnt"]), f"{_named(each['held'])} ({Path(each['held']).stem})", each["rows"], each["example"])
+            for each in found]
+
+
+def datasets_behind(lake: Lake, manifest: Manifest) -> Iterator[Path]:
+    """Directories of the datasets in an artefact's ancestry, its own included. What is no longer in the lake is left out."""
+    seen, waiting = set(), [manifest]
+    while waiting:
+        each = waiting.pop()
+        if (each.kind, each.name, each.version) in seen:
+            continue
+        seen.add((each.kind, each.name, each.version))
+        if each.kind == "dataset":
+            yield lake.artefacts("dataset") / each.name / each.version
+        for item in each.inputs:
+            if item.kind in ARTEFACTS:
+                try:
+                    waiting.append(read_manifest(lake.artefacts(item.kind) / item.name / item.version))
+                except ManifestError:
+                    continue
+
+
+def _named(file: str) -> str:
+    workload, name, version = Path(file).parts[-4:-1]
+    return f"{workload}/{name}@{version}"

@@ -1,0 +1,97 @@
+"""Builds the dataset of prompts with data to verify an answer, for reinforcement fine-tuning.
+
+    counts = build_rl_prompts(tables, "math-tutor", output, RlPromptSettings(tasks={...}), DatasetSettings(), items, ...)
+
+Writes train.parquet, validation.parquet and test.parquet, each with
+
+    row_id, origin ('interaction' or 'task'), source, session_id, workload, ts, language, interaction_ids
+    messages, tools          JSON text: the prompt
+    verifier                 JSON text: what verifies an answer: the item of a logged RFT line for its grader, or a task's
+                             `kind` (model_ops.evaluation.tasks) and what it needs, such as the number
+    split, weight, reason, content_sha256, synthetic
+
+A prompt that stands in several places is taken once. Prompts that contain an item of the evaluation suites are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from resources.artefacts.manifest import SCRATCH
+from resources.composing.dataset_card import write_plain_card
+from resources.composing.dataset_settings import DatasetError, DatasetSettings
+from resources.composing.eval_suite import EvalSettings, build_eval_suite
+from resources.composing.other_settings import ALL_ROWS, RlPromptSettings
+from resources.curating.clean import MACROS
+from resources.curating.curation import Decontamination
+from resources.curating.decontamination import find_items
+from resources.curating.eval_items import read_eval_items
+from resources.sql_files import attach_slice, run, stream, workbench, write_rows
+from resources.tables import Tables
+
+SPLITS = ("train", "validation", "test")
+_TASKS = pa.schema([
+    ("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("workload", pa.string()),
+    ("messages", pa.string()), ("tools", pa.string()), ("verifier", pa.string()), ("interaction_ids", pa.list_(pa.string())),
+    ("split_group", pa.string())])
+_CONTAMINATED = pa.schema([("interaction_id", pa.string())])
+
+
+def build_rl_prompts(
+    tables: Tables, workload: str, output: Path, settings: RlPromptSettings, split_settings: DatasetSettings, eval_items: Path,
+    decontamination: Decontamination, about: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Fills `output` and returns counts. Raises DatasetError if there is no prompt to train on, EvalSuiteError for a file of
+    tasks that cannot be read."""
+    output.mkdir(parents=True, exist_ok=True)
+    items = read_eval_items(eval_items)
+    with workbench() as connection:
+        for name in ("interactions", "cleaned_interactions"):
+            attach_slice(connection, tables, name, workload)
+        connection.register("task_prompts", _task_prompts(settings.tasks, workload, output / SCRATCH))
+        for macro in MACROS:
+            run(connection, macro)
+        run(connection, "composing/rl_prompts/logged_prompts", split_by=split_settings.split_by)
+        run(
+            connection, "composing/rl_prompts/prompt_rows", seed=str(split_settings.seed),
+            test_share=split_settings.test_share, validation_share=split_settings.validation_share,
+        )
+        if decontamination.enabled and len(items):
+            connection.register("eval_items", items)
+            run(connection, "composing/rl_prompts/searched_rows")
+            find_items(connection, decontamination)
+        else:
+            connection.register("contaminated", _CONTAMINATED.empty_table())
+        left_out = run(connection, "composing/rl_prompts/count_contaminated").fetchall()[0][0]
+        counts = {split: write_rows(
+            stream(connection, "composing/rl_prompts/split_rows", split=split, seed=str(split_settings.seed),
+                   max_rows=settings.max_rows or ALL_ROWS), output / f"{split}.parquet") for split in SPLITS}
+    if not counts["train"]:
+        raise DatasetError(
+            f"no prompt with data to verify an answer for training ({left_out} hold evaluation items): log RFT lines, name "
+            "files under datasets.rl_prompts.tasks, or leave datasets.rl_prompts out")
+    return {"rows": counts, "contaminated": left_out, **write_plain_card(
+        output, "Prompts with data to verify an answer, for reinforcement fine-tuning. Verifier data is as it was given.",
+        about or {})}
+
+
+def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) -> pa.Table:
+    """The tasks of files as prompts."""
+    found = []
+    if tasks:
+        build_eval_suite(tasks, scratch)
+        text = (scratch / "tasks.jsonl").read_text(encoding="utf-8")
+        for line in filter(None, text.split("\n")):  # splitlines() would end lines at U+2028, too
+            task = json.loads(line)
+            suite, item, messages, tools = (task.pop(name, None) for name in ("suite", "item_id", "messages", "tools"))
+            found.append({
+                "row_id": f"task:{suite}:{item}", "origin": "task", "source": suite, "workload": workload,
+                "messages": json.dumps(messages, ensure_ascii=False), "interaction_ids": [],
+                "tools": json.dumps(tools, ensure_ascii=False) if tools else None,
+                "verifier": json.dumps(task, ensure_ascii=False)})
+    return pa.Table.from_pylist(found, schema=_TASKS)

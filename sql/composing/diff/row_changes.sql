@@ -1,0 +1,34 @@
+-- Rows that two versions of a dataset do not have alike. reason: of a row in the new version, why it is there; of a removed row,
+-- the new version's decision on it, else `no longer curated`.
+-- needs: decisions, new_rows, old_rows
+-- parameters: $version
+-- makes: temp table row_changes (row_id, change, from_split, to_split, source, reason)
+create or replace temp table row_changes as
+with decided as (
+    select interaction_id as row_id, any_value(rule) as rule
+    from decisions
+    where stage = 'dataset' and version = $version
+    group by interaction_id
+),
+compared as (
+    select
+        coalesce(new_rows.row_id, old_rows.row_id) as row_id,
+        old_rows.split as from_split, new_rows.split as to_split,
+        coalesce(new_rows.source, old_rows.source) as source,
+        case
+            when old_rows.row_id is null then 'added'
+            when new_rows.row_id is null then 'removed'
+            when old_rows.split <> new_rows.split then 'moved'
+            when old_rows.content is distinct from new_rows.content then 'changed'
+            when old_rows.copies <> new_rows.copies then 'repeated'
+        end as change,
+        new_rows.reason
+    from old_rows
+    full join new_rows using (row_id)
+)
+select
+    compared.row_id, change, from_split, to_split, source,
+    if(change = 'removed', coalesce(decided.rule, 'no longer curated'), reason) as reason
+from compared
+left join decided using (row_id)
+where change is not null

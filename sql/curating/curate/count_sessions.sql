@@ -1,4 +1,0 @@
--- Number of sessions.
--- needs: sessions
--- makes: rows (count_star)
-select count(*) from sessions

@@ -1,0 +1,79 @@
+"""The card: any reader of Parquet finds the splits, and every row says where it comes from."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+import yaml
+from curated_rows import built, curated, example, row, seeds
+
+from resources.composing.dataset_settings import DatasetSettings
+
+SETTINGS = DatasetSettings(mix={"gateway": {"rows": 30}, "handmade": 0.5}, limits={"handmade": {"max_repeats": 3}}, max_rows=42,
+                           test_share=0.2, validation_share=0.2)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    home = tmp_path_factory.mktemp("card")
+    rows = [row(n, f"question {n}", f"answer {n}", language="de" if n % 3 else None, prompt_shape="translate") for n in range(80)]
+    lines = [example(f"seed {n}", f"told {n}") for n in range(4)]
+    report, found = built(
+        curated(home / "c.parquet", rows), home / "sft_dataset", SETTINGS, seeds(home, lines, synthetic=True, licence="mit"),
+        about={"workload": "tutor", "pii": "redact", "licences": {"handmade": "mit"}})
+    return home / "sft_dataset", report, found
+
+
+def head(directory: Path) -> dict:
+    return yaml.safe_load(re.fullmatch(r"---\n(.*?)\n---\n.*", (directory / "README.md").read_text(), re.DOTALL)[1])
+
+
+def test_the_metadata_names_a_file_for_each_split(dataset):
+    directory, _, _ = dataset
+    [config] = head(directory)["configs"]
+    assert config["config_name"] == "default"
+    assert {each["split"]: (directory / each["path"]).exists() for each in config["data_files"]} == {
+        "train": True, "validation": True, "test": True}
+    assert head(directory)["language"] == ["de"] and head(directory)["size_categories"] == ["n<1K"]
+    assert "synthetic" in head(directory)["tags"]
+
+
+def test_the_text_has_mixture_lengths_licences_and_no_row(dataset):
+    directory, report, _ = dataset
+    text = (directory / "README.md").read_text()
+    assert "| gateway | traffic or people | 30 | 71.4% |" in text and "| handmade | a model | 12 | 28.6% | 3 |" in text
+    assert "Seed `handmade`: mit." in text and "| train | 42 |" in text and "`translate`" in text
+    assert "question 1" not in text and report.synthetic == 12 and report.notes == []
+
+
+def test_every_row_says_where_it_comes_from_and_repeats_are_as_stated(dataset):
+    _, report, found = dataset
+    assert all(each["row_id"] and each["source"] and each["split"] and each["reason"] for each in found)
+    copies = [each["row_id"] for each in found if each["source"] == "handmade"]
+    assert sorted(copies.count(name) for name in set(copies)) == [3, 3, 3, 3]
+    assert [each["reason"] for each in found if each["source"] == "handmade"].count("repeated") == 8
+    assert report.by_source_and_reason["handmade"] == {"all": 4, "repeated": 8}
+    assert {each["weight"] for each in found if each["source"] == "handmade"} == {3.0}
+    assert {each["reason"] for each in found if each["split"] != "train"} == {"held_out"}
+    [share] = {each["weight"] for each in found if each["reason"] == "sampled"}
+    assert share == 30 / (80 - report.rows["test"] - report.rows["validation"])
+
+
+def test_polars_and_duckdb_read_the_directory_as_it_is(dataset):
+    directory, report, _ = dataset
+    counted = pl.scan_parquet(str(directory / "*.parquet")).group_by("split").len().collect()
+    assert dict(counted.iter_rows()) == report.rows
+    sql = duckdb.sql(f"select split, count(*) from '{directory}/*.parquet' group by all").fetchall()
+    assert dict(sql) == report.rows
+
+
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the package datasets")
+def test_hugging_face_datasets_reads_the_directory_as_it_is(dataset, tmp_path):
+    from datasets import load_dataset
+
+    directory, report, _ = dataset
+    found = load_dataset(str(directory), cache_dir=str(tmp_path))
+    assert {name: len(split) for name, split in found.items()} == report.rows
