@@ -42,7 +42,8 @@ def seed_examples(
     manifest = workshop.build(
         "dataset", "seed_examples", op="import_seeds", sources=SOURCES,
         config={
-            "seeds": {name: seed.format for name, seed in sorted(seeds.items())},
+            "seeds": {name: {"format": seed.format, "fields": seed.fields.given} if seed.fields else seed.format
+                      for name, seed in sorted(seeds.items())},
             "decontamination": settings.model_dump(mode="json"),
         },
         inputs=[*workshop.outside(places), suite.as_input()], work=work,

@@ -178,9 +178,10 @@ def _sources(contents: Contents, text: _Text) -> None:
         many = f"{look.objects:,}{'+' if look.has_more else ''} object{'s' * (look.objects != 1 or look.has_more)}"
         span = " to ".join(dict.fromkeys(map(str, look.days or ())))
         days = f"; named for {span}{' and later' if look.has_more else ''}" if look.names_days else ""
-        text.note(f"{many}, {' and '.join(look.formats)}{days}", 2)
+        text.note(f"{many}, {' and '.join(look.formats) or 'records of no known format'}{days}", 2)
         text.put(source.name, None, 2)
         text.put("uri", place(source.uri, contents.home), 4)
+        _fields(source, text)
         if mapping and source.kind == "logs":
             text.note("Records of other workloads are left for their own recipes; without this line all count as "
                       f"{contents.workload}.", 4)
@@ -207,6 +208,14 @@ def _sources(contents: Contents, text: _Text) -> None:
     for source in contents.of("unknown"):
         why = plain(source.look.problems[0][1], 160) if source.look.problems else "it holds no records"
         text.note(f"Left out: {plain(place(source.uri, contents.home), 80)}: {why}", 2)
+
+
+def _fields(source: FoundSource, text: _Text) -> None:
+    if source.look.proposed:
+        text.note("Where these records keep what is read: a guess from the names and shapes in the first ones. Check it.", 4)
+        text.put("fields", None, 4)
+        for name, path in source.look.proposed.items():
+            text.put(name, path, 6)
 
 
 def _names(contents: Contents) -> list[str]:
@@ -252,7 +261,10 @@ def _seeds_and_evals(contents: Contents, text: _Text) -> None:
         text.note("Training examples in addition to the traffic, found by their name; never used for measurements.")
         text.put("seeds")
         for source in seeds:
-            text.put(source.name, {"uri": place(source.uri, contents.home)}, 2)
+            fields = {"fields": source.look.proposed} if source.look.proposed else {}
+            if fields:
+                text.note("`fields` is a guess from the names and shapes in the first records. Check it.", 2)
+            text.put(source.name, {"uri": place(source.uri, contents.home), **fields}, 2)
     if evals:
         text.note("Evaluation suites, found by their name: rows that contain one of their items are not trained on.")
         text.put("evals")

@@ -90,7 +90,7 @@ def normalised(part: Records) -> Records:
     raw = part.raw.to_pylist()
     for place in places:
         raw[place] = _normalised_text(raw[place])
-    sample = [_normalised_record(record) for record in part.sample]
+    sample = [normalised_record(record) for record in part.sample]
     return Records(part.rows, pa.array(raw, pa.large_string()), sample, chunks)
 
 
@@ -105,12 +105,13 @@ def _normalised_text(raw: str) -> str:
     if record is None:  # later checks report it
         return raw
     try:
-        return json_text(_normalised_record(record))
+        return json_text(normalised_record(record))
     except (ValueError, RecursionError):
         return raw
 
 
-def _normalised_record(record: dict) -> dict:
+def normalised_record(record: dict) -> dict:
+    """A record with its streamed answer joined and inline media replaced by references."""
     try:
         return referenced(with_joined_response(record))
     except RecursionError:  # nested too deeply: it stays as written
