@@ -1,4 +1,4 @@
-"""Reads the records of a log object of any kind: JSON in any form, Parquet, or one text.
+"""Reads the records of a log object of any kind: JSON in any form, Parquet, CSV, or one text.
 
     with open_object(uri) as file:
         for found in read_object(file, uri, plain_text=False): ...      # Records or Problem
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,15 +21,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.reading.csv_reader import dialect_of, read_csv
 from resources.reading.decompress import DamagedError, decompressed
 from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
-from resources.reading.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of
+from resources.reading.log_reader import HEAD_BYTES, RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of, take
 from resources.reading.parquet_reader import MAGIC, read_parquet
 from resources.reading.streams import CHUNK, with_joined_response
+from resources.reading.unicode_text import utf8
 from resources.reading.unreadable import container_of, kind_of
 
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+TABLE_ENDINGS = (".csv", ".tsv", ".tab")
 
 
 def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Problem]:
@@ -41,10 +45,25 @@ def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Pro
     if head == MAGIC:
         with _seekable(whole) as spooled:
             yield from map(_normalised_part, read_parquet(spooled))
-    elif plain_text and not _named_json(uri):
-        yield from map(_normalised_part, _read_text(decompressed(whole)))
     else:
-        yield from map(_normalised_part, read_records(decompressed(whole)))
+        head, rest, damage = take(utf8(decompressed(whole)), HEAD_BYTES)
+        content = _again(head, rest, damage)
+        named = _ends_in(uri, TABLE_ENDINGS)
+        if plain_text and not named and not _ends_in(uri, JSON_ENDINGS):
+            found = _read_text(content)
+        elif dialect := dialect_of(head, len(head) < HEAD_BYTES and not damage, named):
+            found = read_csv(content, dialect)
+        else:
+            found = read_records(content)
+        yield from map(_normalised_part, found)
+
+
+def _again(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> Iterator[bytes]:
+    """The content from its first byte, without a byte order mark."""
+    yield head.removeprefix(BOM_UTF8)
+    yield from rest
+    if damage:
+        raise damage
 
 
 class _Rejoined:
@@ -118,11 +137,11 @@ def normalised_record(record: dict) -> dict:
         return record
 
 
-def _named_json(uri: str) -> bool:
+def _ends_in(uri: str, endings: tuple[str, ...]) -> bool:
     name = uri.lower()
     for packed in (".gz", ".zst", ".zstd"):
         name = name.removesuffix(packed)
-    return name.endswith(JSON_ENDINGS)
+    return name.endswith(endings)
 
 
 def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
