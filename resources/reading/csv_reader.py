@@ -24,6 +24,7 @@ import pyarrow as pa
 from resources.reading.decompress import DamagedError
 from resources.reading.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, damaged, record_of
 from resources.reading.parquet_reader import records_of_batch
+from resources.reading.text_lines import text_lines
 from resources.reading.unreadable import convert, encoding_of
 
 SEPARATORS = ",\t;|"
@@ -118,7 +119,7 @@ def read_csv(chunks: Iterator[bytes], dialect: CsvDialect) -> Iterator[Records |
     """The rows of a table in UTF-8."""
     csv.field_size_limit(2 * RECORD_BYTES)  # of the process; rows are bounded here
     damage: list[DamagedError] = []
-    rows = _rows(_lines(chunks, damage), dialect)
+    rows = _rows(text_lines(chunks, damage), dialect)
     names: list[str] = []
     held: list[tuple[int, list[str]]] = []
     size, first = 0, True
@@ -228,20 +229,3 @@ def _rows(source: Iterator[str], dialect: CsvDialect) -> Iterator[tuple[int, lis
         yield line, row, "".join(lines.taken), fault
         line += len(lines.taken)
 
-
-def _lines(chunks: Iterator[bytes], damage: list[DamagedError]) -> Iterator[str]:
-    """Lines with their ends. Bytes that are not UTF-8 become surrogates. A line that damage cuts off is left out."""
-    left, more = b"", True
-    while more:
-        try:
-            chunk = next(chunks, b"")
-        except DamagedError as error:
-            damage.append(error)
-            return
-        more = bool(chunk)
-        left += chunk
-        cut = left.rfind(b"\n") + 1 if more else len(left)
-        if not cut and len(left) <= RECORD_BYTES:
-            continue
-        block, left = left[: cut or len(left)], left[cut or len(left) :]
-        yield from re.findall(r"[^\n]*\n|[^\n]+", block.decode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""Reads the records of a log object of any kind: JSON in any form, Parquet, CSV, or one text.
+"""Reads the records of a log object of any kind: JSON in any form, Parquet, CSV, vLLM's log, or one text.
 
     with open_object(uri) as file:
         for found in read_object(file, uri, plain_text=False): ...      # Records or Problem
@@ -30,6 +30,7 @@ from resources.reading.parquet_reader import MAGIC, read_parquet
 from resources.reading.streams import CHUNK, with_joined_response
 from resources.reading.unicode_text import utf8
 from resources.reading.unreadable import container_of, kind_of
+from resources.reading.vllm_log import is_vllm_log, read_vllm_log
 
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 TABLE_ENDINGS = (".csv", ".tsv", ".tab")
@@ -51,6 +52,8 @@ def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Pro
         named = _ends_in(uri, TABLE_ENDINGS)
         if plain_text and not named and not _ends_in(uri, JSON_ENDINGS):
             found = _read_text(content)
+        elif is_vllm_log(head):
+            found = read_vllm_log(content)
         elif dialect := dialect_of(head, len(head) < HEAD_BYTES and not damage, named):
             found = read_csv(content, dialect)
         else:

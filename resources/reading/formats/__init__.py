@@ -34,13 +34,16 @@ from resources.reading.formats import (
     text,
     tokens,
     trajectories,
+    vllm,
+    vllm_lines,
 )
 from resources.reading.formats.format import Format
 
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        litellm, otlp, openai_batch, langfuse, langfuse_scores, sglang, openai_pairs, chunks, stored_completions, trajectories,
+        litellm, otlp, openai_batch, langfuse, langfuse_scores, sglang, vllm, vllm_lines,
+        openai_pairs, chunks, stored_completions, trajectories,
         oasst, preferences, tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
     )
 }
