@@ -35,7 +35,7 @@ WORDS = {
     "repeated_id": "another record of the same id was dropped",
     "sampled_out": "not drawn: the source had more rows than its share",
     "source_not_in_mix": "its source is not in the recipe's mix",
-    "thumbs_down": "people rated it below zero",
+    "thumbs_down": "its feedback is below zero, or below the least good value",
     "contaminated": "holds an evaluation item",
     "erased": "erased on request",
 }

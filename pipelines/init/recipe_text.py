@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from pipelines.contract.base_choice import Base
+from resources.curating.row_rules import FeedbackRules
 from resources.inspecting.findings import Inspection, Verdict
 from resources.inspecting.survey import FoundSource
 from resources.reading.local_path import local_path
@@ -297,7 +298,13 @@ def _curation(contents: Contents, text: _Text) -> None:
         told = ", ".join(f"{item['language']} {item['rows'] / seen.sample_rows:.0%}" for item in languages[:6])
         text.note(f"Languages: {told}. To keep some only:", 2)
         text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
-    if any(item["below_zero"] for item in seen.feedback):
+    least = FeedbackRules().least
+    rewarded = [item["name"] for item in seen.feedback if item["name"] in least]
+    if rewarded:
+        text.note(f"Answers with a {plain(rewarded[0], 40)} below the least good value are left out, like those with a thumb "
+                  "down; `prefer` also writes preference pairs of them.", 2)
+        text.put("feedback", {"least": {name: least[name] for name in rewarded}, "thumbs_down": "drop"}, 2)
+    elif any(item["below_zero"] for item in seen.feedback):
         text.note("Answers with a thumb down are left out; `prefer` also writes preference pairs of them.", 2)
         text.put("feedback", {"thumbs_down": "drop"}, 2)
 
