@@ -133,6 +133,9 @@ class _Batch:
         self.cache.lengths += lengths
         each = torch.arange(len(self.prompts), device=ids.device)
         logits = self.runner.logits(hidden[each, lengths - 1])
+        if logits.isnan().any():
+            raise ModelError("the model's logits are not numbers (NaN), so it has no answer: its weights hold values that are "
+                             "not finite, or overflow in its dtype; train or copy the model again")
         if self.penalties != NO_PENALTIES:
             self.history = History(self.prompts, logits.shape[-1], logits.device)
             logits = penalized(logits[:, None], self.penalties, self.history).squeeze(1)

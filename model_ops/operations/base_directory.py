@@ -39,6 +39,8 @@ def import_quantized(source: Path, output: Path, mtp_layer: bool, progress: Prog
         form = float_form(config, read_directory(source))
     except TensorFileError as error:
         raise ModelError(str(error)) from error
+    progress.event("note", message=f"{source} is quantized ({form.title}): it is read as bfloat16, and a stage that quantizes "
+                                   "rounds its weights a second time; name its unquantized form if there is one")
     output.mkdir(parents=True, exist_ok=True)
     written = write_float_weights(form, output / "model.safetensors", progress)
     left = {*LEFT, "config.json", "model.safetensors.index.json", "quantization_config.json", "quant_config.json"}

@@ -91,16 +91,13 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
     world, source = World.start(settings.mesh), job.inputs["model"]
-    if settings.gguf:
-        check_gguf(source)
-    measured, told = (calibrate(job, settings, progress, world) if settings.calibrates
+    checked = checked_source(source, settings)
+    measured, told = (calibrate(job, settings, checked, progress, world) if settings.calibrates
                       else (Measured(SCHEMES[settings.scheme]), {}))
     if not world.leads:
         return told
     if settings.distil.enabled:
-        config, headers, layers = _read(source)
-        _output_layout(source, headers, layers, of_each_layer(measured.scheme, layers), config["model_type"])
-        codes, numbers = distil_rounding(job, settings.distil, measured.scheme, layers, progress)
+        codes, numbers = distil_rounding(job, settings.distil, measured.scheme, checked.layers, progress)
         measured, told = replace(measured, codes=codes), told | numbers
     told |= quantize_directory(source, job.output, progress, measured.scheme, settings.mtp_layer, measured.codes,
                                measured.cache, measured.inputs)
@@ -109,19 +106,37 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     return told
 
 
-def calibrate(job: Job, settings: QuantizeSettings, progress: Progress,
-              world: World) -> tuple[Measured, dict[str, Any]]:
-    """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if the directory cannot
-    be quantized or no row can calibrate."""
-    source = job.inputs["model"]
+@dataclass(frozen=True)
+class Source:
+    """A model directory that the settings can quantize. kind: its model_type. plan: of scheme auto; None: one scheme."""
+
+    kind: str
+    headers: dict[str, TensorHeader]
+    layers: BlockLayers
+    plan: AutoPlan | None
+
+
+def checked_source(source: Path, settings: QuantizeSettings) -> Source:
+    """Reads config and file headers. Raises ModelError, one sentence, if the settings cannot quantize the directory."""
+    if settings.gguf:
+        check_gguf(source)
     config, headers, layers = _read(source)
-    plan, scheme = None, None
+    plan, schemes = None, {}
     if settings.scheme == AUTO:
         options = [None if name == FLOAT else SCHEMES[name] for name in dict.fromkeys(settings.candidates)]
         plan = AutoPlan.of(layers, headers, options, settings.budget)
     else:
-        scheme = SCHEMES[settings.scheme]
-    _output_layout(source, headers, layers, {} if plan else of_each_layer(scheme, layers), config["model_type"])
+        schemes = of_each_layer(SCHEMES[settings.scheme], layers)
+    _output_layout(source, headers, layers, schemes, config["model_type"])
+    return Source(config["model_type"], headers, layers, plan)
+
+
+def calibrate(job: Job, settings: QuantizeSettings, checked: Source, progress: Progress,
+              world: World) -> tuple[Measured, dict[str, Any]]:
+    """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if no row can
+    calibrate."""
+    source, layers, plan = job.inputs["model"], checked.layers, checked.plan
+    scheme = SCHEMES[settings.scheme] if plan is None else None
     if "dataset" not in job.inputs:
         raise ModelError("methods other than rtn, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give "
                          "one, or set quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
@@ -129,10 +144,13 @@ def calibrate(job: Job, settings: QuantizeSettings, progress: Progress,
         cache_layers(layers.matrices)
     documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
                                       settings.seed, job.inputs.get("served"))
+    if len(documents) < settings.calibration_rows:
+        progress.event("note", message=f"calibration uses {len(documents):,} rows, all that the training split has for this "
+                                       f"model; quantize.calibration_rows asks for {settings.calibration_rows:,}")
     # a family that carries a state along a row is shown one conversation at a time
-    batches = to_batches(documents, MICRO_BATCH_TOKENS if config["model_type"] in PACKED else 1)
+    batches = to_batches(documents, MICRO_BATCH_TOKENS if checked.kind in PACKED else 1)
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
-    dtype, work = calibration_dtype(headers), job.output / ".work"
+    dtype, work = calibration_dtype(checked.headers), job.output / ".work"
     if plan is not None:
         whole = load_model(source, dtype=dtype, device=world.device).requires_grad_(False)
         scheme, numbers = plan.choose(whole, documents, work / "auto", progress)

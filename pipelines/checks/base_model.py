@@ -55,7 +55,8 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
     parts = [
         Check(CHECK, lambda: _whole(directory, base)), Check("adapter", lambda: _adapter(base)),
         Check("architecture", lambda: _families(recipe, base)), Check("adapter", lambda: _targets(recipe, base)),
-        Check("student", lambda: _depth(recipe, base)), Check("context", lambda: _context(recipe, base)),
+        Check("student", lambda: [*_depth(recipe, base), *_widths(recipe, base)]),
+        Check("quantize", lambda: _quantized(recipe, base, directory)), Check("context", lambda: _context(recipe, base)),
         Check("chat template", lambda: _template(recipe, tokenizer_directory(directory, base.adapter), system_share,
                                                  has_tools)),
     ]
@@ -218,6 +219,49 @@ def _depth(recipe: Recipe, base: Base | None) -> list[Finding]:
     except ValueError as error:
         return [problem("student", *str(error).split("; ", 1))]
     return [ok("student", f"{wanted:g} of {depth} layers")]
+
+
+def _widths(recipe: Recipe, base: Base) -> list[Finding]:
+    """Whether the teacher, of the base model's shape, can be cut as narrow as the recipe says."""
+    student = recipe.student
+    if not student.enabled or not (student.mlp_width or student.heads or student.hidden_size):
+        return []
+    from transformers import AutoConfig
+
+    from model_ops.models.isolation import FAILURES
+    from model_ops.models.narrower import widths_of
+
+    try:
+        config = AutoConfig.for_model(**{**base.config, "quantization_config": None})
+        widths_of(config, student.mlp_width, student.heads, student.hidden_size)
+    except ModelError as error:
+        return [problem("student", *_in_two(error))]
+    except FAILURES:  # not a model that transformers builds, which the family's check says
+        return []
+    return []
+
+
+def _quantized(recipe: Recipe, base: Base, directory: Path) -> list[Finding]:
+    """What `quantize` would refuse of the model it gets, as far as the base model's files tell: a student has other sizes."""
+    if not recipe.quantize.enabled or base.adapter or base.config.get("quantization_config") is not None:
+        return []
+    from model_ops.operations.quantize import checked_source
+
+    settings = recipe.quantize
+    if recipe.student.enabled and settings.budget is not None:
+        settings = settings.model_copy(update={"budget": 1.0})
+    try:
+        checked_source(directory, settings)
+    except ModelError as error:
+        return [problem("quantize", *_in_two(error))]
+    return []
+
+
+def _in_two(error: ModelError) -> tuple[str, str]:
+    """What is wrong, and the remedy, which a sentence puts after its last colon or semicolon."""
+    said = str(error)
+    cut = max(said.rfind(": "), said.rfind("; "))
+    return (said[:cut], said[cut + 2:]) if cut > 0 else (said, "change the recipe's section")
 
 
 def _context(recipe: Recipe, base: Base) -> list[Finding]:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, get_args, get_origin
 
+from annotated_types import MinLen
 from pydantic import BaseModel, ValidationError
 
 from pipelines.contract.keys import (
@@ -143,6 +144,9 @@ def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
     section = section_in(kind.annotation)
     if section is not None:
         return f"it holds {_shown(place, value)}; {_as_section(section, place, value)}"
+    fewest = next((limit.min_length for limit in kind.metadata if isinstance(limit, MinLen)), 0)
+    if isinstance(value, list) and len(value) < fewest:
+        return f"it holds {len(value)} of at least {fewest} items; give {wanted}"
     hint = ""
     if isinstance(value, str):
         hint = _without_quotes(value, kind.annotation) or _nearest_choice(value, kind.annotation)

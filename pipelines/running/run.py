@@ -26,7 +26,8 @@ from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
 from pipelines.graph.days import first_day
 from pipelines.graph.recipe_graph import definitions
 from pipelines.running.instance import fail_dead_runs, open_instance
-from pipelines.running.submit import EXIT, STARTED
+from pipelines.running.outcome import INTERRUPTED
+from pipelines.running.submit import EXIT, STARTED, others_running
 from pipelines.storage.lake_recipes import remember
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.leftovers import kept_seconds
@@ -89,6 +90,9 @@ def run(request: RunRequest) -> int:
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
         relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
+    for other in others_running(request.folder):
+        relay({"event": "note", "message": f"run {other.id} (process {other.pid}) is still at work on this lake; `kill -INT "
+                                           f"{other.pid}` stops it, and its finished steps are kept"})
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
     by_day = daily_stages()
@@ -230,7 +234,11 @@ def main() -> int:
     code = 1  # of an unexpected error, whose traceback is in the run's log
     try:
         code = _carried_out(request)
+    except KeyboardInterrupt:  # it came when the work was done
+        code = INTERRUPTED
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # the process ends now
         with suppress(OSError):
             write_json(request.folder / EXIT, {"exit_code": code})
     return code
@@ -243,7 +251,7 @@ def _carried_out(request: RunRequest) -> int:
         relay({"event": "refused", "message": str(error)})
         return 2
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
-        return 130
+        return INTERRUPTED
     except Exception as error:  # if Dagster cannot write its history, there is no failed step to report
         message = str(error) if isinstance(error, StorageError) else storage_sentence(error, request.lake)
         if message is None:

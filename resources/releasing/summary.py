@@ -134,7 +134,9 @@ class Summary:
         for name, manifest in self.models.items():
             loss = find(self.measurements, "loss", of=stage(name).role)
             value, perplexity = (f"{loss.value:.4f}", f"{math.exp(loss.value):.3f}") if loss else ("not measured", "")
-            rows.append([name, value, perplexity, f"{_weights_mb(manifest):.2f} MB", manifest.version])
+            scheme = manifest.config.get("scheme")
+            rows.append([f"{name} ({scheme})" if scheme else name, value, perplexity, f"{_weights_mb(manifest):.2f} MB",
+                         manifest.version])
         return Section(
             "Models on held-out sessions", ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows,
             self._recovery_note(),

@@ -162,7 +162,7 @@ def read_reply(content: bytes, logprobs: int | None = None) -> Reply:
     try:
         choice = reply["choices"][0]
         said, reason = choice["message"], str(choice.get("finish_reason") or "stop")
-        text, calls = said.get("content"), said.get("tool_calls") or []
+        text, calls = _text_of(said.get("content")), said.get("tool_calls") or []
     except (KeyError, IndexError, TypeError, AttributeError):
         return failed("no choices")
     if reason == "length":
@@ -182,6 +182,14 @@ def read_reply(content: bytes, logprobs: int | None = None) -> Reply:
             "name": call["function"]["name"], "arguments": call["function"].get("arguments") or "{}"}} for call in calls]
     told = read_token_logs(choice, logprobs) if logprobs else None
     return Reply(message, "", reason, prompt_tokens, answer_tokens, told)
+
+
+def _text_of(content: Any) -> Any:
+    """The text of a message's content, which some servers give as a list of parts; anything else as it is."""
+    parts = content if isinstance(content, list) else []
+    if parts and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
+        return "".join(part["text"] for part in parts)
+    return content
 
 
 def _is_call(call: Any) -> bool:

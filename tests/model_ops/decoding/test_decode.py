@@ -102,5 +102,11 @@ def test_prompts_that_cannot_be_answered_are_refused():
     runner = IncrementalModel(tiny_model(layers=2, max_position_embeddings=16))
     with pytest.raises(ModelError, match="row long has 16 tokens"):
         decode(runner, [[3] * 16], ["long"], eos_ids={2}, temperature=0, max_new_tokens=4)
+    broken = tiny_model(layers=2)
+    with torch.no_grad():
+        broken.model.layers[0].mlp.down_proj.weight[0, 0] = float("nan")
+    for temperature in (0, 1.0):
+        with pytest.raises(ModelError, match="its weights hold values that are not finite"):
+            decode(IncrementalModel(broken), [[3, 4]], ["a"], eos_ids={2}, temperature=temperature, max_new_tokens=4)
     (answer,) = decode(runner, [[3] * 13], ["fits"], eos_ids=set(), temperature=0, max_new_tokens=4)
     assert len(answer.tokens) == 3

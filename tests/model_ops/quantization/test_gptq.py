@@ -1,5 +1,6 @@
 """int4: packing as the library packs, GPTQ by its definition, block by block on a real forward pass, and what servers read."""
 
+import io
 import json
 
 import numpy as np
@@ -174,8 +175,14 @@ def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, tmp_path):
     write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
     given = job(place, tmp_path / "out")
     given.inputs["model"] = tmp_path / "model"
-    metrics = quantize.run(given, Progress())
+    told = io.StringIO()
+    metrics = quantize.run(given, Progress(told))
     assert metrics["calibration_rows"] == 20 and metrics["tensors_quantized"] == 3 * 7
+    assert "calibration uses" not in told.getvalue()
+    quantize.run(given.model_copy(update={"settings": {**given.settings, "calibration_rows": 64}, "output": tmp_path / "few"}),
+                 Progress(told))
+    assert "calibration uses 30 rows, all that the training split has for this model; quantize.calibration_rows asks for 64" in (
+        told.getvalue())
     assert metrics["output_error"] < 0.8 * metrics["output_error_rounded"]
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj").name == "w4a16_g32"

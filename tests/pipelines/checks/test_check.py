@@ -254,7 +254,11 @@ def model_findings(tmp_path, house, **more):
 @pytest.mark.parametrize(("settings", "check", "said"), [
     ({"sft": {"method": "lora", "lora": {"targets": ["q_proj", "nonsense"]}}}, "adapter", "'nonsense' matches no layer"),
     ({"sft": {"method": "lora", "lora": {"targets": ["experts"]}}}, "adapter", "'experts' matches no layer"),
-    ({"speculator": {"draft_vocab_size": 100_000}}, "architecture", "draft_vocab_size is 100,000")])
+    ({"speculator": {"draft_vocab_size": 100_000}}, "architecture", "draft_vocab_size is 100,000"),
+    ({"student": {"heads": 3}}, "student", "heads share keys and values in groups of"),
+    ({"student": {"mlp_width": 100_000}}, "student", "student.mlp_width is 100000, and the teacher has"),
+    ({"student": {"enabled": False}, "quantize": {"scheme": "auto", "budget": 0.1}}, "quantize", "no choice of schemes meets the "
+     "budget 0.1")])
 def test_settings_that_the_model_cannot_have_are_found_before_the_run(tmp_path, house, settings, check, said):
     assert said in model_findings(tmp_path, house, **settings)[check, "problem"]
 

@@ -91,6 +91,8 @@ def said(folder, more):
     ("threads: true", "threads: it holds true; give a whole number from 1 to 1,024"),
     ("sft: {learning_rate: .inf}", "sft.learning_rate: it holds .inf; give a number above 0 and at most 1"),
     ("sft: {gradient_clip: .nan}", "sft.gradient_clip: it holds .nan; give a number above 0"),
+    ("quantize: {scheme: auto, budget: 0.4, candidates: [float]}", "quantize.candidates: it holds 1 of at least 2 items; give a "
+     "list, each item one of fp8, fp8_block, mxfp4, mxfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, float"),
     ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
     ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give one of bnb_int8, bnb_nf4, bnb_nf4_double, "
      "fp8, fp8_block, mxfp4, mxfp4a16, "

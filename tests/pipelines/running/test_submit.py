@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.contract.recipe import RecipeError, read_recipe
 from pipelines.running import submit as module
-from pipelines.running.submit import KEPT_RUNS, REQUEST, Run, UnknownRunError, runs_of, submit
+from pipelines.running.submit import KEPT_RUNS, REQUEST, Run, UnknownRunError, others_running, runs_of, submit
 from resources.lake import Lake, LakeError
 from tests.conftest import PROJECT
 
@@ -80,8 +80,10 @@ def test_a_run_is_stopped_and_its_state_is_said(place, stands_in):
     assert started(run) == "running"
     with pytest.raises(TimeoutError, match=f"run {run.id} has not ended after 0.1 s; it goes on"):
         run.wait(timeout=0.1)
+    assert others_running(run.folder) == [] and [each.id for each in others_running(run.folder.parent / "next")] == [run.id]
     run.stop()
     assert run.wait(timeout=30).state == "stopped" == run.state
+    assert others_running(run.folder.parent / "next") == []
 
 
 def test_a_run_whose_process_was_killed_says_so_to_every_process(place, stands_in):

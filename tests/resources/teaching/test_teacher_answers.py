@@ -116,6 +116,12 @@ def test_calls_and_reasoning_of_the_teacher_are_learnt():
         {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]}
 
 
+def test_content_in_parts_is_joined():
+    parts = [{"type": "text", "text": "42"}, {"type": "text", "text": " it is"}]
+    assert read_reply(json.dumps(completion(parts)).encode()).message["content"] == "42 it is"
+    assert read_reply(json.dumps(completion([{"type": "image_url"}])).encode()).failure == "no choices"
+
+
 def test_a_later_run_asks_for_nothing_again_and_equal_prompts_are_asked_once(tmp_path):
     rows = [asks(f"r{number}", f"q{number % 5}") for number in range(8)]
     price = {"price": {"input": 1.0, "output": 2.0}}
