@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date
 from itertools import islice
@@ -33,6 +34,8 @@ LISTED = 1_000
 OPENED = 3
 RECORDS = 200
 """First records of an object that are sampled."""
+PROBLEMS = 1_000
+"""Most broken lines of an object before its first records."""
 
 
 @dataclass
@@ -94,16 +97,25 @@ def _look_into(item: LogObject, source: SourceSettings, look: FirstLook) -> None
     look.opened += 1
     try:
         with open_object(item) as file:
-            part = next(read_object(file, item.uri, bool(named and named.plain_text)), None)
+            parts = list(_first_parts(read_object(file, item.uri, bool(named and named.plain_text))))
     except OSError as error:
         look.problems.append((item.uri, f"cannot be read: {error}"))
         return
+    part = parts[-1] if parts and isinstance(parts[-1], Records) else parts[0] if parts else None
     if part is None:
         look.problems.append((item.uri, "is empty"))
     elif isinstance(part, Problem):
         look.problems.append((item.uri, part.message))
     else:
         _count(part, named, source.fields, look, item.uri)
+
+
+def _first_parts(parts: Iterator[Records | Problem]) -> Iterator[Records | Problem]:
+    """The parts up to the first records: broken lines may come before them."""
+    for part in islice(parts, PROBLEMS):
+        yield part
+        if isinstance(part, Records):
+            return
 
 
 def _count(part: Records, named: Format | None, fields: FieldMapping | None, look: FirstLook, uri: str) -> None:

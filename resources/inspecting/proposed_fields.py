@@ -30,7 +30,8 @@ _SAID = re.compile(r"response|answer|output|completion|reply|generat|assistant|b
                    r"result|^text$|said", re.I)
 _SYSTEM = re.compile(r"system|preamble|persona", re.I)
 _TIME = re.compile(r"time|date|(^|_)ts$|(^|_)at$|created|start|when|day$", re.I)
-_ID = re.compile(r"(^|_)(id|uuid|guid|rid)$|request_?id|trace_?id|^_id$|[a-z]Id$", re.I)
+_ID = re.compile(r"(^|[_ ])(id|uuid|guid|rid)$|request_?id|trace_?id|^_id$|[a-z]Id$", re.I)
+_NUMBER = re.compile(r"(^|[_ ])(no|nr|ref|key|number)\.?$", re.I)
 _SESSION = re.compile(r"session|conversation|thread|chat_?id|dialog", re.I)
 _USER = re.compile(r"user|^uid$|customer|account|caller|end_?user|e?mail|member", re.I)
 _MODEL = re.compile(r"model|engine|deployment|llm$", re.I)
@@ -54,7 +55,7 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
         ("model", _MODEL, _is_word), ("workload", _WORKLOAD, _is_word),
     ):
         found[name] = seen.named(pattern, fits, distinct=name == "id")
-    found["id"] = found["id"] or seen.shaped(lambda value: isinstance(value, str) and _UUID.fullmatch(value) is not None)
+    found["id"] = found["id"] or seen.named(_NUMBER, _is_word, distinct=True) or seen.shaped(_is_uuid)
     found["time"] = found["time"] or seen.shaped(_is_recent)
     found["feedback"] = seen.named(_FEEDBACK, _is_feedback, usual=0.0)
     return _useful({name: path_of(path) for name, path in found.items() if path}, records)
@@ -100,13 +101,13 @@ class _Seen:
         found.sort(key=len)
         return self._take(found)
 
-    def longest_texts(self) -> list[tuple]:
-        """The two longest texts that most records have, in the records' order."""
+    def longest_texts(self, count: int) -> list[tuple]:
+        """The longest texts that most records have, in the records' order."""
         texts = {path: sum(map(len, values)) / len(values) for path, values in self._values.items()
                  if all(isinstance(value, str) for value in values) and len(values) >= _USUAL * self._records
                  and not self._overlaps(path) and any(map(_is_prose, values))
                  and (len(values) < 3 or len(set(values)) * 2 > len(values))}  # a name repeats, a text does not
-        longest = sorted(texts, key=lambda path: -texts[path])[:2]
+        longest = sorted(texts, key=lambda path: -texts[path])[:count]
         return [path for path in texts if path in longest and texts[path] >= _LONG]
 
     def _overlaps(self, path: tuple) -> bool:
@@ -151,14 +152,14 @@ def _contents(seen: _Seen) -> dict[str, tuple | None]:
         found["prompt"] = seen.named(_ASKED, _is_prose, usual=_USUAL)
     if response is None:
         found["answer"] = seen.named(_SAID, _is_prose, usual=_USUAL)
-        if not found["answer"] and request is None:
-            texts = seen.longest_texts()
-            if found["prompt"] is None and len(texts) == 2:
-                found["prompt"], found["answer"] = map(seen.take, texts)
-            elif found["prompt"] and texts:
-                found["answer"] = seen.take(texts[0])
-        elif not found["answer"] and request and not _ends_with_answer(seen, request):
-            found["answer"] = next((seen.take(path) for path in seen.longest_texts()[:1]), None)
+    if request is None and not found["prompt"] and not response and not found["answer"]:
+        texts = seen.longest_texts(2)
+        if len(texts) == 2:
+            found["prompt"], found["answer"] = map(seen.take, texts)
+    elif request is None and not found["prompt"]:
+        found["prompt"] = next(map(seen.take, seen.longest_texts(1)), None)
+    elif response is None and not found["answer"] and not (request and _ends_with_answer(seen, request)):
+        found["answer"] = next(map(seen.take, seen.longest_texts(1)), None)
     if found.get("prompt") and not (response or found.get("answer")):
         found["prompt"] = found["system"] = None
     if request is not None and not (response or found.get("answer")):
@@ -221,6 +222,10 @@ def _is_recent(value: Any) -> bool:
         return _is_time(value) and not value.isdecimal()
     return isinstance(value, int | float) and not isinstance(value, bool) and any(
         1_400_000_000 <= value / scale <= 2_200_000_000 for scale in (1, 1e3))
+
+
+def _is_uuid(value: Any) -> bool:
+    return isinstance(value, str) and _UUID.fullmatch(value) is not None
 
 
 def _is_feedback(value: Any) -> bool:

@@ -65,9 +65,15 @@ def _of_one(uri: str, source: SourceSettings) -> list[FoundSource]:
     if not 1 < len(parts) <= MOST_PARTS or any(_is_day(part) for part in parts):
         return [whole]
     apart = [_part(root, part, objects, source) for part, objects in parts.items()]
-    if len({(part.kind, tuple(sorted(part.look.formats))) for part in apart}) == 1 and apart[0].kind in ("logs", "feedback"):
+    kinds = {(part.kind, tuple(sorted(part.look.formats)), _contents(part.look.proposed)) for part in apart}
+    if len(kinds) == 1 and apart[0].kind in ("logs", "feedback"):
         return [whole]
     return apart
+
+
+def _contents(fields: dict[str, str]) -> tuple:
+    """The proposed paths of request and answer: they differ between files that need fields of their own."""
+    return tuple(fields.get(name) for name in ("request", "messages", "prompt", "response", "answer"))
 
 
 def _root(uri: str) -> str:

@@ -27,6 +27,7 @@ ANSWER = {"choices": [{"message": {"role": "assistant", "content": "it is that"}
     (lambda n: {"User Message": "hi there", "Bot Reply": "yes ok", "user.id": "7"},
      {"prompt": "User Message", "answer": "Bot Reply", "user": '["user.id"]'}),
     (lambda n: {"timestamp": 1780300000 + n, "level": "info", "msg": "GET /health 200 is fine", "logger": "the access log"}, {}),
+    (lambda n: {"body": {"ask": {"text": f"what is it, {n}?"}, "reply": "it is that"}}, {"prompt": "body.ask.text", "answer": "body.reply"}),
     (lambda n: {"level": "info", "event": "started"}, {}),
     (lambda n: {"prompt_id": n, "score": n}, {"id": "prompt_id", "feedback": "score"}),
 ])
