@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from test_example_formats import FIXTURES, fixture, said
+from test_example_formats import FIXTURES, said
 from test_formats import read
 from test_trace_formats import decided
 
@@ -15,7 +15,7 @@ from resources.reading.sources import SourceSettings
 from resources.reading.vllm_log import is_vllm_log
 from resources.tables import Tables
 
-LOG = (FIXTURES / "vllm.log").read_text()
+LOG = (FIXTURES.parent / "vllm.log").read_text()
 
 
 def name(number):
@@ -37,7 +37,9 @@ def chatml(text):
 
 
 def test_requests_and_responses_of_several_versions(tmp_path):
-    rows, bad, _, report = fixture(tmp_path, "vllm.log")
+    rows, bad, _, report = read(tmp_path, LOG.encode(), name="vllm.log")
+    for row in rows:
+        row |= {column: json.loads(row[column]) for column in ("messages", "completion", "params")}
     found = {row["request_id"]: row for row in rows}
     assert set(found) == {name(1), name(2), "cmpl-c52d", name(8)}
     first, second = found[name(1)], found[name(2)]
