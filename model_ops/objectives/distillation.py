@@ -108,10 +108,10 @@ def distillation_rows(
     `shard`, both heads are cut over processes and these are the logits of its tokens.
     """
 
-    def log_teacher(where: slice, vocabulary: int) -> Tensor:
+    def log_teacher(where: slice, log_q: Tensor) -> Tensor:
         of_teacher = teacher_head.logits(taught[where]).div_(wanted.temperature)
-        if shard is None and of_teacher.shape[1] != vocabulary:
-            missing = vocabulary - of_teacher.shape[1]  # a negative pad cuts
+        if shard is None and of_teacher.shape[1] != log_q.shape[1]:
+            missing = log_q.shape[1] - of_teacher.shape[1]  # a negative pad cuts
             of_teacher = nn.functional.pad(of_teacher, (0, missing), value=-math.inf)
         return _log_softmax(of_teacher, shard)
 
@@ -123,20 +123,20 @@ def _log_softmax(logits: Tensor, shard: VocabularyShard | None) -> Tensor:
 
 
 def divergence_rows(
-    log_teacher: Callable[[slice, int], Float[Tensor, "chunk vocab"]],
+    log_teacher: Callable[[slice, Float[Tensor, "chunk vocab"]], Float[Tensor, "chunk vocab"]],
     labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], wanted: Divergence,
     divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
 ) -> RowsLoss:
-    """As distillation_rows, for any distribution to learn. log_teacher: its log-probabilities for some rows, given the size of
-    the student's vocabulary."""
+    """As distillation_rows, for any distribution to learn. log_teacher: its log-probabilities for some rows, given the
+    student's; the gradient takes them as constants."""
     temperature, label_weight = wanted.temperature, wanted.label_weight
 
     def total(values: Tensor) -> Tensor:
         return whole(values) if shard is None else shard.sum(values.sum(-1))
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        log_p = log_teacher(where, logits.shape[1])
         log_q = _log_softmax(logits / temperature, shard)
+        log_p = log_teacher(where, log_q)
         divergences[where], gradient = generalised_jsd(log_p, log_q, wanted.beta, gradient_wanted, total)
         share = (1 - label_weight) * temperature**2
         losses = share * divergences[where]

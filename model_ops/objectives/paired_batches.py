@@ -58,15 +58,17 @@ def paired_batch(paired: PairedDocuments, members: Sequence[int], spelling: Spel
     asked = sorted({int(document) for member in members for document in paired.groups[member][:, 2]})
     theirs = [paired.of_teacher[index] for index in asked]
     starts = dict(zip(asked, np.cumsum([0, *(len(document) for document in theirs)])[:len(asked)], strict=True))
-    begin, found = 0, [np.zeros((0, 4), np.int64)]
+    begin, found, ends = 0, [np.zeros((0, 4), np.int64)], [np.zeros(0, np.int64)]
     for member in members:
         groups = paired.groups[member].astype(np.int64)
         there = np.array([starts[index] for index in groups[:, 2].tolist()], np.int64)
         places = groups[:, 0] + begin, groups[:, 1] + begin, groups[:, 3] + there, groups[:, 4] + there
         found.append(np.stack(places, axis=1) - 1)
+        ends.append(there + np.array([len(paired.of_teacher[index]) for index in groups[:, 2].tolist()], np.int64))
         begin += len(paired.documents[member])
     teacher, groups = to_batch(theirs) if theirs else None, np.concatenate(found)
     places = None
     if spelling is not None:
-        places = spelling.places(plain.input_ids.numpy(), teacher.input_ids.numpy() if theirs else groups[:, 0], groups)
+        places = spelling.places(plain.input_ids.numpy(), teacher.input_ids.numpy() if theirs else groups[:, 0], groups,
+                                 np.concatenate(ends))
     return replace(plain, teacher=teacher, groups=torch.from_numpy(groups), places=places)

@@ -2,17 +2,22 @@
 
     spelling = Spelling.of(student_tokenizer, teacher_tokenizer, paired, sizes)    # paired: model_ops.training.paired_chats
     places = spelling.places(student_ids, teacher_ids, groups)                     # where a distribution can be spelt
-    q = spelling.spelt(p, places, vocabulary)                                      # [places, vocab of the student]
+    target = spelling.spelt(p, places, q)                                          # [places, vocab of the student]
 
-Groups (model_ops.training.answer_alignment) begin at the same byte in both tokenisations. There the teacher says which
-of its tokens t comes next, and each of these begins with some token v of the student:
+Groups (model_ops.training.answer_alignment) begin at the same byte in both tokenisations. There the teacher says with which of
+its tokens t the text goes on, with probability p(t), and the student with which of its tokens v, with q(v). B(v, t): of the
+training rows' groups that begin with v, the share that begin with t; how the student's tokenizer writes t alone counts as one
+more. So the student gives t the probability sum_v q(v) B(v, t), and the divergence of these from p is what it learns:
 
-    P(v) = sum_t p(t) M(t, v)
+    - sum_t p(t) log sum_v q(v) B(v, t)
 
-M(t, v): of the training rows' groups that begin with the teacher's token t, the share that begin with the student's token v;
-how the student's tokenizer writes t alone counts as one more. The text shows which token of the student continues the token t
-that it goes on with, so that one gets all of p(t). Its mean over texts is M(t, .) in this context. Multiplying by the teacher's
-probability of the rest of a longer v would bias the mean: v is only seen where it follows, so its probability would be squared.
+Its gradient is that of ordinary distillation from the distribution
+
+    P(v) = sum_t p(t) r(v | t),    r(v | t) = q(v) B(v, t) / sum_w q(w) B(w, t)
+
+with r as a constant (the E step of EM, Dempster, Laird, Rubin 1977). Where v is a part of t, or t itself, B only says which v,
+and P(v) is the teacher's own. Where v is longer than t, the teacher's next tokens say which of these v it is: see
+model_ops.objectives.prefix_tree. A fixed share of t for each v would teach the student to go on alike in every context.
 
 Where the student writes one token of the teacher with several, v_1 v_2 ..., the second one has
 
@@ -20,7 +25,7 @@ Where the student writes one token of the teacher with several, v_1 v_2 ..., the
 
 and so on. Where a token of the student begins within a later token of the teacher, nothing is known. P adds up to 1, so its
 divergence from the student's distribution is that of ordinary distillation, and with one tokenizer it is p itself. The
-projection of NeMo-RL's X-token distillation has such an M by the text of single tokens, without the tokens around them.
+projection of NeMo-RL's X-token distillation gives each t fixed shares by the text of single tokens.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from model_ops.objectives.prefix_tree import NOWHERE, Paths, PrefixTree, ranges
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.rendering.token_bytes import TokenBytes, matched_ids
 from model_ops.training.paired_chats import PairedDocuments
@@ -49,13 +55,14 @@ class Places:
     """Positions where the teacher's distribution can be spelt.
 
     ours, theirs: positions that predict the student's token and the teacher's. said, taught: these tokens. key: FIRST, or the
-    number of what the student has said of the teacher's token."""
+    number of what the student has said of the teacher's token. paths: how the teacher goes on, where a group begins."""
 
     ours: Int[Tensor, " places"]
     theirs: Int[Tensor, " places"]
     said: Int[Tensor, " places"]
     taught: Int[Tensor, " places"]
     key: Int[Tensor, " places"]
+    paths: Paths
 
     def to(self, device: torch.device) -> Places:
         """The places on a device."""
@@ -63,17 +70,17 @@ class Places:
 
     def part(self, where: slice) -> Places:
         """Some of the places."""
-        return Places(*(getattr(self, each.name)[where] for each in fields(self)))
+        return Places(*(getattr(self, each.name)[where] for each in fields(self)[:-1]), self.paths.part(where))
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """teacher, student, share: entries of M, by the teacher's token. pieces: see Pieces. begun: first tokens of such a
-    spelling -> key. ends: where each key's entries end, in inner_teacher (tokens spelt so) and inner_next (what follows)."""
+    """teacher: the teacher's token of each entry of B, which are the first entries of the tree. pieces: see Pieces. begun:
+    first tokens of such a spelling -> key. ends: where each key's entries end, in inner_teacher (tokens spelt so) and
+    inner_next (what follows)."""
 
     teacher: Int[Tensor, " entries"]
-    student: Int[Tensor, " entries"]
-    share: Float[Tensor, " entries"]
+    tree: PrefixTree
     ends: Int[Tensor, " keys_and_one"]
     inner_teacher: Int[Tensor, " inner"]
     inner_next: Int[Tensor, " inner"]
@@ -95,19 +102,22 @@ class Spelling:
                 inner.setdefault(spelt[:said], []).append((token, spelt[said]))
         flat = torch.tensor([pair for pairs in inner.values() for pair in pairs], dtype=torch.int64).reshape(-1, 2)
         ends = torch.tensor([0, *(len(pairs) for pairs in inner.values())]).cumsum(0)
-        return cls(*first_tokens(pieces, paired, sizes[0]), ends, flat[:, 0], flat[:, 1], pieces,
+        first = first_tokens(pieces, paired, sizes[0])
+        return cls(torch.from_numpy(first[0]), PrefixTree.of(paired, first, sizes[1]), ends, flat[:, 0], flat[:, 1], pieces,
                    {begun: key for key, begun in enumerate(inner)})
 
     def to(self, device: torch.device) -> Spelling:
         """The tables on a device."""
         return replace(self, **{name: getattr(self, name).to(device) for name in (
-            "teacher", "student", "share", "ends", "inner_teacher", "inner_next")})
+            "teacher", "tree", "ends", "inner_teacher", "inner_next")})
 
     def places(self, ours: Int[np.ndarray, " tokens"], theirs: Int[np.ndarray, " teacher_tokens"],
-               groups: Int[np.ndarray, "groups 4"]) -> Places:
-        """groups: positions that predict the first and the last token of a group, the student's and the teacher's."""
+               groups: Int[np.ndarray, "groups 4"], ends: Int[np.ndarray, " groups"]) -> Places:
+        """groups: positions that predict the first and the last token of a group, the student's and the teacher's. ends: where
+        the teacher's document of each group ends."""
         at, there = groups[:, 0], groups[:, 2]
         found = [np.stack([at, there, ours[at + 1], theirs[there + 1], np.full(len(groups), FIRST)], axis=1)]
+        paths = self.tree.walk(theirs[there + 1], theirs, there, ends)
         inner = []
         for first, last, taught_at in groups[groups[:, 1] > at, :3].tolist():
             tokens, taught = tuple(ours[first + 1:last + 2].tolist()), int(theirs[taught_at + 1])
@@ -117,31 +127,25 @@ class Spelling:
                     break
                 inner.append((first + said, taught_at, tokens[said], taught, self.begun[tokens[:said]]))
         found.append(np.array(inner, np.int64).reshape(-1, 5))
-        return Places(*torch.from_numpy(np.concatenate(found).T.copy()).unbind())
+        last = torch.cat((paths.last, torch.full((len(inner),), NOWHERE)))
+        return Places(*torch.from_numpy(np.concatenate(found).T.copy()).unbind(), replace(paths, last=last))
 
     def spelt(self, p: Float[Tensor, "places teacher_vocab"], places: Places,
-              vocabulary: int) -> Float[Tensor, "places vocab"]:
-        """The student's next token by the teacher's distribution p. vocabulary: rows of the student's head."""
-        rows = torch.arange(len(p), device=p.device)
-        rest = p.scatter(1, places.taught[:, None], 0.0)
-        found = p.new_zeros(len(p), vocabulary).index_add_(1, self.student, rest[:, self.teacher] * self.share)
-        found[rows, places.said] += p[rows, places.taught]
+              q: Float[Tensor, "places vocab"]) -> Float[Tensor, "places vocab"]:
+        """The student's next token by the teacher's distribution p. q: the student's own distribution, which divides what the
+        teacher gives a token among the ways to go on from it."""
+        student = self.tree.student[:len(self.teacher)]
+        begins = q[:, student] * self.tree.share[:len(self.teacher)]
+        sums = torch.zeros_like(p).index_add_(1, self.teacher, begins).clamp_(min=torch.finfo(p.dtype).tiny)
+        found = torch.zeros_like(q).index_add_(1, student, begins.mul_((p / sums)[:, self.teacher]))
         inner = (places.key != FIRST).nonzero()[:, 0]
         if len(inner):
-            row, entry = _entries(self.ends[places.key[inner]], self.ends[places.key[inner] + 1])
+            row, entry = ranges(self.ends[places.key[inner]], self.ends[places.key[inner] + 1])
             row, token = inner[row], self.inner_teacher[entry]
             found[inner] = 0
             following = torch.where(token == places.taught[row], places.said[row], self.inner_next[entry])
             found.index_put_((row, following), p[row, token], accumulate=True)
         return found / found.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
-
-
-def _entries(begins: Int[Tensor, " rows"], ends: Int[Tensor, " rows"]) -> tuple[Tensor, Tensor]:
-    """(row, entry) of every entry of ranges [begin, end)."""
-    counts = ends - begins
-    row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    before = counts.cumsum(0) - counts
-    return row, torch.arange(len(row), device=row.device) + (begins - before)[row]
 
 
 def pieces_of(student: PreTrainedTokenizerBase, ours: TokenBytes, theirs: TokenBytes, sizes: tuple[int, int]) -> Pieces:
@@ -178,13 +182,13 @@ def _longest_pieces(text: bytes, by_bytes: dict[bytes, int]) -> tuple[int, ...]:
     return tuple(pieces)
 
 
-def first_tokens(pieces: Pieces, paired: PairedDocuments, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
-    """M as (teacher's token, student's token, share), by the teacher's token. vocabulary: rows of the student's head."""
+def first_tokens(pieces: Pieces, paired: PairedDocuments,
+                 vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How often groups begin with (the teacher's token, the student's token), by the teacher's token. vocabulary: rows of the
+    student's head."""
     pairs = [np.array([(token, spelt[0]) for token, spelt in pieces.items()], np.int64).reshape(-1, 2)]
     for document, groups in zip(paired.documents, paired.groups, strict=True):
         taught = [paired.of_teacher[index].input_ids[place] for index, place in groups[:, 2:4].tolist()]
         pairs.append(np.stack([np.array(taught, np.int64), document.input_ids[groups[:, 0]].astype(np.int64)], axis=1))
     codes, counts = np.unique(np.concatenate(pairs) @ np.array([vocabulary, 1]), return_counts=True)
-    teacher, student = codes // vocabulary, codes % vocabulary
-    shares = counts / np.bincount(teacher, counts)[teacher]
-    return torch.from_numpy(teacher), torch.from_numpy(student), torch.from_numpy(shares).float()
+    return codes // vocabulary, codes % vocabulary, counts

@@ -4,7 +4,9 @@
     loss = spelt_distillation_loss(teacher, spelling, Divergence())
 
 Where model_ops.objectives.spelling knows what the teacher says of the student's next token, the loss is that of ordinary
-distillation (model_ops.objectives.distillation); with one tokenizer that is everywhere. Other tokens learn their labels.
+distillation (model_ops.objectives.distillation), and the teacher's next distributions and then the label decide between tokens
+that its first one leaves open (model_ops.objectives.prefix_tree). With one tokenizer that is everywhere, and nothing is open.
+Other tokens learn their labels.
 """
 
 from __future__ import annotations
@@ -41,12 +43,24 @@ def spelt_distillation_loss(teacher: PreTrainedModel, spelling: Spelling, wanted
                 teacher_head = Head.of(teacher)
                 taught = products(last_hidden(teacher, batch.teacher), teacher_head)
 
-            def log_teacher(where: slice, vocabulary: int) -> Tensor:
+            def log_teacher(where: slice, log_q: Tensor) -> Tensor:
                 part = places.part(where)
                 p = torch.softmax(teacher_head.logits(taught[part.theirs]) / wanted.temperature, -1)
-                return spelling.spelt(p, part, vocabulary).log_()
+                return spelling.spelt(p, part, log_q.exp()).log_()
 
-            rows = divergence_rows(log_teacher, labels[places.ours], batch.weights[places.ours], wanted, divergences)
+            divergence = divergence_rows(log_teacher, labels[places.ours], batch.weights[places.ours], wanted, divergences)
+
+            def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+                losses, gradient = divergence(logits, where, gradient_wanted)
+                part = places.part(where)
+                share = batch.weights[places.ours[where]] * (1 - wanted.label_weight) * wanted.temperature
+                p = torch.softmax(teacher_head.logits(taught[part.paths.theirs]) / wanted.temperature, -1)
+                more, change = spelling.tree.going_on(torch.softmax(logits / wanted.temperature, -1), p, part.paths, part.said)
+                if gradient is not None:
+                    gradient.add_(change.mul_(share[:, None]))
+                losses = losses + more * share * wanted.temperature
+                return losses, gradient
+
             total = total + chunked_head(hidden[places.ours], head, rows)[0]
             rest = rest.index_fill(0, places.ours, False)
         learnt = rest.nonzero()[:, 0]

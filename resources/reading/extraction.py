@@ -23,6 +23,8 @@ import pyarrow as pa
 from resources.reading.formats import Format
 from resources.reading.json_text import json_text, mended
 from resources.reading.otlp import model_call_of
+from resources.reading.providers.calls import call_of
+from resources.reading.providers.litellm_calls import provider_chat_of
 from resources.reading.responses_api import chat_of
 from resources.sql_files import run, sql_text
 
@@ -35,7 +37,7 @@ BATCH_ROWS = 2048
 MACROS = tuple(f"reading/macros/{name}" for name in (
     "moment", "record_digest", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls",
     "otlp_items", "transcript_messages", "templated_messages", "error_text", "choice_number", "parameters",
-    "oasst_answers",
+    "oasst_answers", "provider_calls",
 ))
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -66,6 +68,8 @@ class Extraction:
         self._connection, self._workload, self._workloads, self._route = connection, workload, list(workloads), route
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
+        connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
         self._attach(LINES.empty_table())  # DuckDB binds a macro that is a table when it is created
         for macro in MACROS:

@@ -13,12 +13,13 @@ import base64
 import binascii
 import hashlib
 import json
+import mimetypes
 import re
 from typing import Any
 
 from resources.reading.json_text import json_text
 
-NEEDLES = ("base64", "input_audio")
+NEEDLES = ("base64", "input_audio", "inlineData", "inline_data", '"bytes"')
 """A record without any of these has no inline media. The list is short because every record is searched for each."""
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,")
@@ -64,10 +65,15 @@ def _sound(value: Any) -> Any:
 
 
 def _blob(value: dict[str, Any]) -> dict[str, Any]:
-    """Anthropic's {type: base64, media_type, data}."""
-    if value.get("type") == "base64" and isinstance(value.get("data"), str):
-        reference = _reference(value["data"], str(value.get("media_type") or "application/octet-stream"))
+    """Anthropic's {type: base64, media_type, data}, Gemini's {mimeType, data}, Bedrock's {format, source: {bytes}}."""
+    media_type = value.get("media_type") if value.get("type") == "base64" else value.get("mimeType", value.get("mime_type"))
+    if isinstance(value.get("data"), str) and (value.get("type") == "base64" or isinstance(media_type, str)):
+        reference = _reference(value["data"], str(media_type or "application/octet-stream"))
         return {**value, "data": reference or value["data"]}
+    source = value.get("source")
+    if isinstance(source, dict) and isinstance(source.get("bytes"), str):
+        media_type = mimetypes.guess_type(f"file.{value.get('format')}")[0] or "application/octet-stream"
+        return {**value, "source": {**source, "bytes": _reference(source["bytes"], media_type) or source["bytes"]}}
     return value
 
 

@@ -27,6 +27,8 @@ from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
 from resources.reading.log_reader import HEAD_BYTES, RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of, take
 from resources.reading.parquet_reader import MAGIC, read_parquet
+from resources.reading.providers.streams import NEEDLES as EVENTS
+from resources.reading.providers.streams import with_joined_events
 from resources.reading.streams import CHUNK, with_joined_response
 from resources.reading.unicode_text import utf8
 from resources.reading.unreadable import container_of, kind_of
@@ -119,7 +121,7 @@ def normalised(part: Records) -> Records:
 def _needles_in(raw: pa.Array) -> list[str]:
     text = raw.buffers()[2]
     content = text.to_pybytes() if text else b""
-    return [needle for needle in (CHUNK, *NEEDLES) if needle.encode() in content]
+    return [needle for needle in (CHUNK, *EVENTS, *NEEDLES) if needle.encode() in content]
 
 
 def _normalised_text(raw: str) -> str:
@@ -135,7 +137,7 @@ def _normalised_text(raw: str) -> str:
 def normalised_record(record: dict) -> dict:
     """A record with its streamed answer joined and inline media replaced by references."""
     try:
-        return referenced(with_joined_response(record))
+        return referenced(with_joined_events(with_joined_response(record)))
     except RecursionError:  # nested too deeply: it stays as written
         return record
 

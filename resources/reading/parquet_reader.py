@@ -33,11 +33,14 @@ STRUCTURES = (
     "rejected_messages", "history", "choices", "usage", "data", "body",
     "resourceSpans", "resourceLogs", "obj", "out", "usage_details", "cost_details", "tool_calls", "tool_definitions",
     "input_ids", "token_ids",
+    "full_request", "full_response", "modelInput", "modelOutput", "identity", "requestMetadata",
 )
 """Columns in which a text that is JSON of a list or object is parsed."""
 BESIDE = {
     "response": {"request", "call_type", "custom_id"}, "prompt": {"message_tree_id"},
     "input": {"choices", "preferred_output", "preferred_completion"}, "labels": {"input_ids", "token_ids"},
+    "input": {"choices", "preferred_output", "preferred_completion", "schemaType"}, "output": {"schemaType"},
+    "params": {"custom_id"}, "result": {"custom_id"}, "error": {"modelInput"},
 }
 """Columns in which such a text is parsed only if one of the columns on the right exists too; otherwise they hold what people
 wrote."""

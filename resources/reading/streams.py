@@ -83,11 +83,16 @@ def with_joined_response(record: dict[str, Any]) -> dict[str, Any]:
     chunks = [chunk for chunk in response if isinstance(chunk, dict)]
     done = done or "[DONE]" in [chunk for chunk in response if isinstance(chunk, str)]
     record = {**record, "response": joined(chunks, done)}
-    error = record["response"].get("error")
-    if error and "call_type" in record:  # LiteLLM records next to the response whether a request failed
-        words = error.get("message") if isinstance(error, dict) else error
-        record |= {"status": "failure", "error_str": record.get("error_str") or str(words)}
-    return record
+    return with_failure(record, record["response"])
+
+
+def with_failure(record: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """The record with the error of its joined answer: LiteLLM records next to the response whether a request failed."""
+    error = answer.get("error")
+    if not error or "call_type" not in record:
+        return record
+    words = error.get("message") if isinstance(error, dict) else error
+    return {**record, "status": "failure", "error_str": record.get("error_str") or str(words)}
 
 
 def _place(piece: dict) -> int:

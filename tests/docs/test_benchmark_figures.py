@@ -21,7 +21,8 @@ class Result:
         self.figures = recorded["figures"]
         parts = self.figures.get("measured", {}).values()  # of a benchmark whose parts are recorded one by one
         self.runs = {(part["command"], part["date"][:10]) for part in (recorded, *parts)}
-        self.machine = {"AMD EPYC": "A", "Intel(R)": "B"}[recorded["hardware"]["cpu"][:8]]
+        cpu = recorded["hardware"]["cpu"]
+        self.machine = "C" if "amx" in cpu else {"AMD EPYC": "A", "Intel(R)": "B"}[cpu[:8]]
 
     def __call__(self, *keys):
         found = self.figures
@@ -104,6 +105,10 @@ def queries(r: Result) -> int:
 
 DRAFTER_PEERS = ("speculators", "specforge")
 Claim = tuple[str, str, str, Callable[[Result], list[str]]]
+PEER_SCHEMES = (("gptq", "int4 by GPTQ", hundredth), ("awq", "int4 by AWQ", hundredth),
+                ("w8a8", "int8 rounded", lambda x: decimals(x, 3)))
+"""Comparison of quantize_peers, the beginning of its row, and how its processor time is rounded."""
+
 CLAIMS: list[Claim] = [
     (PAGE, "records read =", "demo", lambda r: [f"{r('rows', 'read'):,}", f"{r('rows', 'kept'):,}",
         f"{sum(r('rows', 'dropped').values())}", f"{sum(r('rows', 'quarantined').values())}"]),
@@ -193,8 +198,15 @@ CLAIMS: list[Claim] = [
     (PAGE, "How much less does a scheme for each layer", "auto_scheme", lambda r: [percent(value, 0, False) for size in (
         "w4a16_g64", "w4a16_g32") for value in r("at", size, "gain")]),
     (PAGE, "What does training before rounding", "auto_scheme", lambda r: [decimals(r("distilled"), 5), decimals(r("rounded"), 5)]),
+    *((PAGE, f"House model, {title}", "quantize_peers", lambda r, side=side, rounded=rounded: [
+        f"{r(side, 'perplexity_ratio'):.4f}", *(rounded(x) for x in r(side, "cpu_ratio")),
+        *(hundredth(x) for x in r(side, "memory_ratio"))]) for side, title, rounded in PEER_SCHEMES),
+    *((PAGE, f"249M model, {title}", "quantize_peers", lambda r, side=side, rounded=rounded: [
+        f"{r('wide', side, 'perplexity_ratio'):.4f}", rounded(r("wide", side, "cpu_ratio")[0]),
+        hundredth(r("wide", side, "memory_ratio")[0])]) for side, title, rounded in PEER_SCHEMES),
     (PAGE, "How much of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("advantage_kept")]),
     (PAGE, "What part of that gap", "student", lambda r: [hundredth(x) for x in r("importance_gain")]),
+    (PAGE, "How much more of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("hidden_gain")]),
     (PAGE, "How much closer to the teacher", "student", lambda r: [hundredth(x) for x in r("on_policy_gain")]),
     (PAGE, "How does a training step's memory", "drafter_length", lambda r: [hundredth(r("exponent")),
         *(f"{row['step_mb']:.0f}" for row in r("rows"))]),

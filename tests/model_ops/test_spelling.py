@@ -35,15 +35,18 @@ def two(tmp_path_factory):
     return tokenizers, paired, Spelling.of(*tokenizers, paired, tuple(map(len, tokenizers)))
 
 
-def written_out(p, spelling, first_of, place):
+def written_out(p, q, spelling, first_of, place):
     """P as the module defines it, by loops. first_of: teacher's token -> student's token -> count over groups and spellings."""
     said, taught, begun = place
-    found = {}
+    found, of_student = {}, {}
+    for counts in first_of.values():
+        for v, count in counts.items():
+            of_student[v] = of_student.get(v, 0) + count
     for token, pieces in spelling.pieces.items():
         if begun is None:
-            counts = {said: 1} if token == taught else first_of[token]
-            for v, count in counts.items():
-                found[v] = found.get(v, 0) + p[token] * count / sum(counts.values())
+            ways = {v: q[v] * count / of_student[v] for v, count in first_of[token].items()}
+            for v, way in ways.items():
+                found[v] = found.get(v, 0) + p[token] * way / sum(ways.values())
         elif len(pieces) > len(begun) and pieces[:len(begun)] == begun:
             v = said if token == taught else pieces[len(begun)]
             found[v] = found.get(v, 0) + p[token]
@@ -62,14 +65,15 @@ def test_a_distribution_is_spelt_as_the_definition_says(two):
     places = batch.places
     torch.manual_seed(0)
     p = torch.softmax(3 * torch.randn(len(places.ours), len(theirs)), -1)
-    found = spelling.spelt(p, places, len(ours))
+    q = torch.softmax(torch.randn(len(places.ours), len(ours)), -1)
+    found = spelling.spelt(p, places, q)
     torch.testing.assert_close(found.sum(-1), torch.ones(len(found)))
     of_key = {key: begun for begun, key in spelling.begun.items()}
     inner = [row for row, key in enumerate(places.key.tolist()) if key != FIRST]
     assert len(inner) > 10 and len(inner) < len(found)
     for row in [*range(0, len(found), 7), *inner]:
         begun = of_key.get(int(places.key[row]))
-        wanted = written_out(p[row].tolist(), spelling, first_of, (
+        wanted = written_out(p[row].tolist(), q[row].tolist(), spelling, first_of, (
             int(places.said[row]), int(places.taught[row]), begun))
         dense = torch.zeros(found.shape[1])
         for v, mass in wanted.items():
@@ -96,7 +100,7 @@ def test_the_teachers_probability_of_a_text_is_kept(two):
     torch.manual_seed(1)
     p = torch.softmax(torch.randn(len(places.ours), len(theirs)), -1)
     p = p[torch.unique(places.theirs, return_inverse=True)[1]]  # one distribution for each position of the teacher
-    spelt = spelling.spelt(p, places, len(ours)).gather(1, places.said[:, None])[:, 0]
+    spelt = spelling.spelt(p, places, torch.rand(len(p), len(ours))).gather(1, places.said[:, None])[:, 0]
     checked = 0
     for a, b, c, d in batch.groups.tolist():
         rows = [row for row, at in enumerate(places.ours.tolist()) if a <= at <= b]
@@ -133,8 +137,48 @@ def test_with_one_tokenizer_it_is_ordinary_distillation(two, tmp_path, beta, tem
 
 def test_reverse_divergence_is_refused_since_some_tokens_of_the_student_spell_nothing(two):
     (ours, _), _, spelling = two
-    assert len(torch.unique(spelling.student)) < len(ours)
+    assert len(torch.unique(spelling.tree.student)) < len(ours)
     with pytest.raises(ValueError, match=r"beta is 1.*set beta below 1"):
         StudentSettings(base="/models/other", across_tokenizers="spelling", beta=1)
     for given in ({"across_tokenizers": "spelling", "beta": 0.9}, {"across_tokenizers": "gold", "beta": 1}, {"beta": 1}):
         assert StudentSettings(base="/models/other", **given).resolved().beta == given["beta"]
+
+
+def test_the_teachers_next_tokens_say_which_longer_token_of_the_student_it_is(two):
+    """The loss along the paths, and its gradient, by loops over the training rows' groups."""
+    (ours, theirs), paired, spelling = two
+    tree, batch = spelling.tree, paired_batch(paired, range(len(paired.documents)), spelling)
+    places = batch.places
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(len(places.ours), len(ours), generator=generator, dtype=torch.float64).requires_grad_(True)
+    q = torch.softmax(logits, -1)
+    p = torch.softmax(torch.randn(len(places.paths.place), len(theirs), generator=generator, dtype=torch.float64), -1)
+    assert len(places.paths.place) > 20
+    losses, gradient = tree.going_on(q.detach(), p, places.paths, places.said)
+
+    def z(node, row):
+        begin, end = tree.ends[node].item(), tree.ends[node + 1].item()
+        return (q[row, tree.student[begin:end]] * tree.share[begin:end]).sum()
+
+    wanted = torch.zeros(len(q), dtype=torch.float64)
+    for step, (row, node, child) in enumerate(zip(places.paths.place.tolist(), places.paths.node.tolist(), places.paths.child.tolist(),
+                                                  strict=True)):
+        children = list(range(tree.child_ends[node].item(), tree.child_ends[node + 1].item()))
+        masses = torch.stack([z(int(tree.child_node[each]), row) for each in children])
+        taught = p[step, tree.child_token[children]].clone()
+        taught[[int(tree.child_node[each]) for each in children].index(child)] += 1 - taught.sum()
+        added = (taught * (taught.log() - (masses / masses.sum()).log())).sum()
+        wanted = wanted + torch.nn.functional.one_hot(torch.tensor(row), len(q)) * added
+    for row, last in enumerate(places.paths.last.tolist()):
+        if last >= 0:
+            begin, end = tree.ends[last].item(), tree.ends[last + 1].item()
+            at = (tree.student[begin:end] == places.said[row]).nonzero()
+            if len(at):
+                own = q[row, places.said[row]] * tree.share[begin + int(at[0])]
+                wanted = wanted - torch.nn.functional.one_hot(torch.tensor(row), len(q)) * (own / z(last, row)).log()
+    torch.testing.assert_close(losses, wanted.detach(), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(gradient, torch.autograd.grad(wanted.sum(), logits)[0], rtol=1e-5, atol=1e-8)
+    part = slice(5, len(q) // 2)
+    some, _ = tree.going_on(q[part].detach(), p[[5 <= row < len(q) // 2 for row in places.paths.place.tolist()]],
+                            places.paths.part(part), places.said[part])
+    torch.testing.assert_close(some, losses[part])

@@ -27,7 +27,7 @@ import duckdb
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
 FIELDS = ("needs", "parameters", "placeholders", "makes")
-PYTHON_FUNCTIONS = {"model_call_of", "chat_of", "arguments_as_text"}
+PYTHON_FUNCTIONS = {"model_call_of", "chat_of", "call_of", "provider_chat_of", "arguments_as_text"}
 """Functions that resources/reading/extraction.py registers."""
 
 _PREFIX = re.compile(

@@ -16,8 +16,12 @@ from dataclasses import replace
 
 from resources.reading.formats import (
     alpaca,
+    anthropic,
+    anthropic_batch,
+    bedrock,
     chunks,
     feedback,
+    gemini,
     langfuse,
     langfuse_scores,
     litellm,
@@ -42,9 +46,9 @@ from resources.reading.formats.format import Format
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        litellm, otlp, openai_batch, langfuse, langfuse_scores, sglang, vllm, vllm_lines,
-        openai_pairs, chunks, stored_completions, trajectories,
-        oasst, preferences, tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
+        litellm, otlp, openai_batch, anthropic_batch, langfuse, langfuse_scores, sglang, vllm, vllm_lines, bedrock, anthropic,
+        gemini, openai_pairs, chunks, stored_completions, trajectories, oasst, preferences, tokens, sharegpt, alpaca,
+        prompt_completion, messages, feedback, text,
     )
 }
 """In the order in which they are tried: unmistakable keys first."""

@@ -8,11 +8,14 @@ Several choices are several interactions. vLLM's prompt_token_ids and token_ids 
 
 from __future__ import annotations
 
+from resources.reading.formats import anthropic, bedrock, gemini
 from resources.reading.formats.format import Format
 
 
 def recognises(record: dict) -> bool:
-    return "request" in record and "response" in record
+    if "request" not in record or "response" not in record:
+        return False
+    return not any(other.recognises(record) for other in (bedrock, anthropic, gemini))
 
 
 FORMAT = Format("openai_pairs", recognises)

@@ -1,5 +1,5 @@
 -- Interactions of LiteLLM's standard logging payload.
--- needs: chat_of(), choice_number(), moment(), openai_tools(), records
+-- needs: chat_of(), choice_number(), moment(), openai_tools(), provider_chat_of(), records
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
 --     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
@@ -47,18 +47,36 @@ responses as (
     from parsed
 ),
 
--- OpenAI's Responses API has items instead of messages
-shaped as (
+-- OpenAI's Responses API has items instead of messages; other APIs (/v1/messages, generateContent, pass-through routes) have
+-- blocks or parts
+chats as (
     select
         *,
-        case when record.call_type in ('responses', 'aresponses') then json_transform(
-            chat_of(cast(json_object(
+        json_transform(case
+            when record.call_type in ('responses', 'aresponses') then chat_of(cast(json_object(
                 'input', record.messages, 'response', record.response,
                 'instructions', json_extract(record.model_parameters, '$.instructions')
-            ) as varchar)),
-            '{"messages": "JSON", "message": "JSON", "finish_reason": "VARCHAR"}'
-        ) end as chat
+            ) as varchar))
+            when regexp_matches(record.call_type, 'anthropic_messages|generate_content|pass_?through')
+                or regexp_matches(
+                    cast(record.messages as varchar), '"type":"(tool_use|tool_result|thinking|redacted_thinking)"|"parts":\['
+                )
+                then provider_chat_of(cast(json_object(
+                    'call_type', record.call_type, 'messages', record.messages, 'response', record.response,
+                    'parameters', record.model_parameters
+                ) as varchar))
+        end, '{
+            "messages": "JSON", "message": "JSON", "finish_reason": "VARCHAR", "tools": "JSON", "params": "JSON",
+            "code": "VARCHAR", "words": "VARCHAR", "usage": {"cached": "BIGINT", "reasoning": "BIGINT"},
+            "choices": [{"index": "INTEGER", "finish_reason": "VARCHAR", "message": "JSON", "text": "VARCHAR",
+                         "token_ids": ["INTEGER"]}]
+        }') as chat
     from responses
+),
+
+shaped as (
+    select * replace (struct_update(response, choices := coalesce(nullif(chat.choices, []), response.choices)) as response)
+    from chats
 ),
 
 -- Calls other than chat (embeddings, images, files, ...) have no choices, whatever their call_type
@@ -67,7 +85,7 @@ kinds as (
         *,
         coalesce(len(response.choices), 0) = 0 and not regexp_full_match(
             record.call_type, 'a?(text_)?completion|a?responses|anthropic_messages|a?generate_content(_stream)?'
-        ) as other_kind,
+        ) and not (chat.messages is not null and failed) as other_kind,
         json_array_length(request_messages) = 1 and (request_messages ->> '$[0].content') = 'redacted-by-litellm' as redacted,
         unnest(range(greatest(coalesce(len(response.choices), 0), 1))) as part
     from shaped
@@ -122,8 +140,8 @@ select
     record.custom_llm_provider as provider,
     spend.served_model_digest as served_model_digest,
     conversation as messages,
-    openai_tools(record.model_parameters -> '$.tools') as tools,
-    record.model_parameters as params,
+    coalesce(chat.tools, openai_tools(record.model_parameters -> '$.tools')) as tools,
+    coalesce(chat.params, record.model_parameters) as params,
     answer as completion,
     coalesce(answer ->> '$.reasoning_content', answer ->> '$.reasoning') as reasoning,
     response.prompt_token_ids as prompt_token_ids,
@@ -134,10 +152,10 @@ select
     record.cache_hit as cache_hit,
     record.prompt_tokens as prompt_tokens,
     record.completion_tokens as completion_tokens,
-    coalesce(response.usage.prompt_tokens_details.cached_tokens, response.usage.input_tokens_details.cached_tokens)
-        as cached_tokens,
+    coalesce(response.usage.prompt_tokens_details.cached_tokens, response.usage.input_tokens_details.cached_tokens,
+             chat.usage.cached) as cached_tokens,
     coalesce(response.usage.completion_tokens_details.reasoning_tokens,
-             response.usage.output_tokens_details.reasoning_tokens) as reasoning_tokens,
+             response.usage.output_tokens_details.reasoning_tokens, chat.usage.reasoning) as reasoning_tokens,
     -- for a stream, response_time is the time to the first token
     coalesce(
         (epoch_us(ended) - epoch_us(begun)) / 1e3, case when not coalesce(record.stream, false) then record.response_time * 1000 end
@@ -147,12 +165,14 @@ select
     case when failed then 'failure' else 'success' end as status,
     case
         when other_kind or redacted then 'skipped'
+        when chat.code is not null then chat.code
         when conversation is null or record.call_type is null then 'missing_field'
         when answer is null and not failed then 'missing_field'
     end as error_code,
     case
         when other_kind then concat('litellm_', regexp_extract(lower(record.call_type), '^_?([a-z_]{1,40})$', 1))
         when redacted then 'litellm_redacted'
+        when chat.code is not null then chat.words
         when conversation is null then 'messages is missing'
         when record.call_type is null then 'call_type is missing'
         when answer is null and not failed and coalesce(json_type(record.response), 'NULL') = 'NULL'

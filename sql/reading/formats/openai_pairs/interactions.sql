@@ -29,6 +29,7 @@ with parsed as (
             },
             "response": {
                 "id": "VARCHAR", "created": "VARCHAR", "created_at": "VARCHAR", "model": "VARCHAR", "provider": "VARCHAR", "error": "JSON",
+                "type": "VARCHAR",
                 "prompt_token_ids": ["INTEGER"],
                 "choices": [{"index": "INTEGER", "finish_reason": "VARCHAR", "message": "JSON",
                              "token_ids": ["INTEGER"]}],
@@ -81,6 +82,7 @@ chosen as (
                         then struct_pack(code := 'missing_field', words := 'request.messages is missing')
                     else struct_pack(code := 'wrong_type', words := 'request is not an object')
                 end
+            when response.type = 'error' then struct_pack(code := 'wrong_type', words := 'the error is Anthropic''s')
             when failure is null and response.choices[part + 1] is null and chat.message is null then
                 case
                     when coalesce(json_type(raw, '$.response'), 'OBJECT') = 'OBJECT'

@@ -1,0 +1,4 @@
+-- Interactions of calls of Amazon Bedrock.
+-- needs: provider_calls()
+-- makes: rows (*)
+select * from provider_calls('bedrock')
