@@ -37,7 +37,7 @@ WORDS = {
     "source_not_in_mix": "its source is not in the recipe's mix",
     "shares_turns_with_held_out": "begins like {kept}, which is held out",
     "near_copy_of_held_out": "nearly the same as {kept}, which is held out",
-    "thumbs_down": "people rated it below zero",
+    "thumbs_down": "its feedback is below zero, or below the least good value",
     "contaminated": "holds an evaluation item",
     "erased": "erased on request",
 }

@@ -6,12 +6,14 @@ import os
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.checks.lengths import check_lengths
 from pipelines.contract.recipe import Recipe
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.inspecting.first_look import FirstLook, first_look
-from resources.reading.formats import FORMATS
+from resources.reading.formats import BY_NAME
 from resources.reading.sources import SourceError, SourceSettings, list_objects
 from resources.reading.user_hash import USER_HASH_KEY
 
@@ -32,7 +34,8 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
     many = f"{look.objects:,}{' or more' if look.has_more else ''} object{'s' * (look.objects != 1 or look.has_more)}"
     if not look.formats:
         uri, said = look.problems[0] if look.problems else (look.first_uri, "holds no records")
-        other = f"; leave format: {source.format} out, and each file is looked at" if source.format != "auto" else ""
+        other = (f"; leave format: {source.format} out, and each file is looked at" if source.format != "auto"
+                 else f"; or try fields: {_flow(look.proposed)}" if look.proposed else "")
         return [problem(check, f"none of {look.opened} opened object{'s' * (look.opened != 1)} can be used; {uri}{_said(said)}",
                         f"name the right files, or convert them to a format of docs/data.md{other}")]
     days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
@@ -44,8 +47,14 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
         found.append(warning(check, f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "
                              f"{'the format ' + source.format if source.format != 'auto' else 'no known format'}"
                              f"{' not' if source.format != 'auto' else ''}; keys of one: {look.unknown_keys}",
-                             "they go to quarantine; docs/data.md lists the formats"))
+                             "they go to quarantine; docs/data.md lists the formats"
+                             + (f"; or try fields: {_flow(look.proposed)}" if look.proposed else "")))
     return found
+
+
+def _flow(fields: dict[str, str]) -> str:
+    """Fields as YAML on one line."""
+    return yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
 
 
 def _said(sentence: str) -> str:
@@ -102,7 +111,7 @@ def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
 
 
 def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
-    names = [name for name, look in seen.items() if any("feedback" in FORMATS[form].fills for form in look.formats)]
+    names = [name for name, look in seen.items() if any("feedback" in BY_NAME[form].fills for form in look.formats)]
     if names:
         return [ok("feedback", f"may come from {', '.join(names)}")]
     rules = recipe.curation.feedback

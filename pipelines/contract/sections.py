@@ -36,6 +36,16 @@ seeds:
   generated: {uri: s3://seeds/generated/, synthetic: true}
   old: {dataset: old-tutor/sft_dataset}
 """),
+    Section("sources.*.fields", "sources.fields", "For records of no known format; `millrace inspect` proposes a mapping. A "
+            "key with a dot is quoted, `[\"user.id\"]`, and a path goes on inside a text that is JSON.", """\
+sources:
+  app:
+    uri: ./app/*.jsonl
+    fields: {request: payload.request, response: payload.reply, id: uuid, time: at, feedback: meta.stars}
+  surveys:
+    uri: ./surveys.csv
+    fields: {id: message_id, feedback: rating}
+"""),
     Section("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
             "(`curation.decontamination`), and the evaluation asks items whose answers it can score "
             "([evaluation.md](evaluation.md)).", """\

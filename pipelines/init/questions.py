@@ -86,7 +86,7 @@ def print_made(made: Made, console: Console) -> None:
     counts = {kind: len(contents.of(kind)) for kind in words}
     said = ", ".join(f"{count} {words[kind].format(s='s' * (count != 1))}" for kind, count in counts.items() if count)
     formats = ", ".join(dict.fromkeys(form for kind in ("logs", "feedback") for source in contents.of(kind)
-                                      for form in source.look.formats))
+                                      for form in source.look.formats or ["read by a proposed mapping: check its fields"]))
     say(console, f"{', '.join(figures)} ({formats}); {said}.")
     for source in made.left_out:
         why = source.look.problems[0][1] if source.look.problems else "it holds no records"

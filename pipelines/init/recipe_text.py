@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from pipelines.contract.base_choice import Base
+from resources.curating.row_rules import FeedbackRules
 from resources.inspecting.findings import Inspection, Verdict
 from resources.inspecting.survey import FoundSource
 from resources.reading.local_path import local_path
@@ -178,9 +179,10 @@ def _sources(contents: Contents, text: _Text) -> None:
         many = f"{look.objects:,}{'+' if look.has_more else ''} object{'s' * (look.objects != 1 or look.has_more)}"
         span = " to ".join(dict.fromkeys(map(str, look.days or ())))
         days = f"; named for {span}{' and later' if look.has_more else ''}" if look.names_days else ""
-        text.note(f"{many}, {' and '.join(look.formats)}{days}", 2)
+        text.note(f"{many}, {' and '.join(look.formats) or 'records of no known format'}{days}", 2)
         text.put(source.name, None, 2)
         text.put("uri", place(source.uri, contents.home), 4)
+        _fields(source, text)
         if mapping and source.kind == "logs":
             text.note("Records of other workloads are left for their own recipes; without this line all count as "
                       f"{contents.workload}.", 4)
@@ -207,6 +209,14 @@ def _sources(contents: Contents, text: _Text) -> None:
     for source in contents.of("unknown"):
         why = plain(source.look.problems[0][1], 160) if source.look.problems else "it holds no records"
         text.note(f"Left out: {plain(place(source.uri, contents.home), 80)}: {why}", 2)
+
+
+def _fields(source: FoundSource, text: _Text) -> None:
+    if source.look.proposed:
+        text.note("Where these records keep what is read: a guess from the names and shapes in the first ones. Check it.", 4)
+        text.put("fields", None, 4)
+        for name, path in source.look.proposed.items():
+            text.put(name, path, 6)
 
 
 def _names(contents: Contents) -> list[str]:
@@ -252,7 +262,10 @@ def _seeds_and_evals(contents: Contents, text: _Text) -> None:
         text.note("Training examples in addition to the traffic, found by their name; never used for measurements.")
         text.put("seeds")
         for source in seeds:
-            text.put(source.name, {"uri": place(source.uri, contents.home)}, 2)
+            fields = {"fields": source.look.proposed} if source.look.proposed else {}
+            if fields:
+                text.note("`fields` is a guess from the names and shapes in the first records. Check it.", 2)
+            text.put(source.name, {"uri": place(source.uri, contents.home), **fields}, 2)
     if evals:
         text.note("Evaluation suites, found by their name: rows that contain one of their items are not trained on.")
         text.put("evals")
@@ -285,7 +298,13 @@ def _curation(contents: Contents, text: _Text) -> None:
         told = ", ".join(f"{item['language']} {item['rows'] / seen.sample_rows:.0%}" for item in languages[:6])
         text.note(f"Languages: {told}. To keep some only:", 2)
         text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
-    if any(item["below_zero"] for item in seen.feedback):
+    least = FeedbackRules().least
+    rewarded = [item["name"] for item in seen.feedback if item["name"] in least]
+    if rewarded:
+        text.note(f"Answers with a {plain(rewarded[0], 40)} below the least good value are left out, like those with a thumb "
+                  "down; `prefer` also writes preference pairs of them.", 2)
+        text.put("feedback", {"least": {name: least[name] for name in rewarded}, "thumbs_down": "drop"}, 2)
+    elif any(item["below_zero"] for item in seen.feedback):
         text.note("Answers with a thumb down are left out; `prefer` also writes preference pairs of them.", 2)
         text.put("feedback", {"thumbs_down": "drop"}, 2)
 

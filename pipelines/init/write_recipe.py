@@ -22,6 +22,7 @@ from pipelines.init.recipe_text import Contents, recipe_text
 from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import InspectError, inspect
 from resources.inspecting.survey import FoundSource, survey
+from resources.reading.field_mapping import FieldMapping
 from resources.reading.sources import SourceError, SourceSettings
 
 NAME = re.compile(r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$")
@@ -140,7 +141,8 @@ def _inspected(found: list[FoundSource], wanted: Wanted, limit: int, tell: Calla
     uris = [each.uri for each in found if each.kind in ("logs", "feedback")]
     try:
         seen = inspect(uris, "auto", wanted.sample, limit,
-                       lambda doing: tell("reading the logs" if doing.startswith("reading") else doing))
+                       lambda doing: tell("reading the logs" if doing.startswith("reading") else doing),
+                       {each.uri: FieldMapping(**each.look.proposed) for each in found if each.look.proposed})
     except (SourceError, InspectError) as error:
         raise InitError(str(error)) from error
     if not seen.totals["rows"]:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from pipelines.terminal.text_table import print_table, text_table
 from resources.inspecting.findings import Inspection
+from resources.inspecting.inspection import proposal_text
 from resources.inspecting.inspection_page import day_bars, headline, sections
 from resources.plain_text import visible
 
@@ -32,6 +33,8 @@ def print_inspection(found: Inspection, console: Console, width: int | None = No
         print_table(table, console, width)
         if section.note:
             _say(Text(visible(section.note), style="dim"), console)
+    if found.proposed:
+        console.print(Text(visible(proposal_text(found.proposed), lines=True)), overflow="ignore", crop=False, soft_wrap=True)
     for verdict in found.verdicts:
         console.print()
         heading = Text(f"Is it worth {verdict.question}? ", style="bold")

@@ -36,4 +36,6 @@ class SeedSettings(SourceSettings):
             raise ValueError("give uri (files) or dataset (workload/name of this lake), and not both")
         if self.version is not None and self.dataset is None:
             raise ValueError("version belongs to dataset, and there is none; leave version out, or name a dataset")
+        if self.dataset is not None and (self.fields is not None or self.format != "auto"):
+            raise ValueError("format and fields say how files are read, and a dataset's rows are known; leave them out")
         return self

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import groupby
@@ -109,7 +109,7 @@ def cleaned_with(settings: CurationSettings) -> str:
     """Digest of everything that cleaning depends on: settings, source code, and the model that finds personal data."""
     asked = settings.model_dump(mode="json", include={
         "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True, "length": True,
-        "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up"},
+        "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up", "least"},
     })
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
@@ -125,7 +125,8 @@ def stale_days(tables: Tables, workload: str, settings: CurationSettings | None 
     digest = cleaned_with(settings) if settings else None
     fresh = FreshDays(tables, workload, digest)
     stale = _stale_rows(tables, workload, fresh.unknown, digest)
-    stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(tables, workload)
+    stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(
+        tables, workload, settings.feedback.least)
     fresh.keep(stale, opinions_hold=settings is not None and not stale_opinions)
     return sorted(stale | stale_opinions)
 
@@ -140,13 +141,13 @@ def _stale_rows(tables: Tables, workload: str, days: Sequence[date], digest: str
         return {day for (day,) in run(connection, "curating/clean/stale_days", cleaned_with=digest).fetchall()}
 
 
-def _stale_opinions(tables: Tables, workload: str) -> set[date]:
+def _stale_opinions(tables: Tables, workload: str, least: Mapping[str, float]) -> set[date]:
     """Days with rows whose feedback changed. An id in feedback may name a row of any day."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
         run(connection, "curating/clean/cleaned_with_ids")
-        attach_row_feedback(connection)
+        attach_row_feedback(connection, least)
         return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
 
 
@@ -189,7 +190,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
         run(connection, macro)
     run(connection, "curating/clean/arrived", part=part, parts=parts)
     run(connection, "curating/clean/arrived_as_conversations")
-    attach_row_feedback(connection)
+    attach_row_feedback(connection, settings.feedback.least)
     connection.register("redactions", _redactions(connection, settings))
     run(connection, "curating/clean/cleaned")
     run(connection, "curating/clean/cleaned_as_conversations")

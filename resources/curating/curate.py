@@ -87,7 +87,7 @@ def curate(
             run(connection, macro)
         run(connection, "curating/macros/labels_of")
         run(connection, "curating/curate/candidates_with_ids")
-        attach_row_feedback(connection)
+        attach_row_feedback(connection, settings.feedback.least)
         judge = settings.judge
         run(connection, "curating/curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
         run(

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -134,6 +134,9 @@ class FeedbackRules(RuleSettings):
     """Drops or keeps rows by their feedback."""
 
     drop_thumbs_down: bool = Field(True, description="Drop rows whose feedback is below zero")
+    least: dict[Annotated[str, Field(min_length=1)], Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        default_factory=lambda: {"reward": 1.0}, description="Lowest good value of feedback by its name; a lower value counts "
+        "as a thumb down. Feedback of other names counts as it is")
     thumbs_down: Literal["drop", "prefer"] = Field(
         "drop", description="prefer: a dropped answer becomes the rejected answer of a preference row if a better answer to "
         "the same prompt exists")

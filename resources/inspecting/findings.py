@@ -57,6 +57,8 @@ class Inspection:
     limited_to: int | None = None
     failed: list[dict[str, Any]] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    proposed: dict[str, dict[str, str]] = field(default_factory=dict)
+    """`fields` that would read the records of no known format, by uri: guesses to check."""
 
     @property
     def usable_share(self) -> float:

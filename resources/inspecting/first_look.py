@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date
 from itertools import islice
 
-from resources.reading.formats import FORMATS, detect
+from resources.inspecting.proposed_fields import proposed_fields
+from resources.reading.field_mapping import FieldMapping
+from resources.reading.formats import BY_NAME, FORMATS, detect
 from resources.reading.formats.format import Format
 from resources.reading.listing import LogObject
 from resources.reading.log_reader import Problem, Records, record_of
+from resources.reading.mapped_records import mapped_format
 from resources.reading.object_reader import read_object
 from resources.reading.routing import recognising
 from resources.reading.sources import SourceSettings, days_in, objects_after, open_object
@@ -30,13 +34,15 @@ LISTED = 1_000
 OPENED = 3
 RECORDS = 200
 """First records of an object that are sampled."""
+PROBLEMS = 1_000
+"""Most broken lines of an object before its first records."""
 
 
 @dataclass
 class FirstLook:
     """formats: sampled records by format. days: the first and last day in keys, else of the objects' times. characters: of the
     records' JSON. with_system: number of records with a system prompt. uris: of the listed objects. problems: (uri, sentence)
-    of opened objects without a readable record.
+    of opened objects without a readable record. proposed: `fields` that would read the records of no known format, if any.
     """
 
     objects: int = 0
@@ -55,10 +61,11 @@ class FirstLook:
     uris: frozenset[str] = frozenset()
     names_days: bool = False
     problems: list[tuple[str, str]] = field(default_factory=list)
+    proposed: dict[str, str] = field(default_factory=dict)
 
     @property
     def holds_logs(self) -> bool:
-        return any("interactions" in FORMATS[name].fills for name in self.formats)
+        return any("interactions" in BY_NAME[name].fills for name in self.formats)
 
     @property
     def holds_feedback_only(self) -> bool:
@@ -90,39 +97,61 @@ def _look_into(item: LogObject, source: SourceSettings, look: FirstLook) -> None
     look.opened += 1
     try:
         with open_object(item) as file:
-            part = next(read_object(file, item.uri, bool(named and named.plain_text)), None)
+            parts = list(_first_parts(read_object(file, item.uri, bool(named and named.plain_text))))
     except OSError as error:
         look.problems.append((item.uri, f"cannot be read: {error}"))
         return
+    part = parts[-1] if parts and isinstance(parts[-1], Records) else parts[0] if parts else None
     if part is None:
         look.problems.append((item.uri, "is empty"))
     elif isinstance(part, Problem):
         look.problems.append((item.uri, part.message))
     else:
-        _count(part, named, look, item.uri)
+        _count(part, named, source.fields, look, item.uri)
 
 
-def _count(part: Records, named: Format | None, look: FirstLook, uri: str) -> None:
+def _first_parts(parts: Iterator[Records | Problem]) -> Iterator[Records | Problem]:
+    """The parts up to the first records: broken lines may come before them."""
+    for part in islice(parts, PROBLEMS):
+        yield part
+        if isinstance(part, Records):
+            return
+
+
+def _count(part: Records, named: Format | None, fields: FieldMapping | None, look: FirstLook, uri: str) -> None:
     texts = part.raw[:RECORDS].to_pylist()
     records = [record for text in texts if (record := record_of(text)) is not None]
     look.characters += map(len, texts)
     look.has_users = look.has_users or any(map(_USER.search, texts))
     look.with_system += sum(_SYSTEM.search(text) is not None for text in texts)
     first = named or detect(part.sample or records) or detect(records)
-    known = 0
+    unknown = []
     for record in records:
-        own = (named if named.accepts(record) else None) if named else recognising(record, first) if first else None
+        own = _format_of(record, named, fields, first)
         if own is None:
+            unknown.append(record)
             look.unknown_records += 1
             look.unknown_keys = look.unknown_keys or ", ".join(sorted(map(str, record))[:8])[:120]
             continue
-        known += 1
         look.formats[own.name] += 1
         look.has_tools = look.has_tools or _offers_tools(record)
-    if not known:
+    if unknown and not named and not look.proposed:
+        look.proposed = proposed_fields(unknown)
+    if len(unknown) == len(records):
+        told = mapped_format(unknown[0], fields) if fields and unknown else ""
         look.problems.append((uri, "its first records are "
                               + (f"not of the format {named.name}" if named else "of no known log format")
+                              + (f", and the first one {told}" if told else "")
                               + (f"; the first one's keys: {look.unknown_keys}" if look.unknown_keys else "")))
+
+
+def _format_of(record: dict, named: Format | None, fields: FieldMapping | None, first: Format | None) -> Format | None:
+    if named:
+        return named if named.accepts(record) else None
+    found = mapped_format(record, fields) if fields else ""
+    if not isinstance(found, str):
+        return found[0]
+    return recognising(record, first) if first else None
 
 
 def _offers_tools(record: dict) -> bool:

@@ -14,13 +14,16 @@ has only ids, counts and the first words of prompt shapes, never what users wrot
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import yaml
 from pydantic import ValidationError
 
 from model_ops.wording import counted
@@ -29,8 +32,10 @@ from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.curating.shingles import Ragged
 from resources.inspecting.findings import Inspection
+from resources.inspecting.first_look import first_look
 from resources.inspecting.verdicts import verdicts_of
 from resources.lake import Lake
+from resources.reading.field_mapping import FieldMapping
 from resources.reading.ingest import IngestReport, ingest
 from resources.reading.sources import SourceError, SourceSettings, list_objects
 from resources.sql_files import attach_slice, rows, run, workbench
@@ -54,9 +59,10 @@ class InspectError(Exception):
 
 def inspect(
     uris: Sequence[str], format: str = "auto", sample: int = SAMPLE, limit_objects: int | None = None,
-    tell: Callable[[str], None] = lambda doing: None,
+    tell: Callable[[str], None] = lambda doing: None, fields: Mapping[str, FieldMapping] = MappingProxyType({}),
 ) -> Inspection:
-    """Inspects the logs under `uris`. `tell` is called with a few words at each step, for a progress line.
+    """Inspects the logs under `uris`; fields: mappings of their unknown records, by uri. `tell` is called with a few words at
+    each step, for a progress line.
 
     Raises SourceError for a uri without objects and InspectError if no record of a known format was found.
     """
@@ -64,10 +70,11 @@ def inspect(
         tables = Tables(Lake.open(Path(folder) / "all"))
         tell(f"reading {', '.join(uris)}")
         try:
-            report = ingest(tables, WORKLOAD, _sources(uris, format, limit_objects))
+            sources = _sources(uris, format, limit_objects, fields)
+            report = ingest(tables, WORKLOAD, sources)
         except SourceError as error:  # an internal source, which has no name to show
             raise SourceError(str(error).partition(": ")[2]) from error
-        found = _counted(tables, list(uris), report, limit_objects)
+        found = _counted(tables, list(uris), report, limit_objects, sources)
         if found.totals["rows"]:
             found.sampled = found.totals["rows"] > sample or found.totals["characters"] > SAMPLE_CHARACTERS
             if found.sampled:
@@ -85,19 +92,25 @@ def inspect(
     return found
 
 
-def _sources(uris: Sequence[str], format: str, limit: int | None) -> dict[str, SourceSettings]:
+def _sources(
+    uris: Sequence[str], format: str, limit: int | None, fields: Mapping[str, FieldMapping]
+) -> dict[str, SourceSettings]:
     try:
-        sources = {f"input-{number}": SourceSettings(uri=uri, format=format) for number, uri in enumerate(uris, 1)}
+        sources = {f"input-{number}": SourceSettings(uri=uri, format=format, fields=fields.get(uri))
+                   for number, uri in enumerate(uris, 1)}
     except ValidationError as error:
         raise InspectError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
     if limit is None:
         return sources
     listed = [item for name, source in sources.items() for item in list_objects(name, source)]
     chosen = [listed[place * len(listed) // limit] for place in range(limit)] if len(listed) > limit else listed
-    return {f"{item.source}-{number}": SourceSettings(uri=item.uri, format=format) for number, item in enumerate(chosen, 1)}
+    return {f"{item.source}-{number}": sources[item.source].model_copy(update={"uri": item.uri})
+            for number, item in enumerate(chosen, 1)}
 
 
-def _counted(tables: Tables, uris: list[str], report: IngestReport, limit: int | None) -> Inspection:
+def _counted(
+    tables: Tables, uris: list[str], report: IngestReport, limit: int | None, sources: dict[str, SourceSettings]
+) -> Inspection:
     """Adds the exact counts, over everything that was read."""
     with workbench() as connection:
         for name in ("objects", "interactions", "quarantine", "decisions", "feedback"):
@@ -113,9 +126,27 @@ def _counted(tables: Tables, uris: list[str], report: IngestReport, limit: int |
             clients=listed("by_client"), models=listed("by_model"), quarantined=listed("quarantined"),
             repeated=listed("repeated")[0], feedback=listed("feedback"), limited_to=limit, failed=listed("failed"),
         )
+    if any(item["code"] == "unknown_format" for item in found.quarantined):
+        found.proposed = _proposed(sources)
     if not found.totals["rows"] and not found.feedback:
-        raise InspectError(_nothing(found, report))
+        raise InspectError(_nothing(found, report) + proposal_text(found.proposed))
     return found
+
+
+def _proposed(sources: dict[str, SourceSettings]) -> dict[str, dict[str, str]]:
+    looks = {source.uri: first_look(name, source) for name, source in islice(sources.items(), MOST_NAMED)
+             if source.format == "auto"}
+    return {uri: look.proposed for uri, look in looks.items() if look.proposed}
+
+
+def proposal_text(proposed: Mapping[str, dict[str, str]]) -> str:
+    """Proposed `fields` as the YAML of a recipe's sources; "" without a proposal."""
+    if not proposed:
+        return ""
+    sources = {f"source-{number}": {"uri": uri, "fields": fields} for number, (uri, fields) in enumerate(proposed.items(), 1)}
+    text = yaml.safe_dump({"sources": sources}, sort_keys=False, allow_unicode=True, width=10**9)
+    return ("\nA mapping in the recipe would read the records of no known format. This is a guess from names and shapes: check "
+            f"it.\n\n{text.rstrip()}")
 
 
 def _nothing(found: Inspection, report: IngestReport) -> str:

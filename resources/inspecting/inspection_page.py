@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from model_ops.atomic_files import write_text
 from model_ops.wording import counted, plural
 from resources.inspecting.findings import Inspection
-from resources.inspecting.inspection import DRAFTS, MOST_NAMED
+from resources.inspecting.inspection import DRAFTS, MOST_NAMED, proposal_text
 from resources.plain_text import finalize
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -43,7 +43,8 @@ def write_page(found: Inspection, path: Path) -> None:
         finalize=finalize,
     )
     page = environment.get_template("inspection.html.j2").render(
-        found=found, headline=headline(found), sections=sections(found), days=day_bars(found), shapes=shape_bars(found)
+        found=found, headline=headline(found), sections=sections(found), days=day_bars(found), shapes=shape_bars(found),
+        proposal=proposal_text(found.proposed).strip(),
     )
     write_text(path, page)
 

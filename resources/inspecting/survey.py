@@ -33,7 +33,8 @@ Kind = Literal["logs", "feedback", "seeds", "evals", "unknown"]
 
 @dataclass(frozen=True)
 class FoundSource:
-    """A source as a recipe could name it. name: unique, valid as a recipe's key."""
+    """A source as a recipe could name it. name: unique, valid as a recipe's key. A source whose records are of no known format
+    is of a kind other than unknown if `look.proposed` has fields for them."""
 
     name: str
     uri: str
@@ -64,9 +65,15 @@ def _of_one(uri: str, source: SourceSettings) -> list[FoundSource]:
     if not 1 < len(parts) <= MOST_PARTS or any(_is_day(part) for part in parts):
         return [whole]
     apart = [_part(root, part, objects, source) for part, objects in parts.items()]
-    if len({(part.kind, tuple(sorted(part.look.formats))) for part in apart}) == 1 and apart[0].kind in ("logs", "feedback"):
+    kinds = {(part.kind, tuple(sorted(part.look.formats)), _contents(part.look.proposed)) for part in apart}
+    if len(kinds) == 1 and apart[0].kind in ("logs", "feedback"):
         return [whole]
     return apart
+
+
+def _contents(fields: dict[str, str]) -> tuple:
+    """The proposed paths of request and answer: they differ between files that need fields of their own."""
+    return tuple(fields.get(name) for name in ("request", "messages", "prompt", "response", "answer"))
 
 
 def _root(uri: str) -> str:
@@ -137,8 +144,10 @@ def _kind(found: FoundSource) -> Kind:
     stem = Path(found.uri.rstrip("/")).name.partition(".")[0]
     if EVALS.match(stem):
         return "evals"
-    if SEEDS.match(stem) and found.look.formats:
+    if SEEDS.match(stem) and (found.look.formats or found.look.proposed):
         return "seeds"
+    if found.look.proposed and not found.look.formats:
+        return "logs" if found.look.proposed.keys() & {"request", "messages", "prompt"} else "feedback"
     if found.look.holds_feedback_only:
         return "feedback"
     return "logs" if found.look.holds_logs else "unknown"
@@ -147,7 +156,7 @@ def _kind(found: FoundSource) -> Kind:
 def _name_of(uri: str) -> str:
     """A recipe's key for a uri: its last distinctive part, in lower case."""
     for part in reversed(re.split(r"[/\\]", uri.removeprefix("file://"))):
-        stem = re.split(r"\.(?:jsonl?|ndjson|parquet|txt|gz|zst)", part)[0]
+        stem = re.split(r"\.(?:jsonl?|ndjson|parquet|csv|tsv|tab|txt|log|gz|zst)", part)[0]
         name = re.sub(r"[^a-z0-9_]+", "-", stem.lower()).strip("-_")[:40].strip("-_")
         if name and not re.fullmatch(r"[\d_-]+|dt-.*", name) and ":" not in part:
             return name

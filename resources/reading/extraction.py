@@ -80,7 +80,8 @@ class Extraction:
             self._stage_interactions(form)
         if form.paired:
             run(self._connection, f"reading/formats/{form.name}/pair_sides")
-        self._view("extracted_feedback", f"reading/formats/{form.name}/feedback" if "feedback" in form.fills else None)
+        feedback = f"reading/formats/{form.feedback_as or form.name}/feedback"
+        self._view("extracted_feedback", feedback if "feedback" in form.fills else None)
         run(self._connection, "reading/extraction/checked_feedback", workload=self._workload, workloads=self._workloads)
         rerouted = self._reroute_faulty(form)
         if "interactions" in form.fills:

@@ -52,14 +52,14 @@ class Problem:
 
 def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
     """Splits an object's content into records."""
-    head, rest, damage = _take(chunks, HEAD_BYTES)
+    head, rest, damage = take(chunks, HEAD_BYTES)
     head = head.removeprefix(b"\xef\xbb\xbf")
     if is_archive(head):
         yield _no_records(head)
         return
     if not head.strip():
         if damage:
-            yield _damaged(damage, b"")
+            yield damaged(damage, b"")
         elif head:
             yield from _lines(head, rest, damage)
         return
@@ -67,7 +67,8 @@ def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
     yield from _lines(head, rest, damage) if form == "lines" else _values(head, rest, damage, form == "array")
 
 
-def _take(chunks: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes], DamagedError | None]:
+def take(chunks: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes], DamagedError | None]:
+    """The first `size` bytes or more, the chunks after them, and the damage that ended the reading, if any."""
     taken, total = [], 0
     try:
         for chunk in chunks:
@@ -133,7 +134,8 @@ def _no_records(head: bytes) -> Problem:
     return Problem(0, *(container_of(head) or kind_of(head)), head[:RAW_BYTES])
 
 
-def _damaged(damage: DamagedError, raw: bytes) -> Problem:
+def damaged(damage: DamagedError, raw: bytes) -> Problem:
+    """The Problem of an object that ends early."""
     message = f"{damage}; the records before that were read; fetch or rewrite the file to read the rest"
     return Problem(0, "damaged_file", message, raw[:RAW_BYTES])
 
@@ -149,7 +151,7 @@ def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> I
     while True:
         more = b""
         if not damage:
-            more, rest, damage = _take(rest, CHUNK_BYTES)
+            more, rest, damage = take(rest, CHUNK_BYTES)
         last = not more or damage is not None
         if passing_over:  # the rest of a line that is too long is skipped
             end = more.find(b"\n") + 1
@@ -161,7 +163,7 @@ def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> I
             records, problems, row = _split(data, cut, row)
             sample = [] if known else _sample(data[:cut])
             if not known and not sample and (problems or len(records[0])):
-                yield _damaged(damage, head) if damage else _no_records(head)
+                yield damaged(damage, head) if damage else _no_records(head)
                 return
             known = known or bool(sample)
             if len(records[0]):
@@ -174,7 +176,7 @@ def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> I
         if last:
             break
     if damage:
-        yield _damaged(damage, data)
+        yield damaged(damage, data)
 
 
 def _split(data: bytes, cut: int, row: int):
@@ -258,7 +260,7 @@ def _values(
             passing_over = True
         if passing_over:
             keep = len(data)
-        more, rest, damage = _take(rest, CHUNK_BYTES)
+        more, rest, damage = take(rest, CHUNK_BYTES)
         if not more:
             data = data[keep:]
             seen.shift(keep)
@@ -271,7 +273,7 @@ def _values(
 def _leftover(seen, data: bytes, damage, row: int, what: str, in_array: bool) -> Iterator[Problem]:
     """The Problem at the end of the text, if any."""
     if damage:
-        yield _damaged(damage, data[seen.begin :] if seen.begin is not None else b"")
+        yield damaged(damage, data[seen.begin :] if seen.begin is not None else b"")
     elif seen.begin is not None or not seen.closed:
         text = "array" if in_array else "text"
         message = f"the JSON {text} breaks off after {what} {row - 1}; rewrite it, or write JSON lines"

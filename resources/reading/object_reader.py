@@ -1,4 +1,4 @@
-"""Reads the records of a log object of any kind: JSON in any form, Parquet, or one text.
+"""Reads the records of a log object of any kind: JSON in any form, Parquet, CSV, vLLM's log, or one text.
 
     with open_object(uri) as file:
         for found in read_object(file, uri, plain_text=False): ...      # Records or Problem
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,17 +21,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.reading.csv_reader import dialect_of, read_csv
 from resources.reading.decompress import DamagedError, decompressed
 from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
-from resources.reading.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of
+from resources.reading.log_reader import HEAD_BYTES, RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of, take
 from resources.reading.parquet_reader import MAGIC, read_parquet
 from resources.reading.providers.streams import NEEDLES as EVENTS
 from resources.reading.providers.streams import with_joined_events
 from resources.reading.streams import CHUNK, with_joined_response
+from resources.reading.unicode_text import utf8
 from resources.reading.unreadable import container_of, kind_of
+from resources.reading.vllm_log import is_vllm_log, read_vllm_log
 
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+TABLE_ENDINGS = (".csv", ".tsv", ".tab")
 
 
 def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Problem]:
@@ -43,10 +48,27 @@ def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Pro
     if head == MAGIC:
         with _seekable(whole) as spooled:
             yield from map(_normalised_part, read_parquet(spooled))
-    elif plain_text and not _named_json(uri):
-        yield from map(_normalised_part, _read_text(decompressed(whole)))
     else:
-        yield from map(_normalised_part, read_records(decompressed(whole)))
+        head, rest, damage = take(utf8(decompressed(whole)), HEAD_BYTES)
+        content = _again(head, rest, damage)
+        named = _ends_in(uri, TABLE_ENDINGS)
+        if plain_text and not named and not _ends_in(uri, JSON_ENDINGS):
+            found = _read_text(content)
+        elif is_vllm_log(head):
+            found = read_vllm_log(content)
+        elif dialect := dialect_of(head, len(head) < HEAD_BYTES and not damage, named):
+            found = read_csv(content, dialect)
+        else:
+            found = read_records(content)
+        yield from map(_normalised_part, found)
+
+
+def _again(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> Iterator[bytes]:
+    """The content from its first byte, without a byte order mark."""
+    yield head.removeprefix(BOM_UTF8)
+    yield from rest
+    if damage:
+        raise damage
 
 
 class _Rejoined:
@@ -92,7 +114,7 @@ def normalised(part: Records) -> Records:
     raw = part.raw.to_pylist()
     for place in places:
         raw[place] = _normalised_text(raw[place])
-    sample = [_normalised_record(record) for record in part.sample]
+    sample = [normalised_record(record) for record in part.sample]
     return Records(part.rows, pa.array(raw, pa.large_string()), sample, chunks)
 
 
@@ -107,23 +129,24 @@ def _normalised_text(raw: str) -> str:
     if record is None:  # later checks report it
         return raw
     try:
-        return json_text(_normalised_record(record))
+        return json_text(normalised_record(record))
     except (ValueError, RecursionError):
         return raw
 
 
-def _normalised_record(record: dict) -> dict:
+def normalised_record(record: dict) -> dict:
+    """A record with its streamed answer joined and inline media replaced by references."""
     try:
         return referenced(with_joined_events(with_joined_response(record)))
     except RecursionError:  # nested too deeply: it stays as written
         return record
 
 
-def _named_json(uri: str) -> bool:
+def _ends_in(uri: str, endings: tuple[str, ...]) -> bool:
     name = uri.lower()
     for packed in (".gz", ".zst", ".zstd"):
         name = name.removesuffix(packed)
-    return name.endswith(JSON_ENDINGS)
+    return name.endswith(endings)
 
 
 def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:

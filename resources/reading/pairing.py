@@ -1,4 +1,5 @@
-"""Joins the requests and responses of a batch API, which lie in different objects and share a `custom_id`.
+"""Joins records in two parts, which may lie in different objects: the requests and responses of a batch API, which share a
+`custom_id`, and those of vLLM's log, which share the request's id.
 
     folder, stem = pairing_key("s3://logs/batches/2026-06-01/outputs/b1_output.jsonl")     # .../2026-06-01, b1
 
@@ -53,8 +54,9 @@ class Pairing:
         """
         self._connection.execute(sql_text("reading/batch/delete_objects").format(table="pair_sides"), {"objects": failed})
         self._connection.register("places", _places(entries))
-        for query in ("pairing/pair_matches", f"formats/{form.name}/pairs", "pairing/quarantine_unpaired"):
-            run(self._connection, f"reading/{query}")
+        run(self._connection, "reading/pairing/pair_matches", form=form.name)
+        run(self._connection, f"reading/formats/{form.name}/pairs")
+        run(self._connection, "reading/pairing/quarantine_unpaired", form=form.name)
         self._connection.unregister("places")
         paired_requests = dict(run(self._connection, "reading/pairing/paired_requests").fetchall())
         partners: dict[int, set[str]] = {}

@@ -32,11 +32,13 @@ STRUCTURES = (
     "model_parameters", "preferred_output", "non_preferred_output", "preferred_completion", "non_preferred_completion",
     "rejected_messages", "history", "choices", "usage", "data", "body",
     "resourceSpans", "resourceLogs", "obj", "out", "usage_details", "cost_details", "tool_calls", "tool_definitions",
+    "input_ids", "token_ids",
     "full_request", "full_response", "modelInput", "modelOutput", "identity", "requestMetadata",
 )
 """Columns in which a text that is JSON of a list or object is parsed."""
 BESIDE = {
     "response": {"request", "call_type", "custom_id"}, "prompt": {"message_tree_id"},
+    "labels": {"input_ids", "token_ids"},
     "input": {"choices", "preferred_output", "preferred_completion", "schemaType"}, "output": {"schemaType"},
     "params": {"custom_id"}, "result": {"custom_id"}, "error": {"modelInput"},
 }
@@ -91,7 +93,8 @@ def read_parquet(file: Any) -> Iterator[Records | Problem]:
     try:
         with duckdb.connect(config={"threads": 1}) as connection:
             for batch in _batches(watched):
-                yield _records(connection, batch, row)
+                rows = pa.array(range(row, row + len(batch)), pa.int64())
+                yield records_of_batch(connection, batch, rows, row == 1)
                 row += len(batch)
     except (pa.ArrowException, OSError, duckdb.Error) as error:
         if watched.error is not None:
@@ -108,7 +111,8 @@ def _batches(watched: _Watched) -> Iterator[pa.RecordBatch]:
     yield from opened.iter_batches(batch_size=rows)
 
 
-def _records(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, first_row: int) -> Records:
+def records_of_batch(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, rows: pa.Array, first: bool) -> Records:
+    """The rows of a batch as JSON objects, with their numbers. first: with the object's first records as a sample."""
     texts = [field.name for field in batch.schema if _is_text(field.type)]
     connection.register("batch", pa.Table.from_batches([batch]))
     written = connection.sql(sql_text("reading/extraction/parquet_records"), params={
@@ -119,9 +123,8 @@ def _records(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, first
     }).to_arrow_table()
     connection.unregister("batch")
     raw = written["raw"].cast(pa.large_string()).combine_chunks()
-    first = raw.slice(0, SAMPLE).to_pylist() if first_row == 1 else []
-    sample = [record for line in first if (record := record_of(line)) is not None]
-    return Records(pa.array(range(first_row, first_row + len(batch)), pa.int64()), raw, sample)
+    texts = raw.slice(0, SAMPLE).to_pylist() if first else []
+    return Records(rows, raw, [record for line in texts if (record := record_of(line)) is not None])
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -18,9 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from resources.reading.digested import Digested
+from resources.reading.field_mapping import FieldMapping
 from resources.reading.formats import FORMATS, Format, detect
 from resources.reading.ledger import Entry
 from resources.reading.log_reader import RAW_BYTES, Problem, Records, record_of
+from resources.reading.mapped_records import by_fields
 from resources.reading.object_reader import read_object
 from resources.reading.prefetch import Opened, prefetched
 from resources.reading.sources import SourceSettings
@@ -49,15 +51,16 @@ def read_objects(entries: Sequence[Entry], sources: Mapping[str, SourceSettings]
     """The objects' records, in order, by format."""
     for index, (entry, opened) in enumerate(prefetched(entries)):
         try:
-            digest = yield from _read(index, entry, opened, named_format(entry, sources))
+            digest = yield from _read(index, entry, opened, sources[entry.source])
             yield ObjectPart(index, None, None, digest)
         except OSError as error:  # the caller records the object as failed; the next run tries it again
             yield ObjectPart(index, None, error)
 
 
-def _read(index: int, entry: Entry, opened: Opened, named: Format | None) -> Generator[ObjectPart, None, str]:
+def _read(index: int, entry: Entry, opened: Opened, source: SourceSettings) -> Generator[ObjectPart, None, str]:
     """One object's records; returns the sha256 of its bytes, "" if not all were read."""
-    router = ObjectRouter(named)
+    named = FORMATS.get(source.format)
+    router = ObjectRouter(named, source.fields)
     with opened() as raw:
         file = Digested(raw)
         for found in read_object(file, entry.uri, named is not None and named.plain_text):
@@ -73,12 +76,12 @@ def _read(index: int, entry: Entry, opened: Opened, named: Format | None) -> Gen
 class ObjectRouter:
     """Sorts the records of one object by format, part by part.
 
-    named: the format that the recipe names. `hopeless` is true once no format recognises any record of the first part: the
-    rest of the object need not be read.
+    named: the format that the recipe names; fields: the source's mapping of unknown records. `hopeless` is true once no format
+    recognises any record of the first part: the rest of the object need not be read.
     """
 
-    def __init__(self, named: Format | None):
-        self._named, self._first = named, None
+    def __init__(self, named: Format | None, fields: FieldMapping | None = None):
+        self._named, self._fields, self._first = named, fields, None
         self._folds = named is None or (named.rows_as or named.name) == CHUNKS.rows_as
         self._fold: StreamFold | None = None
         self._mixed = self.hopeless = False
@@ -101,6 +104,9 @@ class ObjectRouter:
 
     def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
         """Sorts records that are not chunks of a stream."""
+        if self._fields:
+            yield from self._by_fields(part)
+            return
         if self._first is None:
             self._first, sample = _first_of(part, self._named)
             if self._first is None and not self._fold:
@@ -120,6 +126,17 @@ class ObjectRouter:
                     yield own, records
         else:
             yield self._first, part
+
+    def _by_fields(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
+        found = list(by_fields(part, self._fields))
+        if self._first is None and not self._fold and not any(form for form, _ in found):
+            self.hopeless = True
+            first = found[0][1]
+            message = f"none of the first {len(part.rows)} records can be read, the first because {first.message}"
+            yield None, Problem(0, "unknown_format", message, first.raw)
+            return
+        self._first = self._first or next((form for form, _ in found if form), CHUNKS)
+        yield from found
 
 
 def _first_of(part: Records, named: Format | None) -> tuple[Format | None, list[dict]]:

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from resources.reading import s3
+from resources.reading.field_mapping import FieldMapping
 from resources.reading.listing import LogObject, SourceError, local_objects, remote_objects
 from resources.reading.local_path import is_local, local_path, remote_uri
 from resources.reading.remote import open_remote
@@ -61,6 +62,8 @@ class SourceSettings(BaseModel):
     uri: Uri = Field(
         min_length=1, description="File, directory, glob, file:// or any fsspec URL such as s3://, without credentials")
     format: str = Field("auto", description="Name of a log format; auto looks at the first records of each file")
+    fields: FieldMapping | None = Field(None, description="Where records of no known format keep their request, answer and so "
+                                        "on, as paths. Left out: only known formats are read")
     workloads: dict[str, Annotated[str, Field(min_length=1)]] = Field(
         default_factory=dict, description="Workload names in the records, each with the recipe's workload that it means"
     )
@@ -68,7 +71,8 @@ class SourceSettings(BaseModel):
     @property
     def read_as(self) -> str:
         """The settings that decide how objects are read, as JSON. After a change the source's objects are read again."""
-        return json.dumps({"format": self.format, "workloads": self.workloads}, sort_keys=True)
+        fields = {"fields": self.fields.given} if self.fields else {}
+        return json.dumps({"format": self.format, "workloads": self.workloads, **fields}, sort_keys=True)
 
     @field_validator("format")
     @classmethod
@@ -78,6 +82,13 @@ class SourceSettings(BaseModel):
         if value != "auto" and value not in FORMATS:
             raise ValueError(f"unknown log format {value!r}; give auto or one of {', '.join(FORMATS)}")
         return value
+
+    @model_validator(mode="after")
+    def _read_one_way(self):
+        if self.fields and self.format != "auto":
+            raise ValueError(f"fields and format {self.format} are both given; fields reads records of no known format, so "
+                             "leave one of them out")
+        return self
 
 
 class Place(Protocol):

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from resources.reading import s3
 from resources.reading.extraction import LINES, Extraction
-from resources.reading.formats import FORMATS, Format
+from resources.reading.formats import BY_NAME, FORMATS, Format
 from resources.reading.ledger import Entry
 from resources.reading.log_reader import Problem, Records
 from resources.reading.pairing import Pairing, with_unreadable_partners
@@ -224,7 +224,7 @@ class Staging:
         self._quarantine()
         while self._waiting:  # a record of another format waits again
             name, tables = self._waiting.popitem()
-            for line in self._extraction.extract(FORMATS[name], pa.concat_tables(tables)):
+            for line in self._extraction.extract(BY_NAME[name], pa.concat_tables(tables)):
                 if line.format is None:
                     self._records[line.index] -= 1  # it was counted as a line
                     named = named_format(self._entries[line.index], self.sources)

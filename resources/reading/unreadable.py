@@ -1,8 +1,8 @@
 """Says why a file has no readable record: the reason and the remedy, in one sentence.
 
     found = container_of(head)          # an archive, a compression or an encryption that is not supported
-    found = kind_of(head)               # anything else: UTF-16, Latin-1, CSV, HTML, a picture, ...
-    found.error_code, found.message     # "the file is UTF-16 text; convert it ...: iconv -f UTF-16 -t UTF-8 old > new"
+    found = kind_of(head)               # anything else: UTF-32, Latin-1, HTML, a picture, ...
+    found.error_code, found.message     # "the file is UTF-32 text; convert it ...: iconv -f UTF-32 -t UTF-8 old > new"
 
 A message is "reason; remedy"; reasons are grouped in sql/inspecting/quarantined.sql. It has no text of the file.
 """
@@ -37,12 +37,11 @@ _CONTAINERS = (
     (b"%PDF-", "a PDF", "give logs in JSON lines or Parquet"),
 )
 _ARCHIVES = (b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
-_UTF = (  # longer marks first: UTF-32's begins with UTF-16's
+_UTF = (
     (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"{\0\0\0", "UTF-32LE"), (b"[\0\0\0", "UTF-32LE"),
-    (b"\0\0\0{", "UTF-32BE"), (b"\0\0\0[", "UTF-32BE"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"), (b"{\0", "UTF-16LE"),
-    (b"[\0", "UTF-16LE"), (b"\0{", "UTF-16BE"), (b"\0[", "UTF-16BE"),
+    (b"\0\0\0{", "UTF-32BE"), (b"\0\0\0[", "UTF-32BE"),
 )
-"""First bytes of a UTF-16 or UTF-32 text: its mark, or JSON's opening."""
+"""First bytes of a UTF-32 text: its mark, or JSON's opening. (resources/reading/unicode_text.py decodes UTF-16.)"""
 _SEPARATORS = ((",", "commas"), ("\t", "tabs"), (";", "semicolons"), ("|", "bars"))
 _LOOKED_AT = 64 << 10
 _MOST_CONTROLS = 0.02
@@ -107,8 +106,8 @@ def _kind_of_text(text: str) -> Found:
     if opening.startswith("<"):
         return _unknown(f"the file is XML; write its records as {_JSON_LINES}")
     if separated := _separator(text):
-        return _unknown(f"the file looks like CSV with {separated}; write it as {_JSON_LINES}, as with: "
-                        "duckdb -c \"copy (from read_csv('old')) to 'new.jsonl'\"")
+        return _unknown(f"the file looks like CSV with {separated}, but its first line does not name the columns; add a line "
+                        "of their names in front, and call the file .csv")
     return _unknown("no line of the file is a JSON object; leave it out, or give it `format: text` to learn it as a text")
 
 

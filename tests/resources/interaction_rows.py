@@ -73,5 +73,5 @@ def heard(tables, workload):
         for name in ("interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
         connection.execute("create temp view conversations as select * from interactions")
-        attach_row_feedback(connection)
+        attach_row_feedback(connection, {})
         return dict(connection.execute("select interaction_id, value from row_feedback").fetchall())

@@ -12,6 +12,8 @@ expression that parses `raw` again into one `case` and name it once: DuckDB eval
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from resources.reading.formats import (
     alpaca,
     anthropic,
@@ -36,18 +38,32 @@ from resources.reading.formats import (
     text,
     tokens,
     trajectories,
+    vllm,
+    vllm_lines,
 )
 from resources.reading.formats.format import Format
 
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        litellm, otlp, openai_batch, anthropic_batch, langfuse, langfuse_scores, sglang, bedrock, anthropic, gemini,
-        openai_pairs, chunks, stored_completions, trajectories, oasst, preferences, tokens, sharegpt, alpaca, prompt_completion,
-        messages, feedback, text,
+        litellm, otlp, openai_batch, anthropic_batch, langfuse, langfuse_scores, sglang, vllm, vllm_lines, bedrock, anthropic,
+        gemini, openai_pairs, chunks, stored_completions, trajectories, oasst, preferences, tokens, sharegpt, alpaca,
+        prompt_completion, messages, feedback, text,
     )
 }
 """In the order in which they are tried: unmistakable keys first."""
+
+MAPPED: dict[str, Format] = {
+    f"fields:{name}": replace(
+        form, name=f"fields:{name}", recognises=lambda record: False, fills=("interactions", "feedback"),
+        rows_as=form.rows_as or name, feedback_as="field_conversations" if form.turns else "fields")
+    for name, form in FORMATS.items()
+    if name == "messages" or (form.fills == ("interactions",) and not (form.turns or form.streamed or form.plain_text))
+}
+"""Formats of records that a source's `fields` puts into the keys of another format, by name; their feedback is a key of the
+record."""
+
+BY_NAME: dict[str, Format] = FORMATS | MAPPED
 
 
 def detect(sample: list[dict]) -> Format | None:

@@ -12,9 +12,9 @@ class Format:
 
     turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is not JSON is one
     record {text}, where the recipe names the format. streamed: its lines are chunks of answers, joined before anything else.
-    rows_as: the format whose SQL is used. paired: requests and responses lie in different objects, and
-    resources/reading/pairing.py joins them. when_named: how it recognises records where the recipe names the format, if
-    another way than elsewhere.
+    rows_as: the format whose SQL is used; feedback_as: the same for feedback. paired: requests and responses lie in
+    different objects, and resources/reading/pairing.py joins them. when_named: how it recognises records where the recipe
+    names the format, if another way than elsewhere.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Format:
     plain_text: bool = False
     streamed: bool = False
     rows_as: str = ""
+    feedback_as: str = ""
     paired: bool = False
     when_named: Callable[[dict], bool] | None = None
 

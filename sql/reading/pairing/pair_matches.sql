@@ -1,11 +1,13 @@
 -- For each response, the requests of its folder with its custom_id; only those with its file name, if there are any.
 -- needs: pair_sides, places
+-- parameters: $form
 -- makes: temp table pair_matches (*, candidates)
 create or replace temp table pair_matches as
 with sides as (
     select pair_sides.*, places.source, places.folder, places.stem
     from pair_sides
     inner join places using (object)
+    where pair_sides.form = $form
 ),
 
 matches as (

@@ -1,5 +1,6 @@
 -- Requests and responses without a partner, or with several candidates.
 -- needs: pair_matches, pair_sides, quarantined
+-- parameters: $form
 -- makes: rows into quarantined (object, row, error_code, message, raw)
 insert into quarantined by name
 with paired as (
@@ -24,10 +25,17 @@ select
     end as error_code,
     case
         when pair_sides.side is null then 'the line has no custom_id, or neither body nor response nor error'
+        when claimed.object is not null and $form = 'vllm' then concat(
+            'several requests of this folder have the id ', pair_sides.custom_id[:100], '; the same log seems to be there twice'
+        )
         when claimed.object is not null then concat(
             'several requests of this folder have the custom_id ', pair_sides.custom_id[:100],
             '; give a batch''s files one name (b1_input.jsonl, b1_output.jsonl) or a folder'
         )
+        when pair_sides.side = 'request' and $form = 'vllm' then concat(
+            'no response to the request ', pair_sides.custom_id[:100], ' in this folder; run vLLM with --enable-log-outputs too'
+        )
+        when $form = 'vllm' then concat('no request of the id ', pair_sides.custom_id[:100], ' in this folder')
         when pair_sides.side = 'request' then concat('no response for the custom_id ', pair_sides.custom_id[:100], ' in this folder')
         else concat('no request for the custom_id ', pair_sides.custom_id[:100], ' in this folder')
     end as message,
@@ -35,3 +43,4 @@ select
 from pair_sides
 anti join paired using (object, row)
 left join claimed using (object, row)
+where pair_sides.form = $form

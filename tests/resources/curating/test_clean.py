@@ -171,7 +171,7 @@ def test_feedback_by_its_most_telling_id_newest_first(tables):
         thumb(-1, session_id="s4", ts=START),
         thumb(1, session_id="s4", ts=START + timedelta(days=2)),
         thumb(1, interaction_id="i5"),
-        {**thumb(0.2, interaction_id="i5"), "name": "reward"},
+        {**thumb(0.2, interaction_id="i5"), "name": "quality"},
     ]
     _, found = cleaned(tables, rows, feedback=feedback)
     assert {name: row["feedback"] for name, row in found.items()} == {
@@ -182,6 +182,21 @@ def test_feedback_by_its_most_telling_id_newest_first(tables):
         "i5": 0.2,
         "i6": None,
     }
+
+
+@pytest.mark.parametrize(("least", "expected"), [
+    (None, [-1, 1, -0.25, -1]), ({}, [0, 1, 0.75, -1]), ({"reward": 0.5, "thumbs": -2}, [-0.5, 1, 0.75, 1]),
+])
+def test_feedback_below_the_least_good_value_of_its_name_counts_as_a_thumb_down(tables, least, expected):
+    """Without the setting: a trajectory's reward is good from 1."""
+    rows = [interaction(n, f"{TEXT} {n}", f"answer {n}") for n in range(1, 5)]
+    feedback = [{**thumb(value, interaction_id=f"i{n}"), "name": "reward"} for n, value in ((1, 0), (2, 1), (3, 0.75))]
+    feedback.append(thumb(-1, interaction_id="i4"))
+    settings = CurationSettings() if least is None else CurationSettings(feedback={"least": least})
+    _, found = cleaned(tables, rows, settings, feedback=feedback)
+    assert [found[f"i{n}"]["feedback"] for n in range(1, 5)] == expected
+    assert stale_days(tables, "tutor", settings) == []
+    assert stale_days(tables, "tutor", CurationSettings(feedback={"least": {"reward": 2}})) != []
 
 
 def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):

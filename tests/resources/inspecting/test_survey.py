@@ -59,6 +59,17 @@ def test_names_are_unique_and_fit_for_a_recipe(tmp_path):
     assert names == ["n-code-l-gs", "n-code-l-gs-2"]
 
 
+def test_files_of_no_known_format_are_sources_with_the_fields_that_each_needs(tmp_path):
+    for name, (ask, say) in {"a": ("asked", "reply"), "b": ("asked", "reply"), "c": ("user_message", "reply")}.items():
+        put(tmp_path / f"{name}.jsonl", *({ask: f"what is {n}?", say: f"it is {n}"} for n in range(4)))
+    found = survey([str(tmp_path)])
+    assert [(each.kind, each.look.proposed["prompt"]) for each in found] == [
+        ("logs", "asked"), ("logs", "asked"), ("logs", "user_message")]
+    (tmp_path / "c.jsonl").unlink()
+    [whole] = survey([str(tmp_path)])
+    assert whole.uri == str(tmp_path) and whole.look.proposed == {"prompt": "asked", "answer": "reply"}
+
+
 def test_nothing_there_is_said(tmp_path):
     with pytest.raises(SourceError, match="no file or directory"):
         survey([str(tmp_path / "nowhere")])
@@ -68,6 +79,8 @@ def test_a_first_look_tells_formats_tools_system_prompts_and_users(tmp_path):
     put(tmp_path / "a.jsonl", PAIR, PAIR, {"odd": 1})
     look = first_look("a", SourceSettings(uri=str(tmp_path)))
     assert dict(look.formats) == {"openai_pairs": 2} and look.unknown_records == 1 and look.unknown_keys == "odd"
+    (tmp_path / "broken.csv").write_text('a;b;c\n1;"x"y;z\n1;two words;z\n1;two words;z\n')
+    assert first_look("x", SourceSettings(uri=str(tmp_path / "broken.csv"))).unknown_records == 2
     assert look.has_tools and look.with_system and look.has_users and look.holds_logs
 
 

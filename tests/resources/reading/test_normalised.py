@@ -278,7 +278,8 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
     (tmp_path / "b").mkdir()
     rows, (bad,), _, _ = read(tmp_path / "b", prose, name="page.md")
     assert not rows and bad["error_code"] == "unknown_format"
-    cases = [(b'{"text": "broken', "broken.jsonl", "malformed_json"), (b"\xff\xfe\x00", "a.txt", "invalid_utf8"),
+    cases = [(b'{"text": "broken', "broken.jsonl", "malformed_json"), (b"\xff\x80\x00", "a.txt", "invalid_utf8"),
+             ("hé".encode("utf-16")[:-1], "b.txt", "damaged_file"),
              (gzip.compress(prose)[:-9], "a.txt.gz", "damaged_file")]
     for number, (content, name, code) in enumerate(cases):
         (tmp_path / f"c{number}").mkdir()

@@ -1,7 +1,7 @@
 -- Interactions of records with `messages`: one row per answer in the conversation.
 -- needs: openai_tools(), record_digest(), records
 -- makes: rows (object, row, part, format, record_digest, request_id, trace_id, choice_index, written_ts, workload_name,
---     session_id, model, messages, tools, params, completion, finish_reason, status, error_code, message)
+--     session_id, user_id, model, messages, tools, params, completion, finish_reason, status, error_code, message)
 with parsed as (
     select
         object,
@@ -10,7 +10,7 @@ with parsed as (
         record_digest(raw) as digest,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
-            "model": "VARCHAR", "tools": "JSON", "functions": "JSON", "call_type": "JSON", "request": "JSON",
+            "model": "VARCHAR", "metadata": {"user_id": "VARCHAR"}, "tools": "JSON", "functions": "JSON", "call_type": "JSON", "request": "JSON",
             "messages": ["JSON"]
         }') as record
     from records
@@ -64,6 +64,7 @@ select
     record.workload_id as workload_name,
     coalesce(record.session_id, record.id || ':' || digest[:16], case when len(taught) > 1 then 'conversation:' || digest end)
         as session_id,
+    record.metadata.user_id as user_id,
     record.model as model,
     to_json(case when is_prompt then record.messages else record.messages[:answer - 1] end) as messages,
     openai_tools(coalesce(record.tools, record.functions)) as tools,

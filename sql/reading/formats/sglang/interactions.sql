@@ -1,4 +1,4 @@
--- Interactions of SGLang's request log.
+-- Interactions of SGLang's request log, and of vLLM's (formats/vllm/pairs.sql, with `engine`, `choice` and `problem`).
 -- needs: records, templated_messages()
 -- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, session_id, model, provider,
 --     messages, params, completion, reasoning, prompt_token_ids, completion_token_ids, finish_reason, error, prompt_tokens,
@@ -8,7 +8,7 @@ with parsed as (
         object,
         row,
         json_transform(raw, '{
-            "timestamp": "VARCHAR", "event": "VARCHAR", "rid": "VARCHAR",
+            "timestamp": "VARCHAR", "event": "VARCHAR", "rid": "VARCHAR", "engine": "VARCHAR", "choice": "INTEGER", "problem": {"code": "VARCHAR", "words": "VARCHAR"},
             "obj": {"text": "JSON", "input_ids": ["INTEGER"], "sampling_params": "JSON", "image_data": "JSON",
                     "video_data": "JSON", "audio_data": "JSON", "lora_path": "JSON", "model": "VARCHAR",
                     "session_params": {"id": "VARCHAR"}},
@@ -78,15 +78,15 @@ select
     object,
     row,
     0 as part,
-    'sglang' as format,
+    coalesce(record.engine, 'sglang') as format,
     coalesce(record.rid, meta.id) as request_id,
     record.rid as trace_id,
-    0 as choice_index,
+    coalesce(record.choice, 0) as choice_index,
     record.timestamp as written_ts,
     record.obj.session_params.id as session_id,
     coalesce(record.obj.model, case json_type(record.obj.lora_path) when 'VARCHAR' then record.obj.lora_path ->> '$' end)
         as model,
-    'sglang' as provider,
+    coalesce(record.engine, 'sglang') as provider,
     case
         when repeated or only_tokens then null
         when turns is not null then to_json(turns)
@@ -116,6 +116,7 @@ select
     case when failed then 'failure' when only_tokens then 'tokens' else 'success' end as status,
     case
         when repeated then 'skipped'
+        when record.problem.code is not null then record.problem.code
         when cut then 'truncated_log'
         when prompt_type not in ('VARCHAR', 'NULL') then 'wrong_type'
         when multimodal then 'missing_field'
@@ -125,6 +126,7 @@ select
     end as error_code,
     case
         when repeated then 'sglang_received'
+        when record.problem.code is not null then record.problem.words
         when cut then 'the log cut this text to 2048 characters; run SGLang with --log-requests-level 3'
         when prompt_type not in ('VARCHAR', 'NULL') then 'obj.text is not one text'
         when multimodal then 'the prompt has images, video or audio, which the log does not hold'

@@ -1,0 +1,234 @@
+"""Proposes a source's `fields` for records of no known format, from the names and shapes of their values.
+
+    proposed_fields([{"uuid": "...", "payload": {"question": "...", "reply": "..."}}, ...])
+    # {"prompt": "payload.question", "answer": "payload.reply", "id": "uuid"}; {} where nothing fits
+
+A guess to check, never applied by a run: bodies and lists of messages are recognised by their shape, texts, ids and times by
+name and shape. JSON inside texts is looked into.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from resources.reading.field_mapping import FieldMapping, request_in, response_in
+from resources.reading.json_paths import path_of, structure_in
+
+MOST_RECORDS = 100
+_DEEPEST, _MOST_PATHS = 6, 400
+_USUAL = 0.8
+"""A field fits if it has the wanted shape in at least this share of the records."""
+_LONG = 12
+"""Mean characters of a text that may be a prompt or an answer though its name says nothing."""
+
+_ASKED = re.compile(r"prompt|question|query|request|input|instruction|user_?(message|text|msg)|ask|utterance|messages?$|"
+                    r"conversation|dialog|history|chat$|turns$", re.I)
+_SAID = re.compile(r"response|answer|output|completion|reply|generat|assistant|bot_?(message|text)|model_?(text|message)|"
+                   r"result|^text$|said", re.I)
+_SYSTEM = re.compile(r"system|preamble|persona", re.I)
+_TIME = re.compile(r"time|date|(^|_)ts$|(^|_)at$|created|start|when|day$", re.I)
+_ID = re.compile(r"(^|[_ ])(id|uuid|guid|rid)$|request_?id|trace_?id|^_id$|[a-z]Id$", re.I)
+_NUMBER = re.compile(r"(^|[_ ])(no|nr|ref|key|number)\.?$", re.I)
+_SESSION = re.compile(r"session|conversation|thread|chat_?id|dialog", re.I)
+_USER = re.compile(r"user|^uid$|customer|account|caller|end_?user|e?mail|member", re.I)
+_MODEL = re.compile(r"model|engine|deployment|llm$", re.I)
+_FEEDBACK = re.compile(r"feedback|rating|thumb|score|stars?$|vote|like|reward|helpful|satisf|csat|quality", re.I)
+_WORKLOAD = re.compile(r"workload|use_?case|^app(_?name|_?id)?$|^task$|feature", re.I)
+_WORDS = {"up", "down", "thumbs_up", "thumbs_down", "like", "dislike", "good", "bad", "positive", "negative", "yes", "no",
+          "true", "false", "👍", "👎"}
+_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I)
+
+
+def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Fields that fit most of the records, by name; {} if no request with an answer and no feedback is found."""
+    records = records[:MOST_RECORDS]
+    values: dict[tuple, list[Any]] = {}
+    for record in records:
+        _collect(record, (), values)
+    seen = _Seen(values, len(records))
+    found = _contents(seen)
+    for name, pattern, fits in (
+        ("session", _SESSION, _is_word), ("user", _USER, _is_word), ("time", _TIME, _is_time), ("id", _ID, _is_word),
+        ("model", _MODEL, _is_word), ("workload", _WORKLOAD, _is_word),
+    ):
+        found[name] = seen.named(pattern, fits, distinct=name == "id")
+    found["id"] = found["id"] or seen.named(_NUMBER, _is_word, distinct=True) or seen.shaped(_is_uuid)
+    found["time"] = found["time"] or seen.shaped(_is_recent)
+    found["feedback"] = seen.named(_FEEDBACK, _is_feedback, usual=0.0)
+    return _useful({name: path_of(path) for name, path in found.items() if path}, records)
+
+
+def _useful(paths: dict[str, str], records: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The fields in the order of the settings, if they read most of the records."""
+    asked = any(name in paths for name in ("request", "messages", "prompt"))
+    if not asked:
+        paths = {name: paths[name] for name in ("id", "session", "time", "workload", "feedback") if name in paths}
+    try:
+        fields = FieldMapping(**paths)
+    except ValueError:
+        return {}
+    reads = sum(not isinstance(fields.mapped(record), str) for record in records)
+    # most answers have no feedback, but a file of feedback has it everywhere
+    return fields.given if records and reads >= _USUAL * len(records) else {}
+
+
+class _Seen:
+    """The values by path; a path that was given to one field is not given to another."""
+
+    def __init__(self, values: dict[tuple, list[Any]], records: int):
+        self._values, self._records, self._taken = values, records, set()
+
+    def shaped(self, fits: Callable[[Any], bool], pattern: re.Pattern | None = None, usual: float = _USUAL) -> tuple | None:
+        """The first path whose values fit, one whose name fits the pattern before the others."""
+        found = [path for path, values in self._values.items()
+                 if not self._overlaps(path) and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1)
+                 and fitting >= _USUAL * len(values)]
+        found = [path for path in found if not any(path[:depth] in found for depth in range(1, len(path)))]  # the whole body
+        found.sort(key=lambda path: not (pattern and _name_fits(pattern, path)))
+        return self._take(found)
+
+    def named(
+        self, pattern: re.Pattern, fits: Callable[[Any], bool], distinct: bool = False, usual: float = 0.5
+    ) -> tuple | None:
+        """The first path whose name and values fit, the least nested first. distinct: no value stands twice."""
+        found = [path for path, values in self._values.items()
+                 if _name_fits(pattern, path) and not self._overlaps(path)
+                 and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1) and fitting >= _USUAL * len(values)
+                 and not (distinct and len({str(value) for value in values}) < len(values))]
+        found.sort(key=len)
+        return self._take(found)
+
+    def longest_texts(self, count: int) -> list[tuple]:
+        """The longest texts that most records have, in the records' order."""
+        texts = {path: sum(map(len, values)) / len(values) for path, values in self._values.items()
+                 if all(isinstance(value, str) for value in values) and len(values) >= _USUAL * self._records
+                 and not self._overlaps(path) and any(map(_is_prose, values))
+                 and (len(values) < 3 or len(set(values)) * 2 > len(values))}  # a name repeats, a text does not
+        longest = sorted(texts, key=lambda path: -texts[path])[:count]
+        return [path for path in texts if path in longest and texts[path] >= _LONG]
+
+    def _overlaps(self, path: tuple) -> bool:
+        return any(path[:len(taken)] == taken or taken[:len(path)] == path for taken in self._taken)
+
+    def take(self, path: tuple) -> tuple:
+        self._taken.add(path)
+        return path
+
+    def _take(self, found: list[tuple]) -> tuple | None:
+        return self.take(found[0]) if found else None
+
+
+def _name_fits(pattern: re.Pattern, path: tuple) -> bool:
+    names = [step for step in path if isinstance(step, str)]
+    return bool(names) and pattern.search(names[-1]) is not None
+
+
+def _collect(value: Any, path: tuple, values: dict[tuple, list[Any]]) -> None:
+    """Every value by path; of a list of objects only the whole list."""
+    if path and value not in (None, "", [], {}):
+        if path not in values and len(values) >= _MOST_PATHS:
+            return
+        values.setdefault(path, []).append(value)
+    inner = structure_in(value) if isinstance(value, str) else value
+    if len(path) >= _DEEPEST:
+        return
+    if isinstance(inner, dict):
+        for key, each in inner.items():
+            if isinstance(key, str) and key:
+                _collect(each, (*path, key), values)
+    elif isinstance(inner, list) and len(inner) == 1:
+        _collect(inner[0], (*path, 0), values)
+
+
+def _contents(seen: _Seen) -> dict[str, tuple | None]:
+    """Paths of request and answer."""
+    request, response = seen.shaped(_is_request, _ASKED), seen.shaped(_is_response, _SAID)
+    found: dict[str, tuple | None] = {"request": request, "response": response}
+    if request is None:
+        found["system"] = seen.named(_SYSTEM, _is_prose)
+        found["prompt"] = seen.named(_ASKED, _is_prose, usual=_USUAL)
+    if response is None:
+        found["answer"] = seen.named(_SAID, _is_prose, usual=_USUAL)
+    if request is None and not found["prompt"] and not response and not found["answer"]:
+        texts = seen.longest_texts(2)
+        if len(texts) == 2:
+            found["prompt"], found["answer"] = map(seen.take, texts)
+    elif request is None and not found["prompt"]:
+        found["prompt"] = next(map(seen.take, seen.longest_texts(1)), None)
+    elif response is None and not found["answer"] and not (request and _ends_with_answer(seen, request)):
+        found["answer"] = next(map(seen.take, seen.longest_texts(1)), None)
+    if found.get("prompt") and not (response or found.get("answer")):
+        found["prompt"] = found["system"] = None
+    if request is not None and not (response or found.get("answer")):
+        found["messages"], found["request"] = request, None
+    return found
+
+
+def _ends_with_answer(seen: _Seen, path: tuple) -> bool:
+    values = seen._values[path]
+    bodies = [request_in(structure_in(value) if isinstance(value, str) else value) or {} for value in values]
+    ends = [(body.get("messages") or [{}])[-1].get("role") for body in bodies]
+    return ends.count("assistant") * 2 > len(ends)
+
+
+def _is_request(value: Any) -> bool:
+    value = structure_in(value) if isinstance(value, str) else value
+    body = request_in(value)
+    if body is None or (isinstance(value, dict) and response_in(value) is not None):
+        return False
+    asked = body.get("messages")
+    return asked is None or not isinstance(value, list) or len(asked) > 1 or asked[0].get("role") != "assistant"
+
+
+def _is_response(value: Any) -> bool:
+    value = structure_in(value) if isinstance(value, str) else value
+    if isinstance(value, dict) and (isinstance(value.get("messages"), list) or value.get("role", "assistant") != "assistant"):
+        return False
+    return response_in(value) is not None
+
+
+def _is_prose(value: Any) -> bool:
+    """A text of several words, of a script without spaces, or a long one."""
+    if not isinstance(value, str) or structure_in(value) is not None or _is_time(value) or _UUID.fullmatch(value):
+        return False
+    return " " in value.strip() or not value.isascii() or len(value) > _LONG * 4
+
+
+def _is_word(value: Any) -> bool:
+    return (isinstance(value, str) and len(value) <= 200 and "\n" not in value and structure_in(value) is None) or (
+        isinstance(value, int) and not isinstance(value, bool))
+
+
+def _is_time(value: Any) -> bool:
+    """ISO 8601, or epoch in seconds to nanoseconds between 2000 and 2100."""
+    if isinstance(value, str) and re.fullmatch(r"\d{9,19}(\.\d+)?", value):
+        value = float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return any(946_684_800 <= value / scale <= 4_102_444_800 for scale in (1, 1e3, 1e6, 1e9))
+    if not isinstance(value, str) or not re.match(r"\d{4}-\d{2}-\d{2}", value):
+        return False
+    try:
+        return bool(datetime.fromisoformat(value.strip().removesuffix(" UTC")))
+    except ValueError:
+        return False
+
+
+def _is_recent(value: Any) -> bool:
+    """A time that no other number is likely to be."""
+    if isinstance(value, str):
+        return _is_time(value) and not value.isdecimal()
+    return isinstance(value, int | float) and not isinstance(value, bool) and any(
+        1_400_000_000 <= value / scale <= 2_200_000_000 for scale in (1, 1e3))
+
+
+def _is_uuid(value: Any) -> bool:
+    return isinstance(value, str) and _UUID.fullmatch(value) is not None
+
+
+def _is_feedback(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in _WORDS or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
+    return isinstance(value, bool | int | float)
