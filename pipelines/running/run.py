@@ -95,10 +95,11 @@ def run(request: RunRequest) -> int:
     if completed := complete_unfinished(lake):
         relay({"event": "note", "message": f"completed {counted(completed, 'erasure')} that had been stopped"})
     with at_work(lake):
-        return _run(request, recipe, lake)
+        return _at_work(request, recipe, lake)
 
 
-def _run(request: RunRequest, recipe: Recipe, lake: Lake) -> int:
+def _at_work(request: RunRequest, recipe: Recipe, lake: Lake) -> int:
+    """Runs a request while no erasure may begin."""
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):

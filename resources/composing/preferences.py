@@ -46,10 +46,11 @@ _TEACHER = pa.schema([
 def build_preferences(
     tables: Tables, workload: str, output: Path, settings: PreferenceSettings, split_settings: DatasetSettings,
     curated_version: str, lent: Mapping[str, list[str]] | None = None, teacher: Path | None = None,
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, Any] | None = None, least: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Fills `output` and returns counts. curated_version: of curated_interactions, whose contaminated rows are left out. lent:
-    of sft_dataset. teacher: preferences.parquet of teacher_answers.
+    """Fills `output` and returns counts. least: lowest good value by the feedback's name. curated_version: of
+    curated_interactions, whose contaminated rows are left out. lent: of sft_dataset. teacher: preferences.parquet of
+    teacher_answers.
 
     Raises DatasetError if no pair is found.
     """
@@ -66,7 +67,7 @@ def build_preferences(
         for macro in MACROS:
             run(connection, macro)
         run(connection, "curating/clean/cleaned_with_ids")
-        attach_row_feedback(connection)
+        attach_row_feedback(connection, least or {})
         run(connection, "curating/curate/prompts")
         run(connection, "composing/preferences/answered", curated=curated_version)
         run(connection, "composing/preferences/repeated_answers")

@@ -134,6 +134,8 @@ CLAIMS: list[Claim] = [
     (PAGE, "How fast are rules", "clean", lambda r: [about(r("rows_per_s"))]),
     (PAGE, "How long does a `millrace run`", "incremental", lambda r: [hundredth(r("ratio")), tenth(r("seconds_1000")),
         tenth(r("seconds_10"))]),
+    (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
+    (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How many megabytes", "incremental", lambda r: [tenth(r("megabytes_ratio")), decimals(r("megabytes_1000"), 0),
         decimals(r("megabytes_10"), 0)]),
     (PAGE, "How exact is the detection", "pii", lambda r: [str(r("precision")), str(r("recall"))]),

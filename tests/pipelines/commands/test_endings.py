@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from pipelines import cli as command
-from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401 - they add their commands once
+from pipelines.commands import ask, build, describe, erase, prepare, release, trace  # noqa: F401 - they add their commands once
 from pipelines.running import submit as submitting
 from pipelines.running.follow import follow
 from pipelines.running.outcome import traceback_in
@@ -144,7 +144,7 @@ def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_pat
 def test_interrupted_in_duckdb_is_stopped_and_not_failed():
     from pipelines.running.run import DUCKDB_INTERRUPTED, _Listener
 
-    listener = _Listener(set(), Lake(os.devnull))
+    listener = _Listener(set(), Lake(os.devnull), lambda *_: None)
     error = type("Info", (), {"cls_name": "RuntimeError", "message": f"RuntimeError: {DUCKDB_INTERRUPTED}\n", "cause": None,
                               "context": None})()
     listener._failed("interactions", error, 1.0)

@@ -106,7 +106,7 @@ def test_a_step_that_waits_for_another_run_says_so_once(monkeypatch):
 
     said = []
     monkeypatch.setattr(module, "relay", said.append)
-    listener = module._Listener({"sft_model"}, None)
+    listener = module._Listener({"sft_model"}, None, lambda *_: None)
     event = SimpleNamespace(step_key="toy__sft_model", event_type=dg.DagsterEventType.ENGINE_EVENT, is_step_event=True,
                             message="Step still blocked by limit for pool worker")
     for _ in range(3):

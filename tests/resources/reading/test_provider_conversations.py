@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from test_formats import litellm, read
 
+from resources.composing.seeds import SEEDS
 from resources.curating.clean import MACROS
 from resources.sql_files import run, workbench
 
@@ -108,7 +109,8 @@ def conversations(rows):
         connection.register("curated", pa.Table.from_pylist(curated, CURATED))
         for macro in MACROS:
             run(connection, macro)
-        for step in ("composing/datasets/curated_as_conversations", "curating/clean/messages", "composing/datasets/prefixes",
+        connection.register("seeds", SEEDS.empty_table())
+        for step in ("composing/datasets/conversations", "curating/clean/messages", "composing/datasets/prefixes",
                      "composing/datasets/contained_rows", "composing/datasets/training_conversations"):
             run(connection, step)
         return [json.loads(row["chat"]) for row in connection.table("training_conversations").to_arrow_table().to_pylist()]

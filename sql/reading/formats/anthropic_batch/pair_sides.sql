@@ -1,6 +1,6 @@
 -- Requests and results of Anthropic's Message Batches API, for resources/reading/pairing.py.
 -- needs: pair_sides, records
--- makes: rows into pair_sides (object, row, side, custom_id, raw)
+-- makes: rows into pair_sides (form, object, row, side, custom_id, raw)
 insert into pair_sides
 with parsed as (
     select
@@ -12,6 +12,7 @@ with parsed as (
 )
 
 select
+    'anthropic_batch' as form,
     object,
     row,
     case
