@@ -179,6 +179,7 @@ def test_without_token_ids_only_the_answers_are_not_compared(place, says, tmp_pa
     assert list(found.not_measured) == ["served_agreement of target"] and found.summary["forms"]["target"]["loaded"]
 
 
+@pytest.mark.slow
 def test_the_report_of_an_evaluation_with_a_server(place, says, tmp_path):
     """A form that does not load takes nothing from the others; a second run asks it alone again; figures of one run do not
     enter the report's digest."""

@@ -176,6 +176,7 @@ def test_a_twin_shares_tensors_and_computes_the_same(family, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["full", pytest.param("lora", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method):
     class Stops(Progress):
         def report(self, phase, done, total, unit, **numbers):

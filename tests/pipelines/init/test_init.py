@@ -152,6 +152,7 @@ def test_places_and_words_for_comments(tmp_path):
     assert plain("a\n# b\x1b[31m" + "c" * 100, 20) == "a # b [31mccccccc..."
 
 
+@pytest.mark.slow
 def test_init_check_and_load_of_real_logs(shared, cli, tmp_path):
     shutil.copy(shared / "data" / "tau_airline.json", tmp_path / "tau.json")
     said = cli("init", tmp_path / "tau.json", "--output", tmp_path / "tau.yaml").stdout

@@ -16,6 +16,7 @@ def prompts(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_two_servers_are_compared_on_the_same_prompts(cli, prompts):
     with fake_vllm() as (drafted, seen), fake_vllm(latency_s=0.3, drafting=False) as (plain, seen_plain):
         done = cli("measure", drafted, prompts, "--against", plain, "--concurrency", "1,4", "--format", "json",
