@@ -37,7 +37,7 @@ def open_lake(path: str | Path) -> Lake:
     """
     from resources.lake import Lake as Place
 
-    return Lake(Place.open(path, create=False).root)
+    return Lake(Place.open(path, create=False))
 
 
 open = open_lake
@@ -47,18 +47,13 @@ open = open_lake
 class Lake:
     """An existing lake, as `open_lake` returns it."""
 
-    def __init__(self, path: Path):
-        self.path = path
-        """The lake's directory, absolute."""
+    def __init__(self, place: Any):
+        self._place = place
+        self.path: Path = place.root
+        """The lake's directory, absolute; of a lake in a bucket, the directory of its mirror."""
 
     def __repr__(self) -> str:
-        return f"millrace.open_lake({str(self.path)!r})"
-
-    @property
-    def _place(self) -> Any:
-        from resources.lake import Lake as Place
-
-        return Place(self.path)
+        return f"millrace.open_lake({self._place.place!r})"
 
     @overload
     def sql(self, query: str, parameters: Parameters = ..., *, timeout: float = ..., memory_gib: float | None = ...

@@ -1,4 +1,4 @@
-"""The layout of a lake directory.
+"""The layout of a lake, on a disk or in a bucket.
 
     <lake>/tables/<name>/                       Delta tables that grow
     <lake>/datasets/<workload>/<name>/<version>/    immutable Parquet + manifest.json
@@ -9,22 +9,25 @@
     <lake>/.dagster/                            Dagster's own history
 
 `<lake>/lake.json` has the layout version; another version is refused before anything is written.
+
+A lake in a bucket (s3://BUCKET/PREFIX) has the same layout there. A machine works in its mirror of it, a local directory: `root`
+is the mirror, and `mirror` brings it up to date and publishes what was made (resources/mirror/). Dagster's history stays local.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_ops.atomic_files import write_json
+from resources.lake_error import LakeError
+from resources.mirror.location import connected, is_bucket, mirror_root, url_at
+from resources.mirror.mirror import Mirror
+from resources.mirror.no_mirror import NoMirror
 
 LAYOUT_VERSION = 2
-
-
-class LakeError(Exception):
-    """The lake cannot be used; the message says what to change."""
 
 
 NO_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP}
@@ -36,17 +39,24 @@ class Lake:
     """One lake. Only paths: opening one creates nothing but its root and `lake.json`."""
 
     root: Path
+    mirror: Mirror | NoMirror = field(default_factory=NoMirror, compare=False, repr=False)
 
     @classmethod
     def open(cls, location: str | Path, create: bool = True) -> Lake:
-        """The lake at a local directory.
+        """The lake at a local directory, in a bucket (s3://BUCKET/PREFIX), or in the bucket that a directory mirrors.
 
-        Raises LakeError if the path is not a directory, is on remote storage, does not exist (create=False), cannot be
-        created, or has another layout version.
+        Raises LakeError if the path is not a directory, is on other remote storage, does not exist (create=False), cannot be
+        created, or has another layout version, and if the bucket cannot be used.
         """
-        if "://" in str(location) and not str(location).startswith("file://"):
-            raise LakeError(f"lake {location}: only a local directory can be a lake in this version; give a path")
-        root = Path(str(location).removeprefix("file://")).expanduser().resolve()
+        if "://" in str(location) and not str(location).startswith(("file://", "s3://")):
+            raise LakeError(f"lake {location}: a lake is a local directory or s3://BUCKET/PREFIX")
+        if is_bucket(location):
+            root = mirror_root(str(location))
+        else:
+            root = Path(str(location).removeprefix("file://")).expanduser().resolve()
+        url = url_at(root)
+        mirror = NoMirror() if url is None else connected(root, url, LAYOUT_VERSION, create)
+        place = url or str(root)
         marker = root / "lake.json"
         try:
             _find_or_make(root, marker, create)
@@ -58,13 +68,18 @@ class Lake:
         try:
             version = json.loads(marker.read_text())["layout_version"]
         except (ValueError, KeyError, TypeError) as error:
-            raise LakeError(f"{marker} is not readable as a lake's marker ({error}); restore it from a copy") from error
+            raise LakeError(f"{place}/lake.json is not readable as a lake's marker ({error}); restore it from a copy") from error
         if version != LAYOUT_VERSION:
             raise LakeError(
-                f"lake {root} has layout version {version}, this millrace reads version {LAYOUT_VERSION}: "
+                f"lake {place} has layout version {version}, this millrace reads version {LAYOUT_VERSION}: "
                 "use the millrace that wrote it, or a new --lake"
             )
-        return cls(root)
+        return cls(root, mirror)
+
+    @property
+    def place(self) -> str:
+        """Where the lake is, as --lake takes it."""
+        return self.mirror.place if isinstance(self.mirror, Mirror) else str(self.root)
 
     def table(self, name: str) -> Path:
         return self.root / "tables" / name

@@ -3,7 +3,9 @@
     with at_work(lake): ...        # a run, a sweep: waits while an erasure or a removal of old rows is at work
     with alone(lake, "forget"): ...          # raises LakeInUse at once if anything is at work
 
-A kernel lock on `<lake>/.in_use`: it ends with its process, so a killed run never blocks a lake.
+A kernel lock on `<lake>/.in_use`: it ends with its process, so a killed run never blocks a lake. On a lake in a bucket also a
+lease there, for other machines (resources/mirror/leases.py); the mirror is brought up to date first, and what was written is
+published last.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ from __future__ import annotations
 import fcntl
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from resources.lake import Lake, LakeError
+from resources.launching.relay import relay
+from resources.mirror.bucket import Changed
+from resources.mirror.leases import Taken
 
 LOCK = ".in_use"
 
@@ -25,22 +30,49 @@ class LakeInUse(LakeError):
 @contextmanager
 def at_work(lake: Lake) -> Iterator[None]:
     """Shares the lake with other runs."""
-    with (lake.root / LOCK).open("a") as file:
+    def waiting(holder: str = "") -> None:
+        by = f" by {holder}" if holder else ""
+        message = f"waiting: rows are being erased or removed from {lake.place}{by}"
+        logging.getLogger(__name__).warning(message)
+        relay({"event": "note", "message": message})
+
+    with ExitStack() as stack:
+        file = stack.enter_context((lake.root / LOCK).open("a"))
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            logging.getLogger(__name__).warning("waiting: rows are being erased or removed from %s", lake.root)
+            waiting()
             fcntl.flock(file, fcntl.LOCK_SH)
-        yield
+        stack.enter_context(lake.mirror.at_work(waiting))
+        with _published(lake):
+            yield
 
 
 @contextmanager
 def alone(lake: Lake, what: str) -> Iterator[None]:
     """Holds the lake alone. what: the command, for the sentence of LakeInUse."""
-    with (lake.root / LOCK).open("a") as file:
+    with ExitStack() as stack:
+        file = stack.enter_context((lake.root / LOCK).open("a"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LakeInUse(f"a run is at work on {lake.root}: wait until `millrace status` shows none, or stop it, and then "
-                            f"{what} again") from error
+            stack.enter_context(lake.mirror.alone())
+        except (BlockingIOError, Taken) as error:
+            by = f" ({error})" if isinstance(error, Taken) else ""
+            raise LakeInUse(f"a run is at work on {lake.place}{by}: wait until `millrace status` shows none, or stop it, and "
+                            f"then {what} again") from error
+        with _published(lake):
+            yield
+
+
+@contextmanager
+def _published(lake: Lake) -> Iterator[None]:
+    """Publishes what the block wrote, also if it fails: finished artefacts and paid answers count."""
+    lake.mirror.pull()
+    try:
         yield
+    finally:
+        try:
+            lake.mirror.push()
+        except Changed as error:
+            raise LakeError(f"another machine changed {error} of {lake.place} meanwhile: what this one wrote there was not kept; "
+                            "run it again") from error

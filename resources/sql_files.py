@@ -68,13 +68,8 @@ def workbench() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def slice_files(tables: Tables, name: str, workload: str, days: Sequence[date] | None = None) -> list[str]:
     """Paths of the Parquet files with a workload's rows. days: only of these days."""
-    table = tables.open(name)
-    if table is None:
-        return []
-    filters: list[tuple[str, str, Any]] = [("workload", "=", workload)]
-    if days is not None:
-        filters.append(("dt", "in", [day.isoformat() for day in days]))
-    return sorted(table.file_uris(file_pruning_predicate=filters))
+    of_days = {} if days is None else {"dt": ("in", [day.isoformat() for day in days])}
+    return tables.files(name, workload=("=", workload), **of_days)
 
 
 def attach_slice(

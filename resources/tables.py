@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -155,13 +156,22 @@ class Tables:
         self.lake = lake
 
     def open(self, name: str) -> DeltaTable | None:
-        """The table at its newest version, or None if nothing was ever committed to it."""
+        """The table at its newest version, or None if nothing was ever committed to it. Only its log is sure to be here."""
+        self.lake.mirror.pull_log(self.lake.table(name))
         return opened(self.lake.table(name))
 
-    def files(self, name: str) -> list[str]:
-        """Absolute paths of the Parquet files of the newest version."""
+    def files(self, name: str, **where: tuple[str, Any]) -> list[str]:
+        """Absolute paths of the Parquet files of the newest version.
+
+        where: conditions on partitions, such as workload=("=", "math-tutor"), dt=("in", ["2026-06-01"]).
+        """
         table = self.open(name)
-        return [] if table is None else sorted(table.file_uris())
+        if table is None:
+            return []
+        filters = [(column, operator, value) for column, (operator, value) in where.items()] or None
+        found = sorted(table.file_uris(file_pruning_predicate=filters))
+        self.lake.mirror.fetch_files([Path(file) for file in found], self.lake.table(name))
+        return found
 
     def rows_by_day(self, name: str, workload: str) -> dict[date, int]:
         """Number of rows of each of a workload's days, from the commit log alone."""
@@ -211,7 +221,11 @@ class Tables:
         crowded = [values for values, files in counted.items() if files > MANY_FILES]
         for values in crowded:
             chosen = [(column, "=", value) for column, value in zip(PARTITIONS[name], values, strict=True)]
-            table.optimize.compact(partition_filters=chosen, writer_properties=_WRITTEN, max_concurrent_tasks=1)
+            with self.lake.mirror.committing(self.lake.table(name)) as (place, settings):
+                options = settings.pop("storage_options", None)
+                there = table if options is None else DeltaTable(place, storage_options=options)
+                there.optimize.compact(
+                    partition_filters=chosen, writer_properties=_WRITTEN, max_concurrent_tasks=1, **settings)
         return len(crowded)
 
     def append(self, name: str, rows: Rows) -> None:
@@ -240,12 +254,13 @@ class Tables:
             return
         if self.open(name) is None:
             mode, predicate = "append", None
-        write_deltalake(
-            str(self.lake.table(name)),
-            pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
-            mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
-            schema_mode="merge",  # an older lake gets a new column with its next commit
-        )
+        with self.lake.mirror.committing(self.lake.table(name)) as (place, settings):
+            write_deltalake(
+                place, pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
+                mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
+                schema_mode="merge",  # an older lake gets a new column with its next commit
+                **settings,
+            )
 
 
 def _parts(table: DeltaTable, *columns: str) -> list[dict[str, Any]]:

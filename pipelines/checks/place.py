@@ -14,6 +14,7 @@ from pipelines.contract.recipe import Recipe
 from resources.inspecting.first_look import FirstLook
 from resources.lake import Lake, LakeError
 from resources.launching.run_history import running
+from resources.mirror.location import url_at
 
 GB = 1e9
 WEIGHT_BYTES = 2
@@ -31,6 +32,8 @@ PACKED_GROWS = 5.0
 
 def check_lake(place: Path) -> list[Finding]:
     """Checks write access and locks. Creates nothing; a lake that does not exist is checked by its parent folder."""
+    if (url := url_at(place)) is not None:
+        return _check_bucket(place, url)
     if not place.exists():
         parent = next(folder for folder in place.parents if folder.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
@@ -49,6 +52,16 @@ def check_lake(place: Path) -> list[Finding]:
     if shut:
         return [problem("lake", f"{shut[0]} is not writable", "give the user that runs millrace access to it")]
     return [ok("lake", f"{place} is a lake of this version, and writable"), *_at_work(lake)]
+
+
+def _check_bucket(place: Path, url: str) -> list[Finding]:
+    try:
+        lake = Lake.open(place, create=False)
+    except LakeError as error:
+        if str(error).startswith("no lake at"):
+            return [ok("lake", f"{url} will be made a lake")]
+        return [problem("lake", str(error), "give another --lake, or mend what the sentence names")]
+    return [ok("lake", f"{url} is a lake of this version; its mirror here is {place}"), *_at_work(lake)]
 
 
 def _at_work(lake: Lake) -> list[Finding]:

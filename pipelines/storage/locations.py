@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from resources.lake import LakeError
+from resources.lake_error import LakeError
+from resources.mirror.location import is_bucket, mirror_root
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
@@ -24,8 +25,10 @@ def find_recipe(name: str) -> Path | None:
 
 
 def lake_location(recipe_path: Path, given: str | Path | None = None) -> Path:
-    """--lake, else MILLRACE_LAKE, else ./lake next to the recipe."""
+    """--lake, else MILLRACE_LAKE, else ./lake next to the recipe. Of a lake in a bucket, the folder of its mirror."""
     chosen = given or os.environ.get("MILLRACE_LAKE") or recipe_path.resolve().parent / "lake"
+    if is_bucket(chosen):
+        return mirror_root(str(chosen))
     if "://" in str(chosen):
-        raise LakeError(f"lake {chosen}: only a local directory can be a lake in this version; give a path")
+        raise LakeError(f"lake {chosen}: a lake is a local directory or s3://BUCKET/PREFIX")
     return Path(chosen).expanduser().resolve()

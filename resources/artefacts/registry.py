@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import logging
 import shutil
 import subprocess
 from contextlib import suppress
@@ -37,6 +38,7 @@ from resources.artefacts.manifest import (
 )
 from resources.artefacts.source_digest import PROJECT, source_digest
 from resources.lake import Lake
+from resources.mirror.bucket import Changed
 
 ENVIRONMENT = (
     "dagster", "duckdb", "deltalake", "numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers",
@@ -76,8 +78,11 @@ class Registry:
         """
         version = artefact_version(op, source_digest(*sources), config, inputs)
         directory = self._home(kind, name) / version
+        if not (directory / "manifest.json").exists():
+            self.lake.mirror.pull_version(directory)
         finished = read_manifest(directory) if (directory / "manifest.json").exists() else None
         if finished is not None:
+            finished = self._published(directory, finished)
             self._point(finished)
         else:
             hold(directory)  # leftovers.py does not remove a directory that is held
@@ -106,6 +111,7 @@ class Registry:
         )
         write_text(draft.directory / "manifest.json", manifest.model_dump_json(indent=2) + "\n")
         let_go(draft.directory)
+        manifest = self._published(draft.directory, manifest)
         self._point(manifest)
         return manifest
 
@@ -115,9 +121,13 @@ class Registry:
         Raises ManifestError when there is none yet; the message names the asset to materialize.
         """
         pointer = self._home(kind, name) / "current.json"
+        self.lake.mirror.pull_file(pointer)
         if not pointer.exists():
             raise ManifestError(f"{self.workload}/{name} does not exist yet: materialize {name} first")
-        return read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
+        directory = pointer.parent / json.loads(pointer.read_text())["version"]
+        if not (directory / "manifest.json").exists():
+            self.lake.mirror.pull_version(directory)
+        return read_manifest(directory)
 
     def exists(self, kind: Kind, name: str) -> bool:
         """Whether any version was ever finished."""
@@ -133,7 +143,10 @@ class Registry:
         return read_manifest(self._home(kind, name) / version)
 
     def directory(self, manifest: Manifest) -> Path:
-        return self._home(manifest.kind, manifest.name.split("/", 1)[1]) / manifest.version
+        """The artefact's directory, with all its files."""
+        found = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / manifest.version
+        self.lake.mirror.fetch(found)
+        return found
 
     def _home(self, kind: Kind, name: str) -> Path:
         home = self.lake.artefacts(kind) / self.workload
@@ -147,6 +160,22 @@ class Registry:
             if json.loads(pointer.read_text())["version"] == manifest.version:
                 return
         write_json(pointer, {"version": manifest.version})
+        try:
+            self.lake.mirror.publish(pointer)
+        except Changed as error:
+            pointer.unlink()
+            self.lake.mirror.pull_file(pointer)
+            raise ManifestError(f"another machine made another version of {manifest.name} the current one meanwhile: "
+                                f"{manifest.version} is kept, and a new run decides again") from error
+
+    def _published(self, directory: Path, manifest: Manifest) -> Manifest:
+        """Uploads a finished artefact. If another machine has finished the same version meanwhile, that one counts."""
+        try:
+            self.lake.mirror.publish_version(directory, logging.getLogger(__name__).warning)
+        except Changed:
+            self.lake.mirror.pull_version(directory)
+            return read_manifest(directory)
+        return manifest
 
 
 @cache

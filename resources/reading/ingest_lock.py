@@ -21,17 +21,21 @@ from resources.launching.relay import relay
 
 @contextmanager
 def ingesting(lake: Lake) -> Iterator[None]:
-    """Holds the lake's ingest lock."""
+    """Holds the lake's ingest lock; of a lake in a bucket, on all machines."""
+    def waiting(holder: str) -> None:
+        message = f"waiting: {holder} is ingesting into {lake.place}"
+        logging.getLogger(__name__).warning(message)
+        relay({"event": "note", "message": message})
+
     with (lake.root / ".ingesting").open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            message = f"waiting: {file.read().strip() or 'another process'} is ingesting into {lake.root}"
-            logging.getLogger(__name__).warning(message)
-            relay({"event": "note", "message": message})
+            waiting(file.read().strip() or "another process")
             fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
-        yield
+        with lake.mirror.ingesting(waiting):
+            yield

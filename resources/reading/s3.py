@@ -44,7 +44,11 @@ class UnreachableError(S3Error):
     """The endpoint does not answer: further requests are likely to fail too."""
 
 
-class _BrokenOffError(Exception):
+class PreconditionError(S3Error):
+    """The object is not as the request expects it."""
+
+
+class BrokenOffError(Exception):
     """A response ended before its last byte."""
 
 
@@ -136,34 +140,42 @@ async def _content(filesystem: Any, uri: str, etag: str, span: str | None) -> by
             async with answer["Body"] as body:
                 return await body.read()
         except _passing() as error:
-            raise _BrokenOffError(_kind(error)) from error
+            raise BrokenOffError(_kind(error)) from error
 
-    return await _tried(ask, uri)
+    return await tried(ask, uri)
 
 
-async def _tried(ask: Callable[[], Awaitable[Any]], uri: str) -> Any:
-    """An answer of S3; the request is repeated if the body breaks off. Raises S3Error."""
+async def tried(ask: Callable[[], Awaitable[Any]], uri: str, to: str = "read") -> Any:
+    """An answer of S3; the request is repeated if the body breaks off. to: read, write or delete. Raises S3Error."""
     for attempt in range(ATTEMPTS):
         try:
             return await ask()
-        except _BrokenOffError as error:
+        except BrokenOffError as error:
             if attempt == ATTEMPTS - 1:
                 raise UnreachableError(f"{uri}: {_endpoint()} breaks off ({error})") from None
             await asyncio.sleep(0.2 * 4**attempt)
         except _passing() as error:
             raise UnreachableError(f"{uri}: {_endpoint()} does not answer ({_kind(error)})") from None
         except Exception as error:
-            raise _in_words(error, uri) from None
+            raise _in_words(error, uri, to) from None
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _answer(bucket: str, operation: str, **words: Any) -> dict[str, Any]:
+def asked(ask: Callable[[Any], Awaitable[Any]], uri: str, to: str = "read") -> Any:
+    """The answer to one request. ask: gets the s3fs filesystem. to: read, write or delete, for errors. Raises S3Error."""
+    return together(lambda filesystem: tried(lambda: ask(filesystem), uri, to))
+
+
+def together(work: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Runs requests on fsspec's own loop; several may be in flight. work: gets the s3fs filesystem."""
     from fsspec.asyn import sync
 
     filesystem = _filesystem()
-    return sync(
-        filesystem.loop, _tried, lambda: filesystem._call_s3(operation, **words), f"s3://{bucket}/{words['Prefix']}"
-    )
+    return sync(filesystem.loop, work, filesystem)
+
+
+def _answer(bucket: str, operation: str, **words: Any) -> dict[str, Any]:
+    return asked(lambda filesystem: filesystem._call_s3(operation, **words), f"s3://{bucket}/{words['Prefix']}")
 
 
 def _keys(page: dict[str, Any]) -> Iterator[Listed]:
@@ -219,12 +231,14 @@ def _passing() -> tuple[type[Exception], ...]:
             ConnectionError, TimeoutError)
 
 
-def _in_words(error: Exception, uri: str) -> S3Error:
+def _in_words(error: Exception, uri: str, to: str) -> S3Error:
     """S3's error as a sentence. S3's own text is left out, because it may quote an access key or a signed request."""
-    code = _code(error)
+    code = code_of(error)
     bucket = parts(uri)[0]
     if isinstance(error, S3Error):
         return error
+    if code in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409") and to == "write":
+        return PreconditionError(f"{uri}: another machine changed the object")
     if code in ("PreconditionFailed", "412"):
         return S3Error(f"{uri}: the object changed after it was listed; the next run reads it as it is then")
     if code in ("NoSuchBucket",):
@@ -233,7 +247,7 @@ def _in_words(error: Exception, uri: str) -> S3Error:
         return S3Error(f"{uri}: the object no longer exists; the next run lists the source again")
     if isinstance(error, PermissionError):
         return S3Error(f"{uri}: access denied ({code}); check AWS_ACCESS_KEY_ID and its secret, or AWS_PROFILE, and that they "
-                       f"may list bucket {bucket} and read its objects")
+                       f"may list bucket {bucket} and {to} its objects")
     if code in ("SlowDown", "ServiceUnavailable", "InternalError", "500", "502", "503", "504", "RequestTimeout"):
         return UnreachableError(f"{uri}: {_endpoint()} cannot serve it now ({code})")
     if type(error).__module__.startswith("botocore") and not code:
@@ -241,7 +255,7 @@ def _in_words(error: Exception, uri: str) -> S3Error:
     return S3Error(f"{uri}: {_endpoint()} refused ({code or _kind(error)})")
 
 
-def _code(error: BaseException) -> str:
+def code_of(error: BaseException) -> str:
     """The error code of S3's response, which s3fs keeps as the cause of its own error."""
     for each in (error, error.__cause__):
         response = getattr(each, "response", None)

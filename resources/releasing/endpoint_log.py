@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from model_ops.atomic_files import write_json
 from resources.lake import Lake
+from resources.mirror.bucket import Changed
 from resources.releasing.gate_result import GateResult
 
 Action = Literal["nominated", "approved", "promoted", "withdrawn", "rolled back", "found"]
@@ -70,6 +71,7 @@ class EndpointLog:
 
     def __init__(self, lake: Lake, workload: str):
         self.folder = lake.root / "endpoints" / "log" / workload
+        self._mirror = lake.mirror
         self._workload = workload
 
     def entries(self) -> list[Entry]:
@@ -82,7 +84,8 @@ class EndpointLog:
         return entries
 
     def stored(self) -> list[Stored]:
-        """Every file of the log with its problem; raises nothing."""
+        """Every file of the log with its problem."""
+        self._mirror.pull_folder(self.folder)
         found: list[Stored] = []
         before, expected = "", 1
         for path in sorted(path for path in self.folder.glob("*.json") if path.stem.isdecimal()):
@@ -103,6 +106,11 @@ class EndpointLog:
         if path.exists():
             raise EndpointLogError(f"{path} exists already: another process wrote to this log without its lock; try again")
         write_json(path, entry.model_dump(mode="json"))
+        try:
+            self._mirror.publish(path)
+        except Changed as error:
+            path.unlink()
+            raise EndpointLogError(f"{self._workload}: another machine changed the endpoint meanwhile; try again") from error
 
     def _problem(self, path: Path, entry: Entry, digest: str, before: str, expected: int) -> str:
         if int(path.stem) != expected:

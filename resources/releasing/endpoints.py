@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from model_ops.atomic_files import write_text
 from resources.artefacts.manifest import ManifestError
 from resources.lake import Lake
+from resources.mirror.bucket import Changed
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry
 from resources.releasing.old_approvals import old_approvals
 from resources.releasing.release import ReleaseError
@@ -65,6 +66,7 @@ class Endpoint:
 
     def read(self) -> Aliases:
         """The file that servers read, as it is."""
+        self._lake.mirror.pull_file(self._path)
         try:
             return Aliases.model_validate_json(self._path.read_text())
         except FileNotFoundError:
@@ -195,6 +197,11 @@ class Endpoint:
 
     def _write_file(self, aliases: Aliases) -> Aliases:
         write_text(self._path, json.dumps(aliases.model_dump(mode="json"), indent=2) + "\n")
+        try:
+            self._lake.mirror.publish(self._path)
+        except Changed:  # another machine's entry came after this one, and so did its file
+            self._path.unlink()
+            self._lake.mirror.pull_file(self._path)
         return aliases
 
     @contextmanager

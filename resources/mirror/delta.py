@@ -1,0 +1,75 @@
+"""Commits to Delta tables in a bucket (delta-rs): settings, lost answers, lost races.
+
+    with committing(uri, storage_options()) as commit: write_deltalake(uri, rows, **commit)
+
+delta-rs writes the file of a commit only if there is none of that version. If two machines commit at once, it compares both:
+rows that both append stay, and one of two replacements of the same days is refused. A commit whose answer was lost is not
+written twice: each names its process and a number, which the log keeps.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from resources.lake_error import LakeError
+
+PATIENCE = "60s"
+
+
+def storage_options() -> dict[str, str]:
+    """delta-rs's settings for a bucket, from the usual AWS settings (resources/reading/s3.py says which). Not stored."""
+    import botocore.session
+
+    session = botocore.session.Session()
+    region = os.environ.get("AWS_REGION") or session.get_config_variable("region") or "us-east-1"
+    found = {"AWS_REGION": region, "timeout": PATIENCE, "aws_conditional_put": "etag"}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        found["AWS_ENDPOINT_URL"] = endpoint
+        found["AWS_ALLOW_HTTP"] = str(urlsplit(endpoint).scheme == "http").lower()
+    credentials = session.get_credentials()
+    if credentials is None:
+        return {**found, "AWS_SKIP_SIGNATURE": "true"}
+    keys = credentials.get_frozen_credentials()
+    found |= {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
+    return {**found, "AWS_SESSION_TOKEN": keys.token} if keys.token else found
+
+
+def opened_there(uri: str, options: dict[str, str]) -> DeltaTable | None:
+    """The table in the bucket at its newest version, or None if nothing was ever committed to it."""
+    try:
+        return DeltaTable(uri, storage_options=options)
+    except (TableNotFoundError, FileNotFoundError):
+        return None
+
+
+@contextmanager
+def committing(uri: str, options: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Settings of one commit. Raises LakeError if another machine changed the same rows meanwhile."""
+    process, number = _process(os.getpid()), time.time_ns()
+    try:
+        yield {"storage_options": options,
+               "commit_properties": CommitProperties(app_transactions=[Transaction(process, number)])}
+    except (DeltaError, OSError) as error:
+        table = opened_there(uri, options)
+        if table is not None and table.transaction_version(process) == number:
+            return
+        if isinstance(error, CommitFailedError) or "already exists" in str(error):
+            raise LakeError(f"another machine changed the same rows of {uri} meanwhile: nothing of this change was kept; run "
+                            "it again") from error
+        raise
+
+
+@cache
+def _process(pid: int) -> str:
+    return f"millrace-{uuid.uuid4().hex}"

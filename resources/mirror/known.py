@@ -1,0 +1,98 @@
+"""What a mirror knows of its bucket: for each object its etag, and whether and how its file lies here.
+
+    known = Known(root / ".mirror" / "known.sqlite")
+    known.note("models/tutor/sft_model/1a2b/config.json", etag, 1234, file.stat())      # None: it is not here
+    known.of("models/")                                                         # path -> Object
+
+Several processes of a machine share it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+TABLE = """
+create table if not exists objects (
+    path text primary key, etag text not null, bytes integer not null, here integer not null, size integer not null,
+    modified_ns integer not null, used_at real not null
+)
+"""
+PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object as this machine last saw it. size, modified_ns: of its file, when it agreed with the object; is_here: whether
+    there was one. used_at: when the file was last needed."""
+
+    path: str
+    etag: str
+    bytes: int
+    is_here: bool
+    size: int
+    modified_ns: int
+    used_at: float
+
+    def is_unchanged(self, file: Path) -> bool:
+        """Whether the file is still as it was when it agreed with the object."""
+        try:
+            found = file.stat()
+        except OSError:
+            return False
+        return self.is_here and (found.st_size, found.st_mtime_ns) == (self.size, self.modified_ns)
+
+
+class Known:
+    """The table of known objects."""
+
+    def __init__(self, place: Path):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self._place = place
+        with self._open() as connection:
+            connection.execute("pragma journal_mode = wal")
+            connection.execute(TABLE)
+
+    def of(self, under: str = "") -> dict[str, Object]:
+        """The known objects whose path begins with `under`."""
+        with self._open() as connection:
+            found = connection.execute(
+                "select path, etag, bytes, here, size, modified_ns, used_at from objects where path >= ? and path < ?",
+                (under, f"{under}\U0010ffff")).fetchall()
+        return {row[0]: Object(row[0], row[1], row[2], bool(row[3]), *row[4:]) for row in found}
+
+    def get(self, path: str) -> Object | None:
+        return self.of(path).get(path)
+
+    def note(self, path: str, etag: str, size: int, found: os.stat_result | None) -> None:
+        self.note_all([(path, etag, size, found)])
+
+    def note_all(self, objects: Iterable[tuple[str, str, int, os.stat_result | None]]) -> None:
+        """Notes objects: path, etag, bytes, and the status of the file that agrees with it; None where it is not here."""
+        now = time.time()
+        rows = [(path, etag, size, found is not None, found.st_size if found else 0, found.st_mtime_ns if found else 0, now)
+                for path, etag, size, found in objects]
+        with self._open() as connection:
+            connection.executemany("insert or replace into objects values (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def used(self, paths: Iterable[str]) -> None:
+        with self._open() as connection:
+            connection.executemany("update objects set used_at = ? where path = ?", [(time.time(), path) for path in paths])
+
+    def forget(self, paths: Iterable[str]) -> None:
+        with self._open() as connection:
+            connection.executemany("delete from objects where path = ?", [(path,) for path in paths])
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self._place, timeout=PATIENCE_S)
+        try:
+            with connection:
+                yield connection
+        finally:
+            connection.close()

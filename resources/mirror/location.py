@@ -1,0 +1,124 @@
+"""Finds the mirror of a lake in a bucket, and makes sure that the bucket can hold a lake.
+
+    root = mirror_root("s3://company/lakes/tutor")       # <mirrors>/company-lakes-tutor-1a2b3c4d; makes it, asks nobody
+    mirror = connected(root, create=True)                 # asks the bucket: a Mirror, pulled
+
+Mirrors lie in MILLRACE_MIRRORS, or ~/.local/share/millrace/lakes. The folder's name has a digest of the url and of the endpoint,
+since two endpoints may each have a bucket of one name.
+
+A lake needs a store with conditional writes: two writers of one version of a table would otherwise both succeed, and one
+would be lost. `connected` tries it when it makes a lake, and when a machine first uses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from pathlib import Path
+
+from model_ops.atomic_files import write_json
+from resources.lake_error import LakeError
+from resources.mirror.bucket import Bucket, Changed
+from resources.mirror.mirror import HOME, Mirror
+from resources.reading.s3 import S3Error
+
+MIRRORS = "MILLRACE_MIRRORS"
+MARKER = "lake.json"
+WHERE = f"{HOME}/bucket.json"
+
+
+def is_bucket(location: str | Path) -> bool:
+    return str(location).startswith("s3://")
+
+
+def mirror_root(url: str) -> Path:
+    """The folder of this machine's mirror of a lake; it is created. Raises LakeError for a url without a bucket."""
+    url = url.rstrip("/")
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    parts = prefix.split("/") if prefix else []
+    if not bucket or "" in parts or {".", ".."} & set(parts) or re.search(r"[?#\s\\]", url):
+        raise LakeError(f"lake {url}: s3://BUCKET/PREFIX is expected")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    digest = hashlib.sha256(f"{endpoint}\n{url}".encode()).hexdigest()[:8]
+    name = re.sub(r"[^a-zA-Z0-9_.-]", "-", "-".join([bucket, *parts]))[-80:]
+    home = Path(os.environ.get(MIRRORS) or Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "millrace" / "lakes")
+    root = home.expanduser().resolve() / f"{name}-{digest}"
+    where = root / WHERE
+    if not where.exists():
+        try:
+            write_json(where, {"url": url})
+        except OSError as error:
+            raise LakeError(f"no mirror of {url} can be made at {root} ({error.strerror}): set {MIRRORS} to a folder on a disk"
+                            ) from error
+    return root
+
+
+def url_at(root: Path) -> str | None:
+    """The lake that the folder `root` mirrors; None if it is no mirror."""
+    try:
+        return json.loads((root / WHERE).read_text(encoding="utf-8"))["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def connected(root: Path, url: str, version: int, create: bool) -> Mirror:
+    """The mirror, brought up to date. Creates the lake in the bucket if there is none and `create` is set.
+
+    Raises LakeError if there is no lake, if the place holds other objects, or if the store cannot hold a lake.
+    """
+    mirror = Mirror(root, Bucket(url))
+    try:
+        found = mirror.bucket.get(MARKER)
+        if found is None:
+            _refuse_or_create(mirror, version, create)
+        elif not (root / MARKER).exists():
+            _try_conditions(mirror.bucket)
+        mirror.pull_file(root / MARKER)
+        mirror.pull()
+    except S3Error as error:
+        raise LakeError(f"the lake {url} cannot be used: {error}") from error
+    return mirror
+
+
+def _refuse_or_create(mirror: Mirror, version: int, create: bool) -> None:
+    url = mirror.bucket.url
+    if not create:
+        raise LakeError(f"no lake at {url}: run a recipe with --lake {url} first, or name another --lake")
+    if next(mirror.bucket.objects(), None) is not None:
+        raise LakeError(f"{url} is not empty and is no lake (it has no {MARKER}); give an empty prefix")
+    _try_conditions(mirror.bucket)
+    try:
+        mirror.bucket.put(MARKER, (json.dumps({"layout_version": version}, indent=2) + "\n").encode(), None)
+    except Changed:
+        pass  # another machine has just created it
+    (mirror.root / MARKER).unlink(missing_ok=True)
+
+
+def _try_conditions(bucket: Bucket) -> None:
+    """Raises LakeError if the store ignores conditions of writes or cannot delete."""
+    path = f".probe-{secrets.token_hex(8)}"
+    etag = bucket.put(path, b"1", None)
+    try:
+        ignored = []
+        for condition, was in (("If-None-Match", None), ("If-Match", "0" * 32)):
+            try:
+                bucket.put(path, condition.encode(), was)
+                ignored.append(condition)
+            except Changed:
+                pass
+        if not ignored:
+            etag = bucket.put(path, b"2", etag)
+    except Changed:
+        ignored = ["If-Match"]
+    finally:
+        bucket.delete([path])
+    if ignored:
+        raise LakeError(
+            f"the store of {bucket.url} has no conditional writes (it ignores {' and '.join(ignored)}), so two writers would lose "
+            "rows: use AWS S3, MinIO, Ceph, Cloudflare R2 or another store with them, or a lake on a disk"
+        )
+
+

@@ -1,0 +1,67 @@
+"""Keeps mirrors within their budget: MILLRACE_MIRROR_GIB, the most that one mirror may hold of what is in the bucket.
+
+    make_room(root, known, bytes_needed, "s3://company/lakes/tutor")
+
+Files that were not needed for longest go first. A folder that a process holds (in_use.py) stays, and so does every small file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from resources.artefacts.in_use import InUse, taken
+from resources.lake_error import LakeError
+from resources.mirror.known import Known, Object
+
+BUDGET = "MILLRACE_MIRROR_GIB"
+GIB = 1 << 30
+KEEP_FREE = 64 << 20
+"""Bytes of the disk that stay free."""
+
+
+def make_room(root: Path, known: Known, needed: int, lake: str) -> None:
+    """Drops fetched files until `needed` more bytes fit. Raises LakeError if they cannot fit."""
+    there = [item for item in known.of().values() if item.is_here]
+    room = _room(root, sum(item.size for item in there))
+    for item in sorted(there, key=lambda each: each.used_at):
+        if needed <= room:
+            return
+        if _drop(root, known, item):
+            room += item.size
+    if needed > room:
+        raise LakeError(
+            f"the mirror of {lake} has room for {room / GIB:.1f} GiB and the files that are needed take {needed / GIB:.1f} GiB: "
+            f"give it a larger disk (MILLRACE_MIRRORS) or budget ({BUDGET})"
+        )
+
+
+def _room(root: Path, held: int) -> int:
+    free = shutil.disk_usage(root).free - KEEP_FREE
+    given = os.environ.get(BUDGET, "").strip()
+    if not given:
+        return max(free, 0)
+    try:
+        budget = float(given) * GIB
+    except ValueError:
+        budget = -1.0
+    if not 0 < budget < float("inf"):
+        raise LakeError(f"{BUDGET}={given}: give a number of GiB, such as 200")
+    return max(min(free, int(budget) - held), 0)
+
+
+def _drop(root: Path, known: Known, item: Object) -> bool:
+    """Drops one fetched file; False if it is a small one, was written here since, or is in use."""
+    file = root / item.path
+    parts = PurePosixPath(item.path).parts
+    depth = {"tables": 2, "datasets": 4, "models": 4}.get(parts[0])
+    if depth is None or item.bytes <= 256 << 10 or "_delta_log" in parts or not item.is_unchanged(file):
+        return False
+    with suppress(OSError, InUse):
+        with taken(root.joinpath(*parts[:depth])):
+            file.unlink()
+            known.note(item.path, item.etag, item.bytes, None)
+        return True
+    return False
