@@ -49,6 +49,7 @@ def teacher_answers(
         teacher = None
         if taken:
             teacher = ModelTeacher(taken[0].digest, workshop.answers_of(workshop.directory(tuned) if tuned else base, context))
+        workshop.lake.mirror.fetch(workshop.lake.root / "answers")
         with KeptAnswers(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as kept:
             report = build_teacher_answers(
                 workshop.directory(dataset), output, teacher_settings, kept, context.log.info, judge, teacher)

@@ -10,8 +10,9 @@
 
 `<lake>/lake.json` has the layout version; another version is refused before anything is written.
 
-A lake in a bucket (s3://BUCKET/PREFIX) has the same layout there. A machine works in its mirror of it, a local directory: `root`
-is the mirror, and `mirror` brings it up to date and publishes what was made (resources/mirror/). Dagster's history stays local.
+A lake in a bucket (s3://BUCKET/PREFIX) has the same layout there. A machine works in its mirror of it, a local directory:
+`root` is that directory, and `mirror` brings it up to date and publishes what was made (resources/mirror/). Dagster's history
+stays local.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Lake:
         try:
             version = json.loads(marker.read_text())["layout_version"]
         except (ValueError, KeyError, TypeError) as error:
-            raise LakeError(f"{place}/lake.json is not readable as a lake's marker ({error}); restore it from a copy") from error
+            raise LakeError(f"{place}/lake.json is not readable as a lake's marker ({error}); restore it from a copy"
+                            ) from error
         if version != LAYOUT_VERSION:
             raise LakeError(
                 f"lake {place} has layout version {version}, this millrace reads version {LAYOUT_VERSION}: "

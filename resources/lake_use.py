@@ -74,5 +74,5 @@ def _published(lake: Lake) -> Iterator[None]:
         try:
             lake.mirror.push()
         except Changed as error:
-            raise LakeError(f"another machine changed {error} of {lake.place} meanwhile: what this one wrote there was not kept; "
-                            "run it again") from error
+            raise LakeError(f"another machine changed {error} of {lake.place} meanwhile: what this one wrote there was not "
+                            "kept; run it again") from error

@@ -170,7 +170,7 @@ class Tables:
             return []
         filters = [(column, operator, value) for column, (operator, value) in where.items()] or None
         found = sorted(table.file_uris(file_pruning_predicate=filters))
-        self.lake.mirror.fetch_files([Path(file) for file in found], self.lake.table(name))
+        self.lake.mirror.fetch_files(Path(file) for file in found)
         return found
 
     def rows_by_day(self, name: str, workload: str) -> dict[date, int]:

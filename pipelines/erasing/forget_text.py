@@ -37,7 +37,7 @@ def print_plan(plan: Plan, lake: Lake, console: Console) -> None:
                 if not plan.is_known else "It was erased before, and its records are not read again.")
         if applied:
             said = "A tombstone was written: its records will not be read."
-        say(console, f"No row of {lake.root} belongs to this {plan.kind}. {said}")
+        say(console, f"No row of {lake.place} belongs to this {plan.kind}. {said}")
         if plan.vacuumed:
             say(console, "Old files of the tables were removed: earlier versions of the tables can no longer be read.")
         return

@@ -140,7 +140,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
         try:
             inputs[name] = registry.current(kind, asset)
         except ManifestError as error:
-            raise SweepError(f"{recipe.workload} has no {asset} in {lake.root} yet: millrace run RECIPE --lake {lake.root} "
+            raise SweepError(f"{recipe.workload} has no {asset} in {lake.place} yet: millrace run RECIPE --lake {lake.place} "
                              f"--select +{asset} makes it") from error
     places = {name: registry.directory(manifest) for name, manifest in inputs.items()}
     if not (places["dataset"] / "validation.parquet").exists():

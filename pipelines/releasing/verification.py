@@ -11,6 +11,7 @@ from pathlib import Path
 from model_ops.verify import verify
 from resources.artefacts.erased import TAINTED, erased_in
 from resources.lake import Lake, LakeError
+from resources.mirror.location import url_at
 from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
 from resources.releasing.release import read_release, recheck
 
@@ -19,6 +20,7 @@ def verify_directory(directory: Path) -> list[str]:
     """One sentence per problem; none when everything agrees. Raises LakeError for a path that is not a directory."""
     if not directory.is_dir():
         raise LakeError(f"there is no directory {directory}; give one that holds a model, drafter, dataset or release")
+    _fetch_if_mirrored(directory.resolve())
     if directory.resolve().name == "endpoints" and (directory.resolve().parent / "lake.json").exists():
         lake = Lake.open(directory.resolve().parent, create=False)
         return [problem for workload in workloads_with_endpoints(lake) for problem in Endpoint(lake, workload).problems()]
@@ -33,6 +35,13 @@ def verify_directory(directory: Path) -> list[str]:
         found = verify(lake.root / release.speculator.path, target)
         problems += [f"{release.speculator.name}: {problem.sentence}" for problem in found]
     return problems
+
+
+def _fetch_if_mirrored(directory: Path) -> None:
+    """Fetches the files of a directory that lies in the mirror of a lake in a bucket."""
+    for root in directory.parents:
+        if url_at(root) is not None:
+            Lake.open(root, create=False).mirror.fetch(directory)
 
 
 def notes_on_erasures(directory: Path) -> list[str]:

@@ -108,7 +108,7 @@ class Run:
         place = lake if isinstance(lake, Lake) else Lake.open(lake, create=False)
         folder = runs_of(place) / Path(run_id).name
         if not (folder / REQUEST).is_file():
-            raise UnknownRunError(f"{place.root} has no run {run_id!r}: use the id of the Run that submit() returned")
+            raise UnknownRunError(f"{place.place} has no run {run_id!r}: use the id of the Run that submit() returned")
         return cls(run_id, folder)
 
     @property

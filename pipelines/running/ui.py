@@ -62,7 +62,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
         # A session of their own: Ctrl-C reaches only this process, which then ends them in order.
         servers = [subprocess.Popen(command, env=environment, start_new_session=True) for command in commands]
         try:
-            console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.root}; Ctrl-C ends it",
+            console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.place}; Ctrl-C ends it",
                           soft_wrap=True)
             while all(server.poll() is None for server in servers):
                 time.sleep(0.5)
@@ -108,7 +108,7 @@ def _recipes_of(lake: Lake) -> list[Path]:
     there = [path for path in noted if path.is_file()]
     if not there:
         gone = f"; {noted[0]}, which was run on it last, is gone" if noted else ""
-        raise UiError(f"the lake {lake.root} names no recipe to show{gone}: millrace ui RECIPE --lake {lake.root}")
+        raise UiError(f"the lake {lake.place} names no recipe to show{gone}: millrace ui RECIPE --lake {lake.place}")
     return there
 
 

@@ -36,8 +36,8 @@ def picture_of(recipe: Recipe, lake: Lake, split: Split, count: int, row_id: str
     try:
         dataset = registry.directory(registry.current("dataset", "sft_dataset"))
     except ManifestError as error:
-        raise NothingToShow(f"{recipe.workload} has no sft_dataset in {lake.root} yet: millrace run RECIPE --lake {lake.root} "
-                            "--select +sft_dataset makes it in seconds") from error
+        raise NothingToShow(f"{recipe.workload} has no sft_dataset in {lake.place} yet: millrace run RECIPE --lake "
+                            f"{lake.place} --select +sft_dataset makes it in seconds") from error
     served = None
     if registry.exists("dataset", "served_answers"):
         found = registry.directory(registry.current("dataset", "served_answers")) / "served.parquet"
@@ -52,7 +52,7 @@ def _model(recipe: Recipe, registry: Registry, lake: Lake) -> Path:
     base = look_at_base(recipe.base_model)
     if base.kind == "directory":
         return Path(base.name)
-    raise NothingToShow(f"{recipe.workload} has no base_model in {lake.root} yet: millrace run RECIPE --lake {lake.root} "
+    raise NothingToShow(f"{recipe.workload} has no base_model in {lake.place} yet: millrace run RECIPE --lake {lake.place} "
                         "--select base_model makes it")
 
 

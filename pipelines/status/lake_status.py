@@ -143,7 +143,7 @@ def status_of(lake: Lake, recipe: Recipe | None = None) -> Status:
     seen = runs(lake)
     names = [recipe.workload] if recipe else workloads_of(lake)
     return Status(
-        str(lake.root), datetime.now(UTC).replace(microsecond=0),
+        lake.place, datetime.now(UTC).replace(microsecond=0),
         [_workload(lake, name, recipe, seen) for name in names],
         [_run(run, steps_underway(lake, run.run_id)) for run in seen if run.is_in_progress],
         next((_run(run, []) for run in seen if not run.is_in_progress), None),
@@ -318,7 +318,7 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
         except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
             found.problem = f"candidate {aliases.candidate} cannot be read: {error}"
             return found
-        command = f"millrace approve {aliases.candidate} --lake {lake.root}"
+        command = f"millrace approve {aliases.candidate} --lake {lake.place}"
         if found.failed_gates:
             found.waiting_for = "a gate"
         elif found.faults:

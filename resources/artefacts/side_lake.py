@@ -33,9 +33,11 @@ def side_lake(lake: Lake, manifest: Manifest, place: Path) -> Lake:
     side = Lake.open(place)
     for behind in _ancestors(lake, manifest):
         home = home_of(side, behind.kind, behind.name)
+        lake.mirror.fetch(home_of(lake, behind.kind, behind.name) / behind.version)
         _link_files(home_of(lake, behind.kind, behind.name) / behind.version, home / behind.version)
         write_json(home / "current.json", {"version": behind.version})
     for table in sorted((lake.root / "tables").glob("*/_delta_log")):
+        lake.mirror.fetch(table.parent)
         _link_table(table.parent, side.table(table.parent.name), manifest)
     answers = lake.root / "answers" / f"{manifest.name.split('/')[0]}.jsonl"
     if answers.is_file():  # a teacher's answers are not asked for twice

@@ -84,6 +84,7 @@ def _build(lake: Lake, now: dict[str, Any], built: dict[str, Any] | None, parts:
             connection.execute("checkpoint")  # closing does the same, but hides the error of a full disk
         stamp = _stamp(beside)
         beside.replace(lake.catalog)
+    lake.mirror.publish_catalog(lake.catalog)
     with suppress(OSError):  # an unknown catalog is built again
         write_json(_state_file(lake), {**now, "catalog": stamp, "views": views})
 
@@ -113,6 +114,7 @@ def _remake(
             _drop(connection, [view])
             files[view] = inside(lake, _create_table_view(connection, tables, name, view))
     if ARTEFACTS in parts:
+        lake.mirror.fetch(lake.root / "datasets")
         _drop(connection, [*_OF_ARTEFACTS, *RELEASE_RELATIONS, *_MADE_WITH_DATASETS, "dataset_rows", "metrics_lines", *found])
         for view in ("dataset_rows", "metrics_lines", *found):
             files.pop(view, None)

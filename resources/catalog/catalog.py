@@ -26,10 +26,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from resources.catalog.build import rebuild
-from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, locked, memory_gib
+from resources.catalog.build import publish, rebuild
+from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, files_of_views, locked, memory_gib
 from resources.catalog.question import NotAQuestionError, check_question
 from resources.lake import Lake
+from resources.mirror.mirror import Mirror
 from resources.sql_files import rows
 
 
@@ -123,9 +124,11 @@ def log_lines_of(lake: Lake, artefact: str) -> LogLines:
 def open_catalog(lake: Lake, limits: Limits | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection to the catalog. Raises CatalogError if there is no catalog."""
     if not lake.root.is_dir():
-        raise CatalogError(f"there is no lake at {lake.root}: run a recipe with --lake {lake.root} first")
+        raise CatalogError(f"there is no lake at {lake.place}: run a recipe with --lake {lake.place} first")
+    if isinstance(lake.mirror, Mirror):
+        _bring_up_to_date(lake)
     if not lake.catalog.exists():
-        raise CatalogError(f"lake {lake.root} has no catalog yet: run a recipe with --lake {lake.root} first")
+        raise CatalogError(f"lake {lake.place} has no catalog yet: run a recipe with --lake {lake.place} first")
     with ExitStack() as stack:
         connection = _locked(lake, limits or Limits(), stack)
         try:
@@ -134,6 +137,17 @@ def open_catalog(lake: Lake, limits: Limits | None = None) -> Iterator[duckdb.Du
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
             raise
+
+
+def _bring_up_to_date(lake: Lake) -> None:
+    """Makes the catalog of a mirror agree with what other machines wrote, and fetches the files that its views read. Raises
+    CatalogError if the bucket cannot be reached."""
+    try:
+        lake.mirror.pull()
+        publish(lake)
+        lake.mirror.fetch_files(lake.root / path for path in files_of_views(lake.catalog))
+    except OSError as error:
+        raise CatalogError(f"the lake {lake.place} cannot be read: {error}") from error
 
 
 def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConnection:
@@ -181,7 +195,7 @@ def _found(connection: duckdb.DuckDBPyConnection, lake: Lake, artefact: str) -> 
     found = rows(connection, "catalog/find_artefact", name=name, version=version).to_pylist()
     if not found:
         raise CatalogError(
-            f"no artefact {artefact} in {lake.root}: give workload/name, workload/name@version, a version or a "
+            f"no artefact {artefact} in {lake.place}: give workload/name, workload/name@version, a version or a "
             "directory; `select name, version from artefacts` lists them"
         )
     if len(found) > 1:

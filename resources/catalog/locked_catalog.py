@@ -76,6 +76,12 @@ def memory_gib(connection: duckdb.DuckDBPyConnection) -> float:
     return float(number) * _UNITS[unit] / 2**30
 
 
+def files_of_views(catalog: Path) -> list[str]:
+    """Paths inside the lake of the files that a catalog's views read. Raises OldCatalogError as `locked` does."""
+    with duckdb.connect(str(catalog), read_only=True) as connection:
+        return _own_files(connection)
+
+
 def _bound(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
     half_of_the_machine = memory_gib(connection) / 0.8 / 2  # DuckDB's own limit is 80 % of the memory that it may use
     mib = round(1024 * (limits.memory_gib or min(DEFAULT_MEMORY_GIB, half_of_the_machine)))

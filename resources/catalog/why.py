@@ -102,8 +102,8 @@ def _unknown(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path
     alike = of_that_name(connection, path)
     if row is not None or alike:
         where = f"{alike} has that name" if alike else '`millrace sql "select uri from objects"` lists the objects'
-        return f"no log object {path} is known to {lake.root}, and no id is {asked}: {where}"
-    return (f"no interaction, request, trace, session or feedback has the id {asked} in {lake.root}; a line in quarantine "
+        return f"no log object {path} is known to {lake.place}, and no id is {asked}: {where}"
+    return (f"no interaction, request, trace, session or feedback has the id {asked} in {lake.place}; a line in quarantine "
             "has no id of its own: ask for it as URI:ROW")
 
 

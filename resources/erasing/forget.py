@@ -77,6 +77,7 @@ class Plan:
 def plan_erasure(lake: Lake, asked: Asked) -> Plan:
     """What an erasure would touch. Writes nothing. Raises LakeError for tombstones of another key."""
     tables = Tables(lake)
+    _fetch_rows(lake)
     refuse_other_key_of(tables)
     with select_rows(tables, asked) as selection:
         plan = _planned(lake, selection, asked)
@@ -145,6 +146,7 @@ def _planned(lake: Lake, selection: Selection, asked: Asked) -> Plan:
 def _erase(lake: Lake, request: Request) -> Plan:
     """Carries an erasure out, from its journal on."""
     tables = Tables(lake)
+    _fetch_rows(lake)
     with select_rows(tables, request.asked) as selection:
         _bury(tables, request, selection)
         _clear_interrupted_writes(lake)
@@ -172,6 +174,7 @@ def _erase(lake: Lake, request: Request) -> Plan:
             if changed := remove_rows(tables, selection, name):
                 plan.tables[name] = changed
     shutil.rmtree(lake.root / ".remembered", ignore_errors=True)
+    lake.mirror.push()  # before the journal goes: a killed erasure is completed on any machine
     if request.vacuum:
         remove_old_files(lake)
     plan.old_bytes = old_bytes(lake)
@@ -179,6 +182,12 @@ def _erase(lake: Lake, request: Request) -> Plan:
     rebuild(lake)
     journal.done(lake, request)
     return plan
+
+
+def _fetch_rows(lake: Lake) -> None:
+    """Datasets and paid answers are read whole."""
+    for folder in ("datasets", "answers"):
+        lake.mirror.fetch(lake.root / folder)
 
 
 def _bury(tables: Tables, request: Request, selection: Selection) -> None:
@@ -194,7 +203,7 @@ def _bury(tables: Tables, request: Request, selection: Selection) -> None:
 
 def _known(tables: Tables) -> set[tuple[str, str]]:
     """Kind and hash of the tombstones that count in every workload."""
-    table = tables.open("erasures")
+    table = tables.open("erasures") if tables.files("erasures") else None
     kept = table.to_pyarrow_table(columns=["workload", "kind", "sha256"]).to_pylist() if table is not None else []
     return {(row["kind"], row["sha256"]) for row in kept if row["workload"] == EVERYWHERE}
 

@@ -40,11 +40,15 @@ class Request(BaseModel):
 
 
 def write(lake: Lake, request: Request) -> None:
-    write_text(_path(lake, request), request.model_dump_json(indent=2) + "\n")
+    path = _path(lake, request)
+    write_text(path, request.model_dump_json(indent=2) + "\n")
+    lake.mirror.publish(path)
 
 
 def done(lake: Lake, request: Request) -> None:
-    _path(lake, request).unlink(missing_ok=True)
+    path = _path(lake, request)
+    lake.mirror.remove(path)
+    path.unlink(missing_ok=True)
 
 
 def unfinished(lake: Lake) -> list[Request]:

@@ -8,16 +8,16 @@ Time travel ends there: only the newest version can be read. A reader that has a
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from resources.lake import Lake
+from resources.lake import Lake, LakeError
 
 LOG = "_delta_log"
 
@@ -27,42 +27,50 @@ def old_bytes(lake: Lake) -> int:
     total = 0
     for place, table in _tables(lake):
         named = {unquote(uri).rsplit("/", 1)[-1] for uri in table.file_uris()}
-        total += sum(path.stat().st_size for path in place.rglob("*.parquet")
-                     if path.name not in named and path.parent.name != LOG)
+        total += sum(file.bytes for path, file in lake.mirror.table_files(place).items()
+                     if _is_data(path) and PurePosixPath(path).name not in named)
     return total
 
 
 def remove_old_files(lake: Lake, keep_hours: float = 0) -> int:
     """Removes files that were replaced more than keep_hours ago; returns their bytes. The log keeps its newest commit, and a
-    checkpoint that stands for the earlier ones."""
+    checkpoint that stands for the earlier ones. Raises LakeError if a store in the network refuses."""
     before = time.time() - keep_hours * 3_600
     freed = 0
     for place, table in _tables(lake):
-        files = {path: path.stat().st_size for path in place.rglob("*.parquet")}
-        table.vacuum(retention_hours=int(keep_hours), enforce_retention_duration=False, dry_run=False, full=True)
-        freed += sum(size for path, size in files.items() if not path.exists())
-        table = DeltaTable(str(place))
+        files = lake.mirror.table_files(place)
+        try:
+            table.vacuum(retention_hours=int(keep_hours), enforce_retention_duration=False, dry_run=False, full=True)
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"replaced files of {lake.place}/tables/{place.name} cannot be removed: check that the keys in use "
+                            "may delete there, then try again") from error
+        left = lake.mirror.table_files(place)
+        freed += sum(file.bytes for path, file in files.items() if _is_data(path) and path not in left)
+        table.update_incremental()
         table.create_checkpoint()
-        freed += _shorten_log(place / LOG, table.version(), before)
+        freed += _shorten_log(lake, place, table.version(), before)
+    lake.mirror.pull()
     return freed
 
 
-def _tables(lake: Lake) -> list[tuple[Path, DeltaTable]]:
-    found = []
+def _tables(lake: Lake) -> Iterator[tuple[Path, DeltaTable]]:
+    """Every table's folder in the lake, and the table where it is committed to."""
     for place in sorted((lake.root / "tables").glob("*")):
         with suppress(TableNotFoundError, FileNotFoundError):
-            found.append((place, DeltaTable(str(place))))
-    return found
+            yield place, lake.mirror.table(place)
 
 
-def _shorten_log(log: Path, version: int, before: float) -> int:
+def _is_data(path: str) -> bool:
+    return path.endswith(".parquet") and not path.startswith(f"{LOG}/")
+
+
+def _shorten_log(lake: Lake, place: Path, version: int, before: float) -> int:
     """Removes commits and checkpoints older than a version, which has a checkpoint of its own."""
-    if json.loads((log / "_last_checkpoint").read_text())["version"] != version:
+    files = lake.mirror.table_files(place)
+    if f"{LOG}/{version:020}.checkpoint.parquet" not in files:
         return 0
-    freed = 0
-    for path in log.iterdir():
-        number = path.name.split(".")[0]
-        if number.isdigit() and int(number) < version and path.stat().st_mtime <= before:
-            freed += path.stat().st_size
-            path.unlink()
-    return freed
+    old = {path: file.bytes for path, file in files.items() if path.startswith(f"{LOG}/")
+           and (number := PurePosixPath(path).name.split(".")[0]).isdigit() and int(number) < version
+           and file.modified.timestamp() <= before}
+    lake.mirror.remove_table_files(place, old)
+    return sum(old.values())

@@ -23,6 +23,7 @@ from pydantic import Field
 from model_ops.settings import Settings
 from resources.artefacts.current import current_manifests
 from resources.artefacts.in_use import InUse, taken
+from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.catalog.build import publish
 from resources.erasing.old_files import old_bytes, remove_old_files
@@ -82,7 +83,9 @@ def remove_old_data(lake: Lake, workload: str, settings: RetentionSettings, now:
         if (first := _first_day(settings, now)) is not None:
             _remove_rows(tables, workload, first)
         versions = list(_old_versions(lake, workload, settings, now))
-        found.versions = [_named(manifest) for manifest, place in versions if _remove(place)]
+        found.versions = [_named(manifest) for manifest, place in versions if _remove(lake, place)]
+        if (keep_s := kept_seconds()) is not None:
+            lake.mirror.remove_unfinished(keep_s)
         found.old_bytes = remove_old_files(lake, settings.old_files_days * 24)
         publish(lake)
     return found
@@ -173,12 +176,13 @@ def _workloads(lake: Lake) -> set[str]:
     return {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
 
 
-def _remove(place: Path) -> bool:
+def _remove(lake: Lake, place: Path) -> bool:
     """Removes a version's directory; False if a process works in it. The rename comes first: a killed removal leaves a folder
     that leftovers.py removes, and never a version without some of its files."""
     aside = place.with_name(f".removing-{place.name}")
     with suppress(OSError, InUse):
         with taken(place):
+            lake.mirror.remove(place)
             place.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
         return True

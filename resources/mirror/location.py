@@ -3,8 +3,8 @@
     root = mirror_root("s3://company/lakes/tutor")       # <mirrors>/company-lakes-tutor-1a2b3c4d; makes it, asks nobody
     mirror = connected(root, create=True)                 # asks the bucket: a Mirror, pulled
 
-Mirrors lie in MILLRACE_MIRRORS, or ~/.local/share/millrace/lakes. The folder's name has a digest of the url and of the endpoint,
-since two endpoints may each have a bucket of one name.
+Mirrors lie in MILLRACE_MIRRORS, or ~/.local/share/millrace/lakes. The folder's name has a digest of the url and of the
+endpoint, since two endpoints may each have a bucket of one name.
 
 A lake needs a store with conditional writes: two writers of one version of a table would otherwise both succeed, and one
 would be lost. `connected` tries it when it makes a lake, and when a machine first uses it.
@@ -17,6 +17,7 @@ import json
 import os
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from model_ops.atomic_files import write_json
@@ -90,10 +91,8 @@ def _refuse_or_create(mirror: Mirror, version: int, create: bool) -> None:
     if next(mirror.bucket.objects(), None) is not None:
         raise LakeError(f"{url} is not empty and is no lake (it has no {MARKER}); give an empty prefix")
     _try_conditions(mirror.bucket)
-    try:
+    with suppress(Changed):  # another machine has just created it
         mirror.bucket.put(MARKER, (json.dumps({"layout_version": version}, indent=2) + "\n").encode(), None)
-    except Changed:
-        pass  # another machine has just created it
     (mirror.root / MARKER).unlink(missing_ok=True)
 
 
@@ -117,8 +116,8 @@ def _try_conditions(bucket: Bucket) -> None:
         bucket.delete([path])
     if ignored:
         raise LakeError(
-            f"the store of {bucket.url} has no conditional writes (it ignores {' and '.join(ignored)}), so two writers would lose "
-            "rows: use AWS S3, MinIO, Ceph, Cloudflare R2 or another store with them, or a lake on a disk"
+            f"the store of {bucket.url} has no conditional writes (it ignores {' and '.join(ignored)}), so two writers would "
+            "lose rows: use AWS S3, MinIO, Ceph, Cloudflare R2 or another store with them, or a lake on a disk"
         )
 
 

@@ -22,6 +22,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from deltalake import DeltaTable
+
 from model_ops.atomic_files import replaced
 from resources.artefacts.in_use import hold
 from resources.mirror.answer_lines import join
@@ -29,12 +31,10 @@ from resources.mirror.bucket import Bucket, Changed
 from resources.mirror.delta import committing, storage_options
 from resources.mirror.known import Known, Object
 from resources.mirror.leases import exclusive, shared
-from resources.mirror.space import make_room
+from resources.mirror.space import SMALL_BYTES, droppable, make_room
 from resources.reading.s3 import Listed
 
 HOME = ".mirror"
-SMALL_BYTES = 256 << 10
-"""Files up to this size are pulled at once; larger ones are fetched when they are needed."""
 MANIFEST = "manifest.json"
 ARTEFACTS = {"datasets": 4, "models": 4, "releases": 3}
 """Folders of artefacts, and the number of parts of a version's path."""
@@ -68,7 +68,7 @@ class Mirror:
         """Brings one small file up to date; removes it if it was removed from the bucket."""
         name = self._name(path)
         known = self.known.get(name)
-        if known is None and path.exists() or known is not None and path.exists() and not known.is_unchanged(path):
+        if (known is None and path.exists()) or (known is not None and path.exists() and not known.is_unchanged(path)):
             return  # written here, and not published yet
         unless = known.etag if known is not None and path.exists() else ""
         found = self.bucket.get(name, unless)
@@ -135,22 +135,36 @@ class Mirror:
         with committing(uri, storage_options()) as settings:
             yield uri, settings
 
-    def fetch(self, directory: Path) -> None:
-        """Fetches the files under a folder that are not here yet, and holds the folder, so that no other process drops them."""
-        self.fetch_files([self.root / path for path in self.known.of(f"{self._name(directory)}/")], directory)
+    def table(self, table: Path) -> DeltaTable:
+        """The table in the bucket, to be worked on. Raises TableNotFoundError."""
+        return DeltaTable(self.bucket.uri(self._name(table)), storage_options=storage_options())
 
-    def fetch_files(self, paths: Iterable[Path], held: Path) -> None:
-        """Fetches those of these files that are not here yet. held: the folder that stays as long as this process."""
-        hold(held)
+    def table_files(self, table: Path) -> dict[str, Listed]:
+        """Every object of a table, by its path in it."""
+        home = self._name(table)
+        return {item.key.removeprefix(f"{home}/"): item for item in self.bucket.objects(home)}
+
+    def remove_table_files(self, table: Path, paths: Iterable[str]) -> None:
+        home = self._name(table)
+        self.bucket.delete(f"{home}/{path}" for path in paths)
+
+    def fetch(self, directory: Path) -> None:
+        """Fetches the files under a folder that are not here yet."""
+        self.fetch_files([self.root / path for path in self.known.of(f"{self._name(directory)}/")])
+
+    def fetch_files(self, paths: Iterable[Path]) -> None:
+        """Fetches those of these files that are not here yet, and holds their tables and versions, so that no other process
+        drops them while this one lives."""
         names = [self._name(path) for path in paths]
-        missing = [name for name in names if not (self.root / name).exists()]
-        if missing:
+        for unit in {unit for name in names if (unit := droppable(name)) is not None}:
+            hold(self.root / unit)
+        if any(not (self.root / name).exists() for name in names):
             with self._alone():
-                missing = [name for name in missing if not (self.root / name).exists()]
-                known = self.known.of(f"{self._name(held)}/")
-                make_room(self.root, self.known, sum(known[name].bytes for name in missing if name in known), self.place)
-                etags = self.bucket.download((name, self.root / name) for name in missing)
-                self._note(etags)
+                missing = [name for name in names if not (self.root / name).exists()]
+                known = self.known.of()
+                make_room(self.root, known.values(), self.known, sum(known[name].bytes for name in missing if name in known),
+                          self.place)
+                self._note(self.bucket.download((name, self.root / name) for name in missing))
         self.known.used(names)
 
     def publish(self, path: Path) -> None:
@@ -184,7 +198,7 @@ class Mirror:
         for folder in SHARED:
             for path in sorted(_files(self.root / folder), key=_order):
                 name = self._name(path)
-                if not _is_shared(name) or name in known and known[name].is_unchanged(path) or self._is_in_draft(name):
+                if not _is_shared(name) or (name in known and known[name].is_unchanged(path)) or self._is_in_draft(name):
                     continue
                 if folder == "answers":
                     self._push_answers(path)
@@ -203,8 +217,8 @@ class Mirror:
         """Removes a file or a folder from the bucket; what names the others goes first. The caller removes it here."""
         name = self._name(path)
         names = [item.key for item in self.bucket.objects(name)]
-        for first in (True, False):
-            self.bucket.delete(each for each in names if each.endswith(f"/{MANIFEST}") == first)
+        for is_manifest in (True, False):
+            self.bucket.delete(each for each in names if each.endswith(f"/{MANIFEST}") == is_manifest)
         self.known.forget(names)
 
     def remove_unfinished(self, keep_s: float) -> None:

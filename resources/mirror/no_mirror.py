@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from deltalake import DeltaTable
+
+from resources.reading.s3 import Listed
 
 
 class NoMirror:
@@ -35,9 +40,26 @@ class NoMirror:
     def committing(self, table: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield str(table), {}
 
+    def table(self, table: Path) -> DeltaTable:
+        """The table, to be worked on. Raises TableNotFoundError."""
+        return DeltaTable(str(table))
+
+    def table_files(self, table: Path) -> dict[str, Listed]:
+        """Every file of a table, by its path in it."""
+        found = {}
+        for path in (path for path in table.rglob("*") if path.is_file()):
+            status = path.stat()
+            name = path.relative_to(table).as_posix()
+            found[name] = Listed(name, status.st_size, "", datetime.fromtimestamp(status.st_mtime, UTC))
+        return found
+
+    def remove_table_files(self, table: Path, paths: Iterable[str]) -> None:
+        for path in paths:
+            (table / path).unlink(missing_ok=True)
+
     def fetch(self, directory: Path) -> None: ...
 
-    def fetch_files(self, paths: Iterable[Path], held: Path) -> None: ...
+    def fetch_files(self, paths: Iterable[Path]) -> None: ...
 
     def publish(self, path: Path) -> None: ...
 

@@ -1,6 +1,6 @@
 """Keeps mirrors within their budget: MILLRACE_MIRROR_GIB, the most that one mirror may hold of what is in the bucket.
 
-    make_room(root, known, bytes_needed, "s3://company/lakes/tutor")
+    make_room(root, known.of().values(), known, bytes_needed, "s3://company/lakes/tutor")
 
 Files that were not needed for longest go first. A folder that a process holds (in_use.py) stays, and so does every small file.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -18,13 +19,15 @@ from resources.mirror.known import Known, Object
 
 BUDGET = "MILLRACE_MIRROR_GIB"
 GIB = 1 << 30
+SMALL_BYTES = 256 << 10
+"""Files up to this size are pulled at once and stay; larger ones are fetched when they are needed."""
 KEEP_FREE = 64 << 20
 """Bytes of the disk that stay free."""
 
 
-def make_room(root: Path, known: Known, needed: int, lake: str) -> None:
-    """Drops fetched files until `needed` more bytes fit. Raises LakeError if they cannot fit."""
-    there = [item for item in known.of().values() if item.is_here]
+def make_room(root: Path, objects: Iterable[Object], known: Known, needed: int, lake: str) -> None:
+    """Drops fetched files until `needed` more bytes fit. objects: all that `known` has. Raises LakeError if they cannot fit."""
+    there = [item for item in objects if item.is_here]
     room = _room(root, sum(item.size for item in there))
     for item in sorted(there, key=lambda each: each.used_at):
         if needed <= room:
@@ -33,8 +36,8 @@ def make_room(root: Path, known: Known, needed: int, lake: str) -> None:
             room += item.size
     if needed > room:
         raise LakeError(
-            f"the mirror of {lake} has room for {room / GIB:.1f} GiB and the files that are needed take {needed / GIB:.1f} GiB: "
-            f"give it a larger disk (MILLRACE_MIRRORS) or budget ({BUDGET})"
+            f"the mirror of {lake} has room for {room / GIB:.1f} GiB and the files that are needed take {needed / GIB:.1f} GiB"
+            f": give it a larger disk (MILLRACE_MIRRORS) or budget ({BUDGET})"
         )
 
 
@@ -52,15 +55,21 @@ def _room(root: Path, held: int) -> int:
     return max(min(free, int(budget) - held), 0)
 
 
+def droppable(name: str) -> str | None:
+    """The folder, a table's or a version's, that a process holds while it needs a file; None for a file that is never
+    dropped."""
+    parts = PurePosixPath(name).parts
+    depth = {"tables": 2, "datasets": 4, "models": 4, "releases": 3}.get(parts[0])
+    return "/".join(parts[:depth]) if depth is not None and len(parts) > depth else None
+
+
 def _drop(root: Path, known: Known, item: Object) -> bool:
     """Drops one fetched file; False if it is a small one, was written here since, or is in use."""
-    file = root / item.path
-    parts = PurePosixPath(item.path).parts
-    depth = {"tables": 2, "datasets": 4, "models": 4}.get(parts[0])
-    if depth is None or item.bytes <= 256 << 10 or "_delta_log" in parts or not item.is_unchanged(file):
+    file, unit = root / item.path, droppable(item.path)
+    if unit is None or item.bytes <= SMALL_BYTES or "/_delta_log/" in item.path or not item.is_unchanged(file):
         return False
     with suppress(OSError, InUse):
-        with taken(root.joinpath(*parts[:depth])):
+        with taken(root / unit):
             file.unlink()
             known.note(item.path, item.etag, item.bytes, None)
         return True

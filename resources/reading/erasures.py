@@ -25,7 +25,7 @@ from resources.tables import PARTITIONS, SCHEMAS, Tables
 def refuse_other_key(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
     """Raises LakeError if the attached tombstones were made with another key than this process has."""
     if run(connection, "reading/commit/tombstones_of_other_key", key_check=key_check()).fetchall()[0][0]:
-        raise LakeError(f"rows of {tables.lake.root} were erased with another {USER_HASH_KEY} than is set now, so the erased "
+        raise LakeError(f"rows of {tables.lake.place} were erased with another {USER_HASH_KEY} than is set now, so the erased "
                         "records would be read again: set the key that the lake was made with")
 
 

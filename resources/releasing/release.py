@@ -104,6 +104,7 @@ def recheck(lake: Lake, directory: Path) -> list[str]:
     for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in _parts(release))]:
         try:
             manifest = read_manifest(place)
+            lake.mirror.fetch(place)
         except ManifestError as error:
             problems.append(str(error))
             continue

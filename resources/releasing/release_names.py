@@ -43,7 +43,7 @@ def find_release(lake: Lake, text: str, workload: str = "") -> NamedRelease:
     if text and (directory / "release.json").exists():
         directory = directory.resolve()
         if directory.parent.parent != root or workload not in ("", directory.parent.name):
-            raise ReleaseError(f"{directory} is no release of {workload or lake.root}: name its own lake with --lake")
+            raise ReleaseError(f"{directory} is no release of {workload or lake.place}: name its own lake with --lake")
         return NamedRelease(directory)
     named, _, version = text.rstrip("/").rpartition("/")
     releases = [path.parent for path in root.glob("*/*/manifest.json")]
@@ -54,7 +54,7 @@ def find_release(lake: Lake, text: str, workload: str = "") -> NamedRelease:
     if len(found) == 1:
         return NamedRelease(found[0], "" if whole else version)
     problem = "names more than one release" if found else "names no release"
-    raise ReleaseError(f"{text!r} {problem} of {workload or lake.root}; there are: {_listed(root, found or releases)}")
+    raise ReleaseError(f"{text!r} {problem} of {workload or lake.place}; there are: {_listed(root, found or releases)}")
 
 
 def _listed(root: Path, releases: list[Path]) -> str:
