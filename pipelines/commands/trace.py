@@ -1,4 +1,5 @@
-"""Commands that follow an artefact to its origin, and describe a lake's data: `lineage`, `rebuild`, `report`."""
+"""Commands that follow an artefact to its origin or take it elsewhere, and describe a lake's data: `lineage`, `rebuild`,
+`copy`, `report`."""
 
 from __future__ import annotations
 
@@ -90,6 +91,23 @@ def rebuild(
         with TemporaryDirectory(prefix="millrace-rebuild-") as folder:
             matches = print_rebuilt(make_again(place, artefact, recipe, Path(folder)), format.value, console, kept=False)
     raise typer.Exit(0 if matches else 1)
+
+
+@app.command(rich_help_panel=PANEL)
+def copy(
+    artefact: ArtefactArgument,
+    to: Annotated[str, typer.Argument(metavar="LAKE", help="the lake to copy it to: a directory or s3://BUCKET/PREFIX")],
+    lake: LakeOption = None,
+) -> None:
+    """Copies an artefact, and the manifests of all it was made from, to another lake. Continues a copy that was stopped."""
+    from resources.copying.copied_text import sentences
+    from resources.copying.copy_artefact import copy_artefact
+    from resources.lake import Lake
+
+    place = open_lake(lake)
+    other = Lake.open(to)
+    for sentence in sentences(copy_artefact(place, artefact, other), other):
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -21,7 +21,9 @@ from model_ops.atomic_files import write_text
 
 ERASED = "erased.json"
 TAINTED = "tainted.json"
-BESIDE = frozenset({ERASED, TAINTED})
+ELSEWHERE = "elsewhere.json"
+"""Beside a manifest without its files, which another lake has (resources/copying/)."""
+BESIDE = frozenset({ERASED, TAINTED, ELSEWHERE})
 """Files beside a manifest that are not part of the artefact."""
 
 SPLITS = frozenset({"train", "validation", "test"})

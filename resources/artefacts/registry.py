@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.atomic_files import write_json, write_text
+from resources.artefacts.erased import ELSEWHERE
 from resources.artefacts.in_use import hold, let_go
 from resources.artefacts.manifest import (
     SCRATCH,
@@ -80,7 +81,8 @@ class Registry:
         directory = self._home(kind, name) / version
         if not (directory / "manifest.json").exists():
             self.lake.mirror.pull_version(directory)
-        finished = read_manifest(directory) if (directory / "manifest.json").exists() else None
+        is_finished = (directory / "manifest.json").exists() and not (directory / ELSEWHERE).exists()
+        finished = read_manifest(directory) if is_finished else None
         if finished is not None:
             finished = self._published(directory, finished)
             self._point(finished)
@@ -109,6 +111,9 @@ class Registry:
             metrics=metrics,
             files=files,
         )
+        if (draft.directory / ELSEWHERE).exists():  # only its manifest was copied here
+            self.lake.mirror.remove(draft.directory)
+            (draft.directory / ELSEWHERE).unlink()
         write_text(draft.directory / "manifest.json", manifest.model_dump_json(indent=2) + "\n")
         let_go(draft.directory)
         manifest = self._published(draft.directory, manifest)

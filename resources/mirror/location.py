@@ -37,8 +37,8 @@ def is_bucket(location: str | Path) -> bool:
 
 def mirror_root(url: str) -> Path:
     """The folder of this machine's mirror of a lake; it is created. Raises LakeError for a url without a bucket."""
-    url = url.rstrip("/")
-    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    bucket, _, prefix = url.removeprefix("s3://").rstrip("/").partition("/")
+    url = f"s3://{bucket}/{prefix}".rstrip("/")
     parts = prefix.split("/") if prefix else []
     if not bucket or "" in parts or {".", ".."} & set(parts) or re.search(r"[?#\s\\]", url):
         raise LakeError(f"lake {url}: s3://BUCKET/PREFIX is expected")

@@ -36,7 +36,7 @@ def make_room(root: Path, objects: Iterable[Object], known: Known, needed: int, 
             room += item.size
     if needed > room:
         raise LakeError(
-            f"the mirror of {lake} has room for {room / GIB:.1f} GiB and the files that are needed take {needed / GIB:.1f} GiB"
+            f"the mirror of {lake} has room for {max(room, 0) / GIB:.1f} GiB and the files that are needed take {needed / GIB:.1f} GiB"
             f": give it a larger disk (MILLRACE_MIRRORS) or budget ({BUDGET})"
         )
 
@@ -45,14 +45,14 @@ def _room(root: Path, held: int) -> int:
     free = shutil.disk_usage(root).free - KEEP_FREE
     given = os.environ.get(BUDGET, "").strip()
     if not given:
-        return max(free, 0)
+        return free
     try:
         budget = float(given) * GIB
     except ValueError:
         budget = -1.0
     if not 0 < budget < float("inf"):
         raise LakeError(f"{BUDGET}={given}: give a number of GiB, such as 200")
-    return max(min(free, int(budget) - held), 0)
+    return min(free, int(budget) - held)
 
 
 def droppable(name: str) -> str | None:

@@ -1,0 +1,1 @@
+"""Moves artefacts between lakes."""

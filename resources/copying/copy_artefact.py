@@ -1,0 +1,194 @@
+"""Copies an artefact from one lake to another: its files, and the manifests of everything behind it.
+
+    copied = copy_artefact(lake, "tutor/sft_model", Lake.open("s3://company/lakes/tutor"))
+
+The artefact has the same version and digest there; with a release go its target and its drafter. Of its other ancestors only
+manifests go, so that lineage can be asked; `elsewhere.json` beside such a manifest names the lake that has the files. Tables
+stay. Each file is compared with the manifest's digest while it is copied. A copy that was stopped continues: files that are
+there already, with the right digest, are not copied again. The manifest goes last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model_ops.atomic_files import replaced, write_json
+from resources.artefacts.erased import BESIDE, ELSEWHERE, File
+from resources.artefacts.in_use import hold, let_go
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.artefacts.side_lake import home_of
+from resources.catalog.build import publish
+from resources.catalog.catalog import find_artefact
+from resources.lake import Lake, LakeError
+from resources.lake_use import at_work
+from resources.mirror.bucket import Changed
+from resources.releasing.release import read_release
+
+CHUNK = 1 << 20
+
+
+@dataclass
+class Copied:
+    """What a copy did. whole: copied artefacts, name@version; there: artefacts that the lake had already; manifests: how many
+    ancestors went as manifests; files, bytes: what was transferred; current: artefacts that became the current version there;
+    gone: ancestors whose manifest is not in the first lake any more."""
+
+    whole: list[str] = field(default_factory=list)
+    there: list[str] = field(default_factory=list)
+    manifests: int = 0
+    files: int = 0
+    bytes: int = 0
+    current: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+
+def copy_artefact(lake: Lake, artefact: str, to: Lake) -> Copied:
+    """Copies an artefact. artefact: as `millrace lineage` takes it.
+
+    Raises CatalogError unless exactly one artefact is meant, ManifestError for a file that does not agree with its manifest,
+    LakeError if both lakes are one or the other lake has the version with other content.
+    """
+    if lake.root == to.root:
+        raise LakeError(f"{artefact} is in {to.place} already: name another lake to copy it to")
+    first = read_manifest(lake.root / find_artefact(lake, artefact))
+    copied = Copied()
+    with at_work(to):
+        wholes = [*_parts(lake, first), first]
+        _copy_ancestry(lake, wholes, to, copied)
+        for manifest in wholes:
+            _copy_whole(lake, manifest, to, copied)
+        for manifest in wholes:
+            _make_current(manifest, to, copied)
+        publish(to)
+    return copied
+
+
+def _parts(lake: Lake, manifest: Manifest) -> Iterator[Manifest]:
+    """What a release serves: it cannot be served without."""
+    if manifest.kind == "release":
+        release = read_release(_place(lake, manifest))
+        for part in (release.target, release.speculator):
+            if part is not None:
+                yield read_manifest(lake.root / part.path)
+
+
+def _copy_ancestry(lake: Lake, wholes: list[Manifest], to: Lake, copied: Copied) -> None:
+    seen = {(manifest.kind, manifest.name, manifest.version) for manifest in wholes}
+    waiting = [item for manifest in wholes for item in manifest.inputs]
+    while waiting:
+        item = waiting.pop()
+        if item.kind in ("table", "external") or (item.kind, item.name, item.version) in seen:
+            continue
+        seen.add((item.kind, item.name, item.version))
+        place = home_of(lake, item.kind, item.name) / item.version
+        try:
+            manifest = read_manifest(place)
+        except ManifestError:
+            copied.gone.append(f"{item.name}@{item.version}")
+            continue
+        waiting += manifest.inputs
+        there = _place(to, manifest)
+        if not (there / "manifest.json").exists():
+            elsewhere = place / ELSEWHERE
+            if elsewhere.exists():
+                shutil.copyfile(elsewhere, _made(there) / ELSEWHERE)
+            else:
+                write_json(there / ELSEWHERE, {"lake": lake.place})
+            _copy_beside(place, there)
+            _finish(place, there, to)
+            copied.manifests += 1
+
+
+def _copy_whole(lake: Lake, manifest: Manifest, to: Lake, copied: Copied) -> None:
+    source, there = _place(lake, manifest), _place(to, manifest)
+    named = f"{manifest.name}@{manifest.version}"
+    if (source / ELSEWHERE).exists():
+        raise ManifestError(f"{lake.place} has only the manifest of {named}: copy it from the lake that {source / ELSEWHERE} "
+                            "names")
+    if not (there / "manifest.json").exists():
+        to.mirror.pull_version(there)
+    if (there / "manifest.json").exists() and not (there / ELSEWHERE).exists():
+        if read_manifest(there).digest != manifest.digest:
+            raise LakeError(f"{to.place} has {named} with other content: the same inputs gave other bytes there, or rows were "
+                            "erased from one of both; remove one, or copy to another lake")
+        copied.there.append(named)
+        return
+    lake.mirror.fetch(source)
+    hold(_made(there))
+    for file in manifest.files:
+        if not _is_there(there / file.path, file):
+            _copy_file(source / file.path, there / file.path, file, named)
+            copied.files += 1
+            copied.bytes += file.bytes
+    _copy_beside(source, there)
+    if (there / ELSEWHERE).exists():
+        to.mirror.remove(there)  # the bucket has the manifest alone; all of it goes up now
+        (there / ELSEWHERE).unlink()
+    _finish(source, there, to)
+    let_go(there)
+    copied.whole.append(named)
+
+
+def _copy_file(source: Path, there: Path, file: File, named: str) -> None:
+    digest = hashlib.sha256()
+    try:
+        with replaced(there) as temporary, source.open("rb") as content, temporary.open("wb") as target:
+            while chunk := content.read(CHUNK):
+                digest.update(chunk)
+                target.write(chunk)
+            target.flush()
+            if digest.hexdigest() != file.sha256:
+                raise ManifestError(f"{source} is not the file that the manifest of {named} names: it was changed; restore it from "
+                                    "a copy, or make the artefact again")
+    except FileNotFoundError as error:
+        raise ManifestError(f"{source} is missing, and the manifest of {named} names it: restore it from a copy, or make the "
+                            "artefact again") from error
+
+
+def _is_there(path: Path, file: File) -> bool:
+    with suppress(OSError), path.open("rb") as content:
+        return path.stat().st_size == file.bytes and hashlib.file_digest(content, "sha256").hexdigest() == file.sha256
+    return False
+
+
+def _copy_beside(source: Path, there: Path) -> None:
+    """What says that rows were erased."""
+    for name in BESIDE - {ELSEWHERE}:
+        if (source / name).exists():
+            _made(there)
+            with replaced(there / name) as temporary:
+                shutil.copyfile(source / name, temporary)
+
+
+def _finish(source: Path, there: Path, to: Lake) -> None:
+    with replaced(there / "manifest.json") as temporary:
+        shutil.copyfile(source / "manifest.json", temporary)
+    try:
+        to.mirror.publish_version(there, logging.getLogger(__name__).warning)
+    except Changed:
+        to.mirror.pull_version(there)
+
+
+def _make_current(manifest: Manifest, to: Lake, copied: Copied) -> None:
+    """Where the other lake has no current version yet."""
+    pointer = _place(to, manifest).parent / "current.json"
+    to.mirror.pull_file(pointer)
+    if not pointer.exists():
+        write_json(pointer, {"version": manifest.version})
+        to.mirror.publish(pointer)
+        copied.current.append(manifest.name)
+
+
+def _place(lake: Lake, manifest: Manifest) -> Path:
+    return home_of(lake, manifest.kind, manifest.name) / manifest.version
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
