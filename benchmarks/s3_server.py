@@ -63,8 +63,8 @@ class S3Server:
         return [item["Key"] for page in pages for item in page.get("Contents", [])]
 
     def fail(self, what: str, method: str = "", part: str = "", times: int = 1_000_000) -> None:
-        """Lets requests go wrong whose path has this part. what: `deny` (403), `lose` (carried out, and the connection is closed
-        instead of an answer), `unconditional` (conditions are ignored), `busy` (503)."""
+        """Lets requests go wrong whose path has this part. what: `deny` (403), `lose` (carried out, and the connection is
+        closed instead of an answer), `unconditional` (conditions are ignored), `busy` (503)."""
         self._tell([{"what": what, "method": method, "part": part, "times": times}])
 
     def heal(self) -> None:
@@ -106,8 +106,8 @@ def s3_server(keys: dict[str, int] | None = None, seconds: float = 120) -> Itera
 
 def _serve(port: int, keys: dict[str, int]) -> None:
     from moto.core import DEFAULT_ACCOUNT_ID
-    from moto.s3.models import s3_backends
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from moto.s3.models import s3_backends
     from moto.server import MotoRequestHandler
     from werkzeug.serving import run_simple
 

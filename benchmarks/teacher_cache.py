@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from benchmarks.record import record
-from benchmarks.student import PROJECT, TOKENS_PER_STEP, Bench
+from benchmarks.student import LEARNING_RATE, PROJECT, TOKENS_PER_STEP, Bench
 from model_ops.models.shallower import evenly_spaced, make_student
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.teacher_cache import TeacherCache
@@ -63,7 +63,7 @@ class Pairs:
         """Writes the cache, then trains each student in pairs."""
         bench = self.bench
         start = time.perf_counter()
-        settings = bench.settings(0)
+        settings = bench.settings(0, LEARNING_RATE)
         cache = TeacherCache.write(self.folder / "teacher", bench.teacher, self.rows, settings.top_k, 1.0, "bfloat16",
                                    drawn=settings.drawn_tokens)
         written = time.perf_counter() - start
@@ -88,7 +88,7 @@ class Pairs:
         bench, work = self.bench, self.folder / "run"
         depth = bench.teacher.config.num_hidden_layers
         student = make_student(bench.teacher, evenly_spaced(depth, round(depth * share))).requires_grad_(True)
-        settings = bench.settings(seed)
+        settings = bench.settings(seed, LEARNING_RATE)
         plan = PackedPlan(self.rows, settings)
         if cache is not None:
             plan.streams = cache

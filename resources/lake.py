@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,6 +83,11 @@ class Lake:
     def place(self) -> str:
         """Where the lake is, as --lake takes it."""
         return self.mirror.place if isinstance(self.mirror, Mirror) else str(self.root)
+
+    @property
+    def typed(self) -> str:
+        """Where the lake is, as a person in the current folder would type it."""
+        return self.mirror.place if isinstance(self.mirror, Mirror) else os.path.relpath(self.root)
 
     def table(self, name: str) -> Path:
         return self.root / "tables" / name

@@ -73,8 +73,7 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool, size: De
     home = Path.cwd() / size.folder
     recipe = demo_recipe(size)
     place = lake_location(recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
-    Lake.open(place)
-    console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {place}")
+    console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {Lake.open(place).place}")
     if size is QUICK:
         console.print("This is the quick demo: its models are too small to mean anything. `millrace demo` trains larger ones.")
     traffic_there = (home / "traffic" / "planted.json").exists()
@@ -141,10 +140,11 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, siz
     for section in sections:
         console.print()
         console.print(_as_table(section))
-    release = Registry(Lake.open(lake), summary.workload).current("release", "release")
+    opened = Lake.open(lake)
+    release = Registry(opened, summary.workload).current("release", "release")
     place = lake / "releases" / summary.workload / release.version
-    aliases = Endpoint(Lake.open(lake), summary.workload).read()
-    option = f"--lake {os.path.relpath(lake)}"
+    aliases = Endpoint(opened, summary.workload).read()
+    option = f"--lake {opened.typed}"
     console.print(f"\n[bold]The release[/]        {os.path.relpath(place)}", soft_wrap=True)
     console.print(f"  endpoint alias     champion {aliases.champion or 'none yet'}, candidate {aliases.candidate or 'none'}")
     console.print(f"  its report         {os.path.relpath(place / 'report.html')}", soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def _advise(console: Console, by: Signature) -> None:
 
 
 def _option(lake: Lake) -> str:
-    return f"--lake {shlex.quote(os.path.relpath(lake.root))}"
+    return f"--lake {shlex.quote(lake.typed)}"
 
 
 def _ok(console: Console, text: str) -> None:

@@ -144,8 +144,8 @@ def _copy_file(source: Path, there: Path, file: File, named: str) -> None:
                 target.write(chunk)
             target.flush()
             if digest.hexdigest() != file.sha256:
-                raise ManifestError(f"{source} is not the file that the manifest of {named} names: it was changed; restore it from "
-                                    "a copy, or make the artefact again")
+                raise ManifestError(f"{source} is not the file that the manifest of {named} names: it was changed; restore it "
+                                    "from a copy, or make the artefact again")
     except FileNotFoundError as error:
         raise ManifestError(f"{source} is missing, and the manifest of {named} names it: restore it from a copy, or make the "
                             "artefact again") from error

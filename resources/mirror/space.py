@@ -36,8 +36,8 @@ def make_room(root: Path, objects: Iterable[Object], known: Known, needed: int, 
             room += item.size
     if needed > room:
         raise LakeError(
-            f"the mirror of {lake} has room for {max(room, 0) / GIB:.1f} GiB and the files that are needed take {needed / GIB:.1f} GiB"
-            f": give it a larger disk (MILLRACE_MIRRORS) or budget ({BUDGET})"
+            f"the mirror of {lake} has room for {max(room, 0) / GIB:.1f} GiB and the files that are needed take "
+            f"{needed / GIB:.1f} GiB: give it a larger disk (MILLRACE_MIRRORS) or budget ({BUDGET})"
         )
 
 

@@ -65,7 +65,7 @@ def test_a_lake_is_created_once_and_only_in_an_empty_place_of_a_store_with_condi
         machine("a")
     server.delete(bucket, "lakes/tutor/notes.txt")
     server.fail("unconditional")
-    with pytest.raises(LakeError, match="has no conditional writes .*If-None-Match and If-Match.*so two writers would lose rows"):
+    with pytest.raises(LakeError, match=r"has no conditional writes .*If-None-Match and If-Match.*so two writers would lose rows"):
         machine("a")
     assert server.names(bucket) == []
     server.heal()
@@ -130,9 +130,8 @@ def test_a_pointer_that_another_machine_moved_is_not_overwritten(machine):
 
 def test_files_here_that_were_not_published_survive_a_pull_and_are_published_later(machine):
     a, b = machine("a"), machine("b")
-    with at_work(a):
-        with KeptAnswers(a.root / "answers" / "tutor.jsonl") as kept:
-            kept.keep("of-a", KeptAnswer("m", {"content": "a"}, "", "stop", 1, 1, 0.5))
+    with at_work(a), KeptAnswers(a.root / "answers" / "tutor.jsonl") as kept:
+        kept.keep("of-a", KeptAnswer("m", {"content": "a"}, "", "stop", 1, 1, 0.5))
     with at_work(b):
         b.mirror.fetch(b.root / "answers")
         with KeptAnswers(b.root / "answers" / "tutor.jsonl") as kept:
@@ -177,9 +176,9 @@ def test_a_lost_answer_counts_as_written_for_small_files(machine, server):
 
 def test_runs_of_two_machines_share_the_lake_and_an_erasure_is_told_who_works(machine, monkeypatch):
     a, b = machine("a"), machine("b")
-    with at_work(a), at_work(b), pytest.raises(LakeInUse, match=r"a run is at work on s3://.*\(process \d+ on "):
-        with alone(machine("c"), "forget"):
-            raise AssertionError("it must not be held")
+    c = machine("c")
+    with at_work(a), at_work(b), pytest.raises(LakeInUse, match=r"a run is at work on s3://.*\(process \d+ on "), alone(c, "forget"):
+        raise AssertionError("it must not be held")
     waited = []
     with alone(a, "forget"):
         from resources.mirror import leases
@@ -217,12 +216,12 @@ def test_a_mirror_stays_within_its_budget(machine, monkeypatch):
     monkeypatch.setenv("MILLRACE_MIRROR_GIB", str(1_000_000 / 2**30))
     for manifest in manifests:
         registry.directory(manifest)
-    there = [path for path in b.root.rglob("large.bin")]
+    there = list(b.root.rglob("large.bin"))
     assert len(there) == 2 and (registry.directory(manifests[3]) / "large.bin") in there
     b.mirror.pull()  # what was dropped is fetched again when it is needed, and was removed from nowhere
     assert not changed_files(registry.directory(manifests[0]), manifests[0])
     monkeypatch.setenv("MILLRACE_MIRROR_GIB", str(100_000 / 2**30))
-    with pytest.raises(LakeError, match="has room for 0.0 GiB .*MILLRACE_MIRROR_GIB"):
+    with pytest.raises(LakeError, match=r"has room for 0\.0 GiB .*MILLRACE_MIRROR_GIB"):
         registry.directory(manifests[1])
     monkeypatch.setenv("MILLRACE_MIRROR_GIB", "much")
     with pytest.raises(LakeError, match="MILLRACE_MIRROR_GIB=much: give a number of GiB"):
