@@ -130,7 +130,7 @@ class Lake:
             return pl.scan_parquet(files, schema=in_file, hive_partitioning=True, hive_schema=in_path,
                                    missing_columns="insert").select(list(columns))
         if '"' in name or name not in set(self.sql("select relation from relations where kind <> 'macro'")["relation"]):
-            raise Error(f"no table or view {name} in {self.path}: `from relations` lists them")
+            raise Error(f"no table or view {name} in {self._place.place}: `from relations` lists them")
         return self.sql(f'from "{name}"').lazy()
 
     @public
@@ -224,6 +224,7 @@ class Lake:
         found = find_artefact(self._place, artefact)
         if below and not found.startswith(f"{below}/"):
             raise Error(f"{artefact} is no dataset but lies in {found}")
+        self._place.mirror.fetch(self.path / found)
         return self.path / found
 
 

@@ -29,6 +29,7 @@ from resources.reading.s3 import S3Error
 MIRRORS = "MILLRACE_MIRRORS"
 MARKER = "lake.json"
 WHERE = f"{HOME}/bucket.json"
+PROBE = ".probe-"
 
 
 def is_bucket(location: str | Path) -> bool:
@@ -88,7 +89,8 @@ def _refuse_or_create(mirror: Mirror, version: int, create: bool) -> None:
     url = mirror.bucket.url
     if not create:
         raise LakeError(f"no lake at {url}: run a recipe with --lake {url} first, or name another --lake")
-    if next(mirror.bucket.objects(), None) is not None:
+    others = [item.key for item in mirror.bucket.objects() if not item.key.startswith(PROBE)]
+    if others and MARKER not in others:  # it may be there by now: others create lakes too
         raise LakeError(f"{url} is not empty and is no lake (it has no {MARKER}); give an empty prefix")
     _try_conditions(mirror.bucket)
     with suppress(Changed):  # another machine has just created it
@@ -98,7 +100,7 @@ def _refuse_or_create(mirror: Mirror, version: int, create: bool) -> None:
 
 def _try_conditions(bucket: Bucket) -> None:
     """Raises LakeError if the store ignores conditions of writes or cannot delete."""
-    path = f".probe-{secrets.token_hex(8)}"
+    path = f"{PROBE}{secrets.token_hex(8)}"
     etag = bucket.put(path, b"1", None)
     try:
         ignored = []
