@@ -36,8 +36,8 @@ from benchmarks.record import record
 from benchmarks.s3_server import s3_server
 from resources.catalog.build import publish
 from resources.lake import Lake
-from resources.mirror.delta import storage_options
 from resources.tables import SCHEMAS, Tables
+from stores.mirror.delta import storage_options
 
 WORKLOAD = "busy"
 DAYS = [date(2026, 6, day) for day in (1, 2, 3)]

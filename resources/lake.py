@@ -11,7 +11,7 @@
 `<lake>/lake.json` has the layout version; another version is refused before anything is written.
 
 A lake in a bucket (s3://BUCKET/PREFIX) has the same layout there. A machine works in its mirror of it, a local directory:
-`root` is that directory, and `mirror` brings it up to date and publishes what was made (resources/mirror/). Dagster's history
+`root` is that directory, and `mirror` brings it up to date and publishes what was made (stores/mirror/). Dagster's history
 stays local.
 """
 
@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_ops.atomic_files import write_json
-from resources.lake_error import LakeError
-from resources.mirror.location import connected, is_bucket, mirror_root, url_at
-from resources.mirror.mirror import Mirror
-from resources.mirror.no_mirror import NoMirror
+from stores.lake_error import LakeError
+from stores.mirror.location import connected, is_bucket, mirror_root, url_at
+from stores.mirror.mirror import Mirror
+from stores.mirror.no_mirror import NoMirror
 
 LAYOUT_VERSION = 2
 

@@ -4,7 +4,7 @@
     with alone(lake, "forget"): ...          # raises LakeInUse at once if anything is at work
 
 A kernel lock on `<lake>/.in_use`: it ends with its process, so a killed run never blocks a lake. On a lake in a bucket also a
-lease there, for other machines (resources/mirror/leases.py); the mirror is brought up to date first, and what was written is
+lease there, for other machines (stores/mirror/leases.py); the mirror is brought up to date first, and what was written is
 published last.
 """
 
@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from resources.lake import Lake, LakeError
-from resources.launching.relay import relay
-from resources.mirror.bucket import Changed
-from resources.mirror.leases import Taken
+from stores.mirror.bucket import Changed
+from stores.mirror.leases import Taken
 
 LOCK = ".in_use"
 
@@ -32,9 +31,7 @@ def at_work(lake: Lake) -> Iterator[None]:
     """Shares the lake with other runs."""
     def waiting(holder: str = "") -> None:
         by = f" by {holder}" if holder else ""
-        message = f"waiting: rows are being erased or removed from {lake.place}{by}"
-        logging.getLogger(__name__).warning(message)
-        relay({"event": "note", "message": message})
+        logging.getLogger(__name__).warning("waiting: rows are being erased or removed from %s%s", lake.place, by)
 
     with ExitStack() as stack:
         file = stack.enter_context((lake.root / LOCK).open("a"))

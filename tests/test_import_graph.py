@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parent.parent
-PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model_ops")
+PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "stores", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding",
                   "releasing", "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
-    "resources": ("reporting", "workshop", "erasing", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
+    "resources": ("copying", "reporting", "workshop", "erasing", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
                   "lineage_events", "artefacts"),
 }
 BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})

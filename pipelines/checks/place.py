@@ -14,7 +14,7 @@ from pipelines.contract.recipe import Recipe
 from resources.inspecting.first_look import FirstLook
 from resources.lake import Lake, LakeError
 from resources.launching.run_history import running
-from resources.mirror.location import url_at
+from stores.mirror.location import url_at
 
 GB = 1e9
 WEIGHT_BYTES = 2

@@ -28,12 +28,12 @@ from model_ops.training.settings import MOST_VALIDATION_TOKENS
 from pipelines.contract.recipe import Recipe
 from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.storage.storage_errors import storage_sentence
-from resources.artefacts.in_use import hold
 from resources.artefacts.manifest import SCRATCH, ManifestError
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.lake_use import at_work
 from resources.stages import sections
+from stores.in_use import hold
 
 if TYPE_CHECKING:
     from resources.launching.local_launcher import LocalLauncher

@@ -11,9 +11,9 @@ from pathlib import Path
 from model_ops.verify import verify
 from resources.artefacts.erased import TAINTED, erased_in
 from resources.lake import Lake, LakeError
-from resources.mirror.location import url_at
 from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
 from resources.releasing.release import read_release, recheck
+from stores.mirror.location import url_at
 
 
 def verify_directory(directory: Path) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from resources.lake_error import LakeError
-from resources.mirror.location import is_bucket, mirror_root
+from stores.lake_error import LakeError
+from stores.mirror.location import is_bucket, mirror_root
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 

@@ -30,9 +30,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from model_ops.wording import counted, size
-from resources.artefacts.in_use import InUse, taken
 from resources.artefacts.manifest import SCRATCH
 from resources.lake import Lake, LakeError
+from stores.in_use import InUse, taken
 
 KEEP_DAYS = "MILLRACE_KEEP_UNFINISHED_DAYS"
 DEFAULT_DAYS = 7.0

@@ -24,7 +24,6 @@ from typing import Any
 
 from model_ops.atomic_files import write_json, write_text
 from resources.artefacts.erased import ELSEWHERE
-from resources.artefacts.in_use import hold, let_go
 from resources.artefacts.manifest import (
     SCRATCH,
     Code,
@@ -39,7 +38,8 @@ from resources.artefacts.manifest import (
 )
 from resources.artefacts.source_digest import PROJECT, source_digest
 from resources.lake import Lake
-from resources.mirror.bucket import Changed
+from stores.in_use import hold, let_go
+from stores.mirror.bucket import Changed
 
 ENVIRONMENT = (
     "dagster", "duckdb", "deltalake", "numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers",

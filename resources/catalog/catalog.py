@@ -30,8 +30,8 @@ from resources.catalog.build import publish, rebuild
 from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, files_of_views, locked, memory_gib
 from resources.catalog.question import NotAQuestionError, check_question
 from resources.lake import Lake
-from resources.mirror.mirror import Mirror
 from resources.sql_files import rows
+from stores.mirror.mirror import Mirror
 
 
 class CatalogError(Exception):

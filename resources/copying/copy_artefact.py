@@ -20,15 +20,15 @@ from pathlib import Path
 
 from model_ops.atomic_files import replaced, write_json
 from resources.artefacts.erased import BESIDE, ELSEWHERE, File
-from resources.artefacts.in_use import hold, let_go
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.side_lake import home_of
 from resources.catalog.build import publish
 from resources.catalog.catalog import find_artefact
 from resources.lake import Lake, LakeError
 from resources.lake_use import at_work
-from resources.mirror.bucket import Changed
 from resources.releasing.release import read_release
+from stores.in_use import hold, let_go
+from stores.mirror.bucket import Changed
 
 CHUNK = 1 << 20
 

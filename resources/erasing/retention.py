@@ -22,7 +22,6 @@ from pydantic import Field
 
 from model_ops.settings import Settings
 from resources.artefacts.current import current_manifests
-from resources.artefacts.in_use import InUse, taken
 from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.catalog.build import publish
@@ -32,6 +31,7 @@ from resources.lake_use import alone
 from resources.reading.ingest_lock import ingesting
 from resources.sql_files import attach_slice, rows, stream, workbench
 from resources.tables import SCHEMAS, Tables
+from stores.in_use import InUse, taken
 
 BY_DAY = ("interactions", "feedback", "cleaned_interactions", "judgements", "contamination")
 

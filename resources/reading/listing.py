@@ -22,8 +22,8 @@ from typing import Any
 import fsspec
 from fsspec.utils import glob_translate
 
-from resources.reading import s3
 from resources.reading.remote import filesystem_of, in_words, info_of
+from stores import s3
 
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
 

@@ -4,7 +4,7 @@
         with opened() as file: ...             # raises OSError if this object cannot be read; the others are not affected
 
 Small S3 objects are fetched whole, AT_ONCE at a time and at most AHEAD_BYTES together; larger ones are read in ranges
-(resources/reading/s3.py). Local files are opened in turn.
+(stores/s3.py). Local files are opened in turn.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import BinaryIO, TypeVar
 
-from resources.reading import s3
 from resources.reading.sources import Place, open_object
+from stores import s3
 
 AT_ONCE = s3.CONNECTIONS
 AHEAD_BYTES = 64 << 20

@@ -1,4 +1,4 @@
-"""Filesystems that are neither local nor S3 (resources/reading/s3.py): any that fsspec supports, such as https://, gs:// or abfs://.
+"""Filesystems that are neither local nor S3 (stores/s3.py): any that fsspec supports, such as https://, gs:// or abfs://.
 
     filesystem, path = filesystem_of("https://logs.example.com/part-0.jsonl.gz")
     with in_words(uri): filesystem.info(path)       # any error becomes an OSError with a short message
@@ -17,7 +17,7 @@ from typing import Any
 
 import fsspec
 
-from resources.reading.s3 import CONNECT_SECONDS, READ_SECONDS
+from stores.s3 import CONNECT_SECONDS, READ_SECONDS
 
 WEB = ("http://", "https://")
 

@@ -25,11 +25,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from resources.reading import s3
 from resources.reading.field_mapping import FieldMapping
 from resources.reading.listing import LogObject, SourceError, local_objects, remote_objects
 from resources.reading.local_path import is_local, local_path, remote_uri
 from resources.reading.remote import open_remote
+from stores import s3
 
 MAX_OBJECTS = 1_000_000
 """Most objects of a source that is listed as a whole (seeds, suites, inspections). Logs are listed a page at a time."""

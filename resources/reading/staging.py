@@ -22,7 +22,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from resources.reading import s3
 from resources.reading.extraction import LINES, Extraction
 from resources.reading.formats import BY_NAME, FORMATS, Format
 from resources.reading.ledger import Entry
@@ -33,6 +32,7 @@ from resources.reading.remote import RemoteError
 from resources.reading.routing import format_of_faulty, named_format, read_objects, unknown_record
 from resources.reading.sources import SourceSettings
 from resources.sql_files import run, sql_text, workbench
+from stores import s3
 
 PART_BYTES = 48 << 20
 """Bytes of text that are parsed at a time."""

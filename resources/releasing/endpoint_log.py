@@ -24,8 +24,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from model_ops.atomic_files import write_json
 from resources.lake import Lake
-from resources.mirror.bucket import Changed
 from resources.releasing.gate_result import GateResult
+from stores.mirror.bucket import Changed
 
 Action = Literal["nominated", "approved", "promoted", "withdrawn", "rolled back", "found"]
 """found: the endpoint's file names releases without an entry (written by an earlier version, or by hand)."""

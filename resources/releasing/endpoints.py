@@ -29,12 +29,12 @@ from pydantic import BaseModel, ConfigDict
 from model_ops.atomic_files import write_text
 from resources.artefacts.manifest import ManifestError
 from resources.lake import Lake
-from resources.mirror.bucket import Changed
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry
 from resources.releasing.old_approvals import old_approvals
 from resources.releasing.release import ReleaseError
 from resources.releasing.signature import PIPELINE, Signature
 from resources.releasing.subject import Subject, subject_of
+from stores.mirror.bucket import Changed
 
 
 class EndpointError(Exception):

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 PROJECT = Path(__file__).resolve().parents[2]
-SHIPPED = ("millrace", "pipelines", "assets", "sql", "resources", "model_ops", "recipes")
+SHIPPED = ("millrace", "pipelines", "assets", "sql", "resources", "stores", "model_ops", "recipes")
 PAIR = {
     "timestamp": 1780300000,
     "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race, and what is it for?"}]},

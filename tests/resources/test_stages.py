@@ -103,7 +103,7 @@ print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEP
 def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
     for room in ("assets", "resources"):
         shutil.copytree(PROJECT / room, tmp_path / room)  # with what Python and numba compiled
-    for room in ("pipelines", "model_ops", "sql", "recipes"):
+    for room in ("pipelines", "model_ops", "sql", "stores", "recipes"):
         (tmp_path / room).symlink_to(PROJECT / room)
     table = tmp_path / "resources" / "stages.py"
     table.write_text(table.read_text().replace(BEFORE, LINE + BEFORE, 1))

@@ -11,11 +11,11 @@ import pytest
 
 from model_ops.atomic_files import write_json
 from resources.artefacts import leftovers
-from resources.artefacts.in_use import InUse, hold, let_go, taken
 from resources.artefacts.leftovers import KEEP_DAYS, kept_seconds, remove_leftovers
 from resources.artefacts.manifest import Input
 from resources.artefacts.registry import Registry
 from resources.lake import Lake, LakeError
+from stores.in_use import InUse, hold, let_go, taken
 
 DAY = 86_400.0
 WEEK = 7 * DAY
@@ -248,7 +248,7 @@ def test_a_draft_is_held_until_it_is_finished(lake):
 
 def test_a_version_that_another_process_works_in_stays_until_that_process_is_gone(lake):
     place = unfinished(lake, days=400)
-    script = f"import sys; from pathlib import Path; from resources.artefacts.in_use import hold; hold(Path({str(place)!r})); " \
+    script = f"import sys; from pathlib import Path; from stores.in_use import hold; hold(Path({str(place)!r})); " \
              "print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script], cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:

@@ -12,12 +12,12 @@ import pytest
 
 from resources.lake import Lake
 from resources.reading import ledger as module
-from resources.reading import s3
 from resources.reading.ingest import ingest, observe
 from resources.reading.ledger import Ledger
 from resources.reading.new_objects import new_objects
 from resources.reading.sources import LogObject, SourceError, SourceSettings, objects_after
 from resources.tables import SCHEMAS, Tables
+from stores import s3
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 

@@ -10,12 +10,13 @@ import pytest
 
 from benchmarks.s3_server import KEY, SECRET, s3_server
 from resources.lake import Lake
-from resources.reading import prefetch, s3
+from resources.reading import prefetch
 from resources.reading.ingest import ingest, observe
 from resources.reading.new_objects import new_objects
 from resources.reading.sources import SourceError, SourceSettings, list_objects, objects_after, open_object
 from resources.sql_files import attach_slice, workbench
 from resources.tables import Tables
+from stores import s3
 
 pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
 

@@ -23,7 +23,7 @@ from resources.releasing.signature import Signature
 from resources.releasing.subject import Subject
 from resources.tables import Tables
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "erasing"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "resources" / "erasing"))
 from filled_lake import MARK, filled, write_logs
 
 BY = Signature("tester", "test", "request 1")

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from resources.artefacts.in_use import InUse, taken
-from resources.lake_error import LakeError
-from resources.mirror.known import Known, Object
+from stores.in_use import InUse, taken
+from stores.lake_error import LakeError
+from stores.mirror.known import Known, Object
 
 BUDGET = "MILLRACE_MIRROR_GIB"
 GIB = 1 << 30

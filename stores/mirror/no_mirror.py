@@ -10,11 +10,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from resources.reading.s3 import Listed
+from stores.s3 import Listed
 
 
 class NoMirror:
-    """Has the methods of resources/mirror/mirror.py."""
+    """Has the methods of stores/mirror/mirror.py."""
 
     def pull(self) -> None: ...
 

@@ -25,14 +25,14 @@ from typing import Any
 from deltalake import DeltaTable
 
 from model_ops.atomic_files import replaced
-from resources.artefacts.in_use import hold
-from resources.mirror.answer_lines import join
-from resources.mirror.bucket import Bucket, Changed
-from resources.mirror.delta import committing, storage_options
-from resources.mirror.known import Known, Object
-from resources.mirror.leases import exclusive, shared
-from resources.mirror.space import SMALL_BYTES, droppable, make_room
-from resources.reading.s3 import Listed
+from stores.in_use import hold
+from stores.mirror.answer_lines import join
+from stores.mirror.bucket import Bucket, Changed
+from stores.mirror.delta import committing, storage_options
+from stores.mirror.known import Known, Object
+from stores.mirror.leases import exclusive, shared
+from stores.mirror.space import SMALL_BYTES, droppable, make_room
+from stores.s3 import Listed
 
 HOME = ".mirror"
 MANIFEST = "manifest.json"

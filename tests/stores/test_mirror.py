@@ -10,10 +10,10 @@ from resources.artefacts.manifest import ManifestError, changed_files
 from resources.artefacts.registry import Registry
 from resources.lake import Lake, LakeError
 from resources.lake_use import LakeInUse, alone, at_work
-from resources.mirror import mirror as mirrors
-from resources.reading.s3 import S3Error
 from resources.tables import SCHEMAS, Tables
 from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
+from stores.mirror import mirror as mirrors
+from stores.s3 import S3Error
 
 LARGE = os.urandom(400_000)
 
@@ -181,7 +181,7 @@ def test_runs_of_two_machines_share_the_lake_and_an_erasure_is_told_who_works(ma
         raise AssertionError("it must not be held")
     waited = []
     with alone(a, "forget"):
-        from resources.mirror import leases
+        from stores.mirror import leases
 
         def enough(seconds):
             raise TimeoutError
@@ -195,7 +195,7 @@ def test_runs_of_two_machines_share_the_lake_and_an_erasure_is_told_who_works(ma
 
 
 def test_the_lease_of_a_killed_process_counts_no_more_after_a_while(machine, server, bucket, monkeypatch):
-    from resources.mirror import leases
+    from stores.mirror import leases
 
     a = machine("a")
     server.put(bucket, "lakes/tutor/leases/work.json", b'{"host": "gone", "process": 7}')

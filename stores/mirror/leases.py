@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 
-from resources.mirror.bucket import Bucket, Changed
-from resources.reading.s3 import S3Error
+from stores.mirror.bucket import Bucket, Changed
+from stores.s3 import S3Error
 
 HOME = "leases"
 RENEW_S, EXPIRE_S, LOOK_S = 15.0, 90.0, 1.0

@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from model_ops.atomic_files import write_json
-from resources.lake_error import LakeError
-from resources.mirror.bucket import Bucket, Changed
-from resources.mirror.mirror import HOME, Mirror
-from resources.reading.s3 import S3Error
+from stores.lake_error import LakeError
+from stores.mirror.bucket import Bucket, Changed
+from stores.mirror.mirror import HOME, Mirror
+from stores.s3 import S3Error
 
 MIRRORS = "MILLRACE_MIRRORS"
 MARKER = "lake.json"

@@ -5,7 +5,7 @@
     bucket.put("endpoints/tutor.json", b"...", was=etag)             # raises Changed if somebody replaced it meanwhile
     bucket.get("endpoints/tutor.json")                               # (content, etag), or None
 
-Paths are relative to the lake. Settings and errors are those of resources/reading/s3.py.
+Paths are relative to the lake. Settings and errors are those of stores/s3.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from resources.reading import s3
+from stores import s3
 
 T = TypeVar("T")
 SEVERAL = 8

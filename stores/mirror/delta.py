@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from resources.lake_error import LakeError
+from stores.lake_error import LakeError
 
 PATIENCE = "60s"
 
 
 def storage_options() -> dict[str, str]:
-    """delta-rs's settings for a bucket, from the usual AWS settings (resources/reading/s3.py says which). Not stored."""
+    """delta-rs's settings for a bucket, from the usual AWS settings (stores/s3.py says which). Not stored."""
     import botocore.session
 
     session = botocore.session.Session()
