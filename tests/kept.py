@@ -51,24 +51,26 @@ def kept(tmp_path_factory: pytest.TempPathFactory, name: str, digest: str, make:
     """The folder that `make` filled, in this run of tests or in an earlier one."""
     root = kept_folder()
     root.mkdir(mode=0o700, exist_ok=True)
-    folder, made_from = root / name, root / f"{name}.made-from"
+    made = root / f"{name}.made-from"
     with (root / f"{name}.lock").open("w") as making:
         fcntl.flock(making, fcntl.LOCK_EX)
         in_use = (root / f"{name}.in-use").open("w")
-        if not made_from.exists() or made_from.read_text() != digest:
+        made_from, folder = made.read_text().split("\n") if made.exists() else ("", "")
+        if made_from != digest:
             try:
                 fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another run of tests reads one that was made from other code
                 in_use.close()
                 return made_once(tmp_path_factory, name, make)
-            made_from.unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            make(folder)
-            made_from.write_text(digest)
+            made.unlink(missing_ok=True)
+            for old in root.glob(f"{name}-*"):
+                shutil.rmtree(old, ignore_errors=True)
+            folder = tempfile.mkdtemp(prefix=f"{name}-", dir=root)  # a new name: a stopped run may still write to the old one
+            make(Path(folder))
+            made.write_text(f"{digest}\n{folder}")
         fcntl.flock(in_use, fcntl.LOCK_SH)
         _in_use.append(in_use)
-    return folder
+    return Path(folder)
 
 
 def forget_kept_folders(exitstatus: int) -> None:
