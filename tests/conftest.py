@@ -36,6 +36,7 @@ def pytest_collection_finish():
 
 
 def pytest_sessionfinish(exitstatus):
+    gc.unfreeze()  # libraries complain about objects that are there at the end of the process
     forget_kept_folders(exitstatus)
 
 
