@@ -1,5 +1,6 @@
 """What the tests share: quiet threads, the place of real data, and one toy-sized run of the whole graph."""
 
+import gc
 import os
 from dataclasses import dataclass
 from datetime import date
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from model_ops.torch_environment import set_torch_environment
 from tests.command import PROJECT, millrace, millrace_process
-from tests.once import made_once
+from tests.kept import digest_of_code, forget_kept_folders, kept
 
 pytest_plugins = ["pytester", "tests.cpu_time", "tests.long_files"]
 
@@ -27,6 +28,16 @@ for name in ("MILLRACE_LAKE", "MILLRACE_HOME", "MILLRACE_RECIPES", "MILLRACE_PRO
 # How fast the machine is says nothing of a law
 settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("millrace")
+
+
+def pytest_collection_finish():
+    """Imported modules and collected tests live until the end: the garbage collector need not visit them for each test."""
+    gc.freeze()
+
+
+def pytest_sessionfinish(exitstatus):
+    gc.unfreeze()  # libraries complain about objects that are there at the end of the process
+    forget_kept_folders(exitstatus)
 
 
 def pytest_runtest_setup(item):
@@ -138,8 +149,8 @@ class Toy:
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory) -> Toy:
-    """The whole graph through Dagster, by the command line, once for all tests that look at its results. They write nothing
-    there."""
+    """The whole graph through Dagster, by the command line, once for all tests that look at its results; `make test-slow` finds
+    what `make test` made. They write nothing there but runs that make nothing new."""
     from pipelines.demo.traffic import write_traffic
 
     def make(home: Path) -> None:
@@ -147,4 +158,4 @@ def toy(tmp_path_factory) -> Toy:
         (home / "toy.yaml").write_text(TOY_RECIPE)
         (home / "output").write_text(millrace_process("run", home / "toy.yaml", "--lake", home / "lake").stdout)
 
-    return Toy.at(made_once(tmp_path_factory, "toy", make))
+    return Toy.at(kept(tmp_path_factory, "toy", digest_of_code("tests/conftest.py", "tests/command.py"), make))

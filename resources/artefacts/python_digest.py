@@ -18,12 +18,14 @@ depends on the version's Unicode tables).
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _DESCRIPTIVE = frozenset({"description", "title"})
 _NO_MEANING = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+_FILTERED = frozenset({"body", "orelse", "finalbody", "keywords", "values"})
 
 
 @dataclass(frozen=True)
@@ -44,74 +46,85 @@ class PythonTree:
 
 def read_python(text: str) -> PythonTree:
     """Reads a file's text. Raises SyntaxError for invalid Python."""
-    tree = ast.parse(text)
-    imports: set[str] = set()
-    strings: set[str] = set()
-    beginnings: set[str] = set()
-    for node in _nodes(tree):
-        if isinstance(node, ast.Import):
-            imports.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            dots, source = "." * node.level, node.module or ""
-            imports.add(dots + source)
-            imports.update(f"{dots}{source}{'.' if source else ''}{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            strings.add(node.value)
-        elif isinstance(node, ast.JoinedStr):
-            values = _joined(node.values)
-            if values and isinstance(values[0], ast.Constant):
-                beginnings.add(values[0].value)
-    pieces = [""]
-    for is_module, piece in _written(tree):
-        if is_module:
-            pieces += [piece, ""]
-        else:
-            pieces[-1] += piece
-    return PythonTree(tuple(pieces), frozenset(imports), frozenset(strings), frozenset(beginnings))
+    reading = _Reading()
+    reading.node(ast.parse(text))
+    return PythonTree(reading.pieces(), frozenset(reading.imports), frozenset(reading.strings), frozenset(reading.beginnings))
 
 
-def _nodes(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    for _, value in _fields(node):
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, ast.AST):
-                yield from _nodes(each)
+class _Reading:
+    """One pass over a tree. Every process that loads the graph reads all files, so a node costs as little as it can."""
+
+    def __init__(self) -> None:
+        self.imports: set[str] = set()
+        self.strings: set[str] = set()
+        self.beginnings: set[str] = set()
+        self._text: list[str] = []
+        self._modules: list[tuple[int, str]] = []
+        """Imported modules, each with the number of texts before it."""
+
+    def pieces(self) -> tuple[str, ...]:
+        found, start = [], 0
+        for end, module in self._modules:
+            found += ["".join(self._text[start:end]), module]
+            start = end
+        return (*found, "".join(self._text[start:]))
+
+    def node(self, node: ast.AST) -> None:
+        kind = type(node)
+        write = self._text.append
+        if kind is ast.Constant:
+            if isinstance(node.value, str):
+                self.strings.add(node.value)
+            write(f"{type(node.value).__name__} {node.value!a};")
+            return
+        if kind is ast.Import:
+            self.imports.update(alias.name for alias in node.names)
+        elif kind is ast.ImportFrom:
+            self._import_from(node)
+        write(f"{kind.__name__}(")
+        for name in _fields(kind):
+            value = getattr(node, name, None)
+            if value is None or value == []:
+                continue
+            if name in _FILTERED:
+                value = self._filtered(node, name, value)
+                if value == []:
+                    continue
+            write(f"{name}=")
+            if name == "module" and kind is ast.ImportFrom:
+                self._modules.append((len(self._text), value))
+                continue
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, ast.AST):
+                    self.node(each)
+                else:
+                    write(f"{each!a};")
+            write(";")
+        write(")")
+
+    def _import_from(self, node: ast.ImportFrom) -> None:
+        dots, source = "." * node.level, node.module or ""
+        self.imports.add(dots + source)
+        self.imports.update(f"{dots}{source}{'.' if source else ''}{alias.name}" for alias in node.names)
+
+    def _filtered(self, node: ast.AST, name: str, value: object) -> object:
+        """A field's value without what has no meaning."""
+        if name == "keywords":
+            return [each for each in value if each.arg not in _DESCRIPTIVE] if _is_field(node) else value
+        if name == "values":
+            if not isinstance(node, ast.JoinedStr):
+                return value
+            parts = _joined(value)
+            if parts and isinstance(parts[0], ast.Constant):
+                self.beginnings.add(parts[0].value)
+            return parts
+        return [each for each in value if not _says_nothing(each)] if isinstance(value, list) else value
 
 
-def _written(node: ast.AST) -> Iterator[tuple[bool, str]]:
-    """The tree as pieces of text; (True, name) for the module of an import."""
-    if isinstance(node, ast.Constant):
-        yield False, f"{type(node.value).__name__} {node.value!a};"
-        return
-    yield False, f"{type(node).__name__}("
-    for name, value in _fields(node):
-        yield False, f"{name}="
-        if name == "module" and isinstance(node, ast.ImportFrom):
-            yield True, value
-            continue
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, ast.AST):
-                yield from _written(each)
-            else:
-                yield False, f"{each!a};"
-        yield False, ";"
-    yield False, ")"
-
-
-def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
-    """The fields that carry a node's meaning, without empty fields."""
-    for name in node._fields:
-        value = getattr(node, name, None)
-        if name in _NO_MEANING:
-            continue
-        if name in ("body", "orelse", "finalbody") and isinstance(value, list):
-            value = [each for each in value if not _says_nothing(each)]
-        elif name == "keywords" and _is_field(node):
-            value = [each for each in value if each.arg not in _DESCRIPTIVE]
-        elif name == "values" and isinstance(node, ast.JoinedStr):
-            value = _joined(value)
-        if value is not None and value != []:
-            yield name, value
+@functools.cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields that carry the meaning of nodes of a kind."""
+    return tuple(name for name in kind._fields if name not in _NO_MEANING)
 
 
 def _says_nothing(statement: ast.AST) -> bool:

@@ -70,6 +70,7 @@ def _packages_of(project: Path, path: Path) -> Iterator[Path]:
             yield file
 
 
+@cache
 def _digest(project: Path, path: Path) -> str:
     if path.suffix == ".py":
         return _tree(path).digest(lambda module: _stands_for(project, module))
@@ -113,15 +114,26 @@ def _found_in(project: Path, path: Path) -> Iterator[Path]:
                 if file is not None:
                     yield file
     for text in filter(_may_be_a_path, tree.strings):
-        if (sql := project / "sql" / f"{text}.sql").is_file():
+        if _begins_in(project / "sql", f"{text}.sql") and (sql := project / "sql" / f"{text}.sql").is_file():
             yield sql
-        beside = path.parent / text
-        if (beside.is_file() and beside.suffix != ".py") or (beside.is_dir() and not any(beside.rglob("*.py"))):
-            yield beside
+        if _begins_in(path.parent, text):
+            beside = path.parent / text
+            if (beside.is_file() and beside.suffix != ".py") or (beside.is_dir() and not any(beside.rglob("*.py"))):
+                yield beside
     for text in tree.beginnings:
         folder = project / "sql" / text.rpartition("/")[0]
         if "/" in text and _may_be_a_path(text) and folder.is_dir():
             yield from folder.rglob("*.sql")
+
+
+def _begins_in(folder: Path, text: str) -> bool:
+    """Whether a folder has the first part of a path. Few texts of code are paths: looking for a file of each takes long."""
+    return text.partition("/")[0] in _names(folder)
+
+
+@cache
+def _names(folder: Path) -> frozenset[str]:
+    return frozenset(each.name for each in folder.iterdir()) if folder.is_dir() else frozenset()
 
 
 def _absolute(project: Path, path: Path, name: str) -> str:
@@ -138,6 +150,7 @@ def _may_be_a_path(text: str) -> bool:
     return 0 < len(text) < 100 and text.isprintable() and (text[0].isalnum() or text[0] == "_") and ".." not in text
 
 
+@cache
 def _module(project: Path, name: str) -> Path | None:
     """The project's file of a module, or None."""
     if name.split(".")[0] not in PACKAGES:
