@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from resources.reading.formats import Format
 from resources.reading.json_text import json_text, mended
-from resources.reading.otlp import model_call_of
+from resources.reading.otlp import joined_call_of, model_call_of
 from resources.reading.providers.calls import call_of
 from resources.reading.providers.litellm_calls import provider_chat_of
 from resources.reading.responses_api import chat_of
@@ -64,6 +64,7 @@ class Extraction:
     ):
         self._connection, self._workload, self._workloads, self._route = connection, workload, list(workloads), route
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
@@ -76,13 +77,14 @@ class Extraction:
     def extract(self, form: Format, lines: pa.Table) -> list[Rerouted]:
         """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
         self._attach(lines)
+        if form.spans:
+            for query in ("calls", "sides"):
+                run(self._connection, f"reading/formats/{form.name}/{query}")
         if "interactions" in form.fills:
             self._stage_interactions(form)
         if form.paired:
             run(self._connection, f"reading/formats/{form.name}/pair_sides")
-        feedback = f"reading/formats/{form.feedback_as or form.name}/feedback"
-        self._view("extracted_feedback", feedback if "feedback" in form.fills else None)
-        run(self._connection, "reading/extraction/checked_feedback", workload=self._workload, workloads=self._workloads)
+        self._check_feedback(form)
         rerouted = self._reroute_faulty(form)
         if "interactions" in form.fills:
             run(self._connection, "reading/extraction/quarantine_checked")
@@ -101,6 +103,16 @@ class Extraction:
         run(self._connection, "reading/extraction/quarantine_checked")
         self._connection.unregister("lines")
 
+    def extract_joined_spans(self, form: Format, lines: pa.Table) -> None:
+        """Extracts spans that were joined with their log records; a record that fails a check goes to quarantine."""
+        self._attach(lines)
+        run(self._connection, "reading/spans/joined_calls")
+        self._stage_interactions(form)
+        self._check_feedback(form)
+        for query in ("spans/quarantine_joined", "extraction/stage_feedback", "extraction/quarantine_feedback"):
+            run(self._connection, f"reading/{query}")
+        self._connection.unregister("lines")
+
     def _attach(self, lines: pa.Table) -> None:
         self._connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS), LINES))
         run(self._connection, "reading/extraction/records")
@@ -108,6 +120,11 @@ class Extraction:
     def _stage_interactions(self, form: Format) -> None:
         self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
         run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key())
+
+    def _check_feedback(self, form: Format) -> None:
+        select = f"reading/formats/{form.feedback_as or form.name}/feedback"
+        self._view("extracted_feedback", select if "feedback" in form.fills else None)
+        run(self._connection, "reading/extraction/checked_feedback", workload=self._workload, workloads=self._workloads)
 
     def _view(self, name: str, select: str | None) -> None:
         select = sql_text(select or "reading/extraction/without_feedback")

@@ -5,7 +5,8 @@
             batch.read, batch.failed
 
 A reading thread opens the objects and sorts their records by format (`routing`), a format's SQL turns them into rows
-(`extraction`), and requests and responses that lie in different objects are joined (`pairing`). Records of many small objects
+(`extraction`), and requests and responses that lie in different objects are joined (`pairing`), and so are spans and their log
+records (`span_events`). Records of many small objects
 are parsed together; those of a large object a part at a time.
 """
 
@@ -32,6 +33,7 @@ from resources.reading.read_ahead import read_ahead
 from resources.reading.remote import RemoteError
 from resources.reading.routing import format_of_faulty, named_format, read_objects, unknown_record
 from resources.reading.sources import SourceSettings
+from resources.reading.span_events import OPEN, SpanEvents
 from resources.sql_files import run, sql_text, workbench
 
 PART_BYTES = 48 << 20
@@ -46,7 +48,7 @@ PROBLEMS_TOGETHER = 1024
 """Problems of the line reader that are inserted into the quarantine at a time."""
 
 BATCH_TABLES = (
-    "batch", "quarantined", "skipped", "pair_sides", "staged", "staged_feedback", "no_interactions", "no_feedback"
+    "batch", "quarantined", "skipped", "pair_sides", "span_sides", "staged", "staged_feedback", "no_interactions", "no_feedback"
 )
 
 _QUARANTINED = pa.schema(
@@ -86,6 +88,7 @@ class Staging:
         others = {name for source in sources.values() for name in source.workloads.values()} - {workload}
         self._extraction = Extraction(connection, workload, [workload, *sorted(others)], self._route)
         self._pairing = Pairing(connection, self._extraction)
+        self._spans = SpanEvents(connection, self._extraction, workload)
         self._entries: list[Entry] = []
         self._unreadable: set[str] = set()
 
@@ -96,6 +99,7 @@ class Staging:
         the caller works on it.
         """
         self._entries, self._unreadable = entries, set()
+        self._rejoining = any(entry.format in OPEN for entry in entries)
         self._begin()
         for part in read_ahead(read_objects(entries, self.sources), PARTS_AHEAD):
             if isinstance(part.found, Problem):
@@ -108,7 +112,7 @@ class Staging:
                 if part.found is not None:
                     self._failures[part.index] = _reason(part.found, entries[part.index].uri)
                 # requests and responses have to meet: with batch files among the objects, the batch ends with the last object
-                if not self._paired_formats and self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
+                if not (self._paired_formats or self._events_wait) and self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
                     yield self._complete()
                     self._begin()
         if self._ended:
@@ -126,6 +130,7 @@ class Staging:
         self._failures: dict[int, str] = {}
         self._described: set[int] = set()
         self._paired_formats: set[str] = set()
+        self._events_wait = self._rejoining
         self._partners: dict[int, set[str]] = {}
         self._formats: dict[int, str] = {}
         self._records: Counter[int] = Counter()
@@ -144,6 +149,11 @@ class Staging:
             self._records.subtract(pairs.paired_requests)
             for index, uris in pairs.partners.items():
                 self._partners.setdefault(index, set()).update(uris)
+        joined = self._spans.join({index: self._entries[index] for index in self._ended}, failed)
+        self._records.update(joined.records)
+        self._formats |= joined.formats
+        for index, uris in joined.partners.items():
+            self._partners.setdefault(index, set()).update(uris)
         self._records.update(dict(run(self.connection, "reading/batch/further_parts").fetchall()))
         run(self.connection, "reading/extraction/insert_skipped", workload=self.workload)
         run(self.connection, "reading/extraction/delete_faulty")
@@ -237,6 +247,7 @@ class Staging:
                     pa.table([[line.index], [line.row], [line.text]], schema=LINES)
                 )
         self._waiting_bytes = 0
+        self._events_wait = self._events_wait or self._spans.events_wait()
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         self.connection.register("arriving", rows)
