@@ -28,8 +28,8 @@ OPEN_SPANS, OPEN_EVENTS, OPEN_BOTH, JOINED = "otlp_open_spans", "otlp_open_event
 OPEN = (OPEN_SPANS, OPEN_EVENTS, OPEN_BOTH)
 """In place of `otlp` in the ledger: objects with spans without log records, with log records without a span, with both; and
 JOINED, with spans that all have log records."""
-LINES_TOGETHER = 2_000
-"""Lines with joined spans that are extracted at a time."""
+PAGE_BYTES = 4 << 20
+"""Text of joined spans that is extracted at a time; a line is never split."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class SpanEvents:
         self._connection.execute(sql_text("reading/batch/delete_objects").format(table="span_sides"), {"objects": failed})
         if not run(self._connection, "reading/spans/sides_found").fetchall():
             return Joined({}, {}, {})
-        for query in ("ranked_sides", "joined_spans"):
-            run(self._connection, f"reading/spans/{query}")
+        run(self._connection, "reading/spans/ranked_sides")
+        run(self._connection, "reading/spans/joined_spans", page_bytes=PAGE_BYTES)
         for page in self._pages():
             self._extraction.extract_joined_spans(FORMATS["otlp"], page)
         run(self._connection, "reading/spans/skip_spans", workload=self._workload)
@@ -77,10 +77,8 @@ class SpanEvents:
         return Joined(dict(run(self._connection, "reading/spans/record_counts").fetchall()), partners, formats)
 
     def _pages(self) -> Iterator[pa.Table]:
-        begin = 0
-        while page := rows(self._connection, "reading/spans/lines", begin=begin, number=LINES_TOGETHER).cast(LINES):
-            yield page
-            begin += LINES_TOGETHER
+        for (number,) in run(self._connection, "reading/spans/pages").fetchall():
+            yield rows(self._connection, "reading/spans/lines", number=number).cast(LINES)
 
 
 @dataclass

@@ -22,12 +22,13 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from resources.reading import s3
 from resources.reading.extraction import LINES, Extraction
 from resources.reading.formats import BY_NAME, FORMATS, Format
 from resources.reading.ledger import Entry
-from resources.reading.log_reader import Problem, Records
+from resources.reading.log_reader import RAW_BYTES, Problem, Records
 from resources.reading.pairing import Pairing, with_unreadable_partners
 from resources.reading.read_ahead import read_ahead
 from resources.reading.remote import RemoteError
@@ -38,6 +39,9 @@ from resources.sql_files import run, sql_text, workbench
 
 PART_BYTES = 48 << 20
 """Bytes of text that are parsed at a time."""
+LONGEST_BYTES = 16 << 20
+"""Longest record in bytes of text, without the pictures and files that references replaced: DuckDB needs about 20 times as much
+memory for it. A request or response that is paired may have half of it."""
 BATCH_BYTES = 512 << 20
 """Bytes of text whose rows are committed together; an object is never split."""
 MEMORY_MIB = 1280
@@ -220,6 +224,7 @@ class Staging:
             self._paired_formats.add(form.name)
             self._formats[index] = form.name
         self._formats.setdefault(index, form.name)
+        part = self._without_too_long(index, form, part)
         self._records[index] += len(part.rows)
         objects = pa.array(np.full(len(part.rows), index, np.int32))
         self._waiting.setdefault(form.name, []).append(pa.table([objects, part.rows, part.raw], schema=LINES))
@@ -227,6 +232,21 @@ class Staging:
         self._bytes += part.raw.nbytes
         if self._waiting_bytes >= PART_BYTES:
             self._extract_waiting()
+
+    def _without_too_long(self, index: int, form: Format, part: Records) -> Records:
+        """The part without records that are too long; these go to quarantine. A line of spans holds many records."""
+        most = LONGEST_BYTES // 2 if form.paired else LONGEST_BYTES
+        lengths = pc.binary_length(part.raw).to_numpy(zero_copy_only=False)
+        too_long = lengths > most
+        if form.spans or not too_long.any():
+            return part
+        for place in np.flatnonzero(too_long):
+            words = (f"the record has {lengths[place] / (1 << 20):.0f} MiB of text, and at most {most >> 20} MiB are read: "
+                     "shorten its messages, or log pictures and files as base64 or links")
+            raw = part.raw[place].as_buffer()[:RAW_BYTES].to_pybytes()
+            self._quarantine_later(index, Problem(part.rows[place].as_py(), "too_long", words, raw))
+        kept = pa.array(~too_long)
+        return replace(part, rows=part.rows.filter(kept), raw=part.raw.filter(kept))
 
     def _extract_waiting(self) -> None:
         """Extracts the waiting records."""

@@ -1,6 +1,7 @@
 -- One row for each span id with log records: the place of its row, the span (null if only its log records are known), and
--- the log records in the order of time. number counts lines.
+-- the log records in the order of time. number: the page of a line, so that a page has about $page_bytes of text.
 -- needs: ranked_sides
+-- parameters: $page_bytes
 -- makes: temp table joined_spans (number, object, row, place, service, source, span_id, item, events)
 create or replace temp table joined_spans as
 with logged as (
@@ -14,7 +15,7 @@ with logged as (
 )
 
 select
-    dense_rank() over (order by object, row) - 1 as number,
+    sum(strlen(coalesce(item, '')) + strlen(events)) over (order by object, row) // $page_bytes as number,
     object,
     row,
     place,

@@ -181,7 +181,7 @@ def test_a_joined_record_that_fails_a_check_is_quarantined_once(tmp_path):
 def test_spans_that_were_committed_before_their_events_came_are_read_again(tmp_path, monkeypatch):
     """In one run, too: spans alone do not keep a batch open."""
     monkeypatch.setattr(staging, "BATCH_BYTES", 0)
-    monkeypatch.setattr(span_events, "LINES_TOGETHER", 1)
+    monkeypatch.setattr(span_events, "PAGE_BYTES", 1_000)
     put(tmp_path, "a-spans.jsonl", *[traces(span(number)) for number in range(1, 4)])
     put(tmp_path, "b-spans.jsonl", traces(span(4)))
     put(tmp_path, "c-events.jsonl", *[logs(*messages(number, f"{number}?", str(number))) for number in range(1, 5)])
