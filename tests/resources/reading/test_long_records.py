@@ -28,7 +28,7 @@ def test_long_contexts_are_read_in_bounded_memory(tmp_path, monkeypatch):
 
 
 def test_a_line_of_many_spans_is_read_in_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "MEMORY_MIB", 200)
+    monkeypatch.setattr(staging, "MEMORY_MIB", 120)
     monkeypatch.setattr(extraction, "CALL_BYTES", 3 << 20)
     said = [{"key": "gen_ai.completion", "value": {"stringValue": "ok"}},
             {"key": "gen_ai.prompt", "value": {"stringValue": "long words " * 2_000}}]
