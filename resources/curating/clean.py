@@ -215,10 +215,12 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
     if settings.pii != "redact":
         return _REDACTIONS.empty_table()
     columns = rows(connection, "curating/clean/pii_columns")
-    suspects = np.ones(len(columns), dtype=bool)
+    suspects = {name: np.ones(len(columns), dtype=bool) for name in _SEARCHED}
     if settings.pii_engine == "builtin":
-        suspects = np.any([might_hold(columns[name]) for name in _SEARCHED], axis=0)
-    connection.register("suspects", columns.select(["interaction_id"]).filter(pa.array(suspects)))
+        suspects = {name: might_hold(columns[name]) for name in _SEARCHED}
+    suspected = pa.table({"interaction_id": columns["interaction_id"],
+                          **{f"searched_{name}": pa.array(suspects[name]) for name in _SEARCHED}})
+    connection.register("suspects", suspected.filter(pa.array(np.any(list(suspects.values()), axis=0))))
     del columns
     find = finder(settings.pii_engine)
     changed = []
@@ -228,7 +230,8 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
         for row in session:
             redactor.found.clear()
             new = {
-                column: None if row[column] is None else redactor.redact_json(row[column])
+                column: redactor.redact_json(row[column]) if row[f"searched_{column}"] and row[column] is not None
+                else row[column]
                 for column in _SEARCHED
             }
             if redactor.found:

@@ -12,16 +12,18 @@ Arrow buffers; SQL parses the JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from resources.reading.formats import Format
 from resources.reading.json_text import json_text, mended
-from resources.reading.otlp import model_call_of
+from resources.reading.otlp import joined_call_of, model_call_of
 from resources.reading.providers.calls import call_of
 from resources.reading.providers.litellm_calls import provider_chat_of
 from resources.reading.responses_api import chat_of
@@ -29,7 +31,13 @@ from resources.reading.user_hash import hash_key
 from resources.sql_files import run, sql_text
 
 BATCH_ROWS = 2048
-"""Rows of an Arrow batch: DuckDB's threads share a part's batches."""
+"""Most rows of an Arrow batch: DuckDB's threads share a part's batches."""
+BATCH_BYTES = 4 << 20
+"""Most text of an Arrow batch with more than one row. DuckDB holds about 20 copies of a batch while it turns it into rows."""
+LONG_LINE_BYTES = BATCH_BYTES // 64
+"""Lines longer than this are extracted apart, at most CALL_BYTES or one line at a time: DuckDB combines batches of less than
+64 rows."""
+CALL_BYTES = 8 << 20
 
 MACROS = tuple(f"reading/macros/{name}" for name in (
     "moment", "record_digest", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls",
@@ -64,6 +72,7 @@ class Extraction:
     ):
         self._connection, self._workload, self._workloads, self._route = connection, workload, list(workloads), route
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
@@ -75,14 +84,18 @@ class Extraction:
 
     def extract(self, form: Format, lines: pa.Table) -> list[Rerouted]:
         """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
+        return [line for some in in_calls(lines, form.spans) for line in self._extract(form, some)]
+
+    def _extract(self, form: Format, lines: pa.Table) -> list[Rerouted]:
         self._attach(lines)
+        if form.spans:
+            for query in ("calls", "sides"):
+                run(self._connection, f"reading/formats/{form.name}/{query}")
         if "interactions" in form.fills:
             self._stage_interactions(form)
         if form.paired:
             run(self._connection, f"reading/formats/{form.name}/pair_sides")
-        feedback = f"reading/formats/{form.feedback_as or form.name}/feedback"
-        self._view("extracted_feedback", feedback if "feedback" in form.fills else None)
-        run(self._connection, "reading/extraction/checked_feedback", workload=self._workload, workloads=self._workloads)
+        self._check_feedback(form)
         rerouted = self._reroute_faulty(form)
         if "interactions" in form.fills:
             run(self._connection, "reading/extraction/quarantine_checked")
@@ -96,18 +109,34 @@ class Extraction:
 
     def extract_pairs(self, form: Format, lines: pa.Table) -> None:
         """Extracts records that pairing joined; a record that fails a check goes to quarantine."""
+        for some in in_calls(lines):
+            self._attach(some)
+            self._stage_interactions(form)
+            run(self._connection, "reading/extraction/quarantine_checked")
+            self._connection.unregister("lines")
+
+    def extract_joined_spans(self, form: Format, lines: pa.Table) -> None:
+        """Extracts spans that were joined with their log records; a record that fails a check goes to quarantine."""
         self._attach(lines)
+        run(self._connection, "reading/spans/joined_calls")
         self._stage_interactions(form)
-        run(self._connection, "reading/extraction/quarantine_checked")
+        self._check_feedback(form)
+        for query in ("spans/quarantine_joined", "extraction/stage_feedback", "extraction/quarantine_feedback"):
+            run(self._connection, f"reading/{query}")
         self._connection.unregister("lines")
 
     def _attach(self, lines: pa.Table) -> None:
-        self._connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS), LINES))
+        self._connection.register("lines", pa.Table.from_batches(_batches(lines), LINES))
         run(self._connection, "reading/extraction/records")
 
     def _stage_interactions(self, form: Format) -> None:
         self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
         run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key())
+
+    def _check_feedback(self, form: Format) -> None:
+        select = f"reading/formats/{form.feedback_as or form.name}/feedback"
+        self._view("extracted_feedback", select if "feedback" in form.fills else None)
+        run(self._connection, "reading/extraction/checked_feedback", workload=self._workload, workloads=self._workloads)
 
     def _view(self, name: str, select: str | None) -> None:
         select = sql_text(select or "reading/extraction/without_feedback")
@@ -140,6 +169,38 @@ class Extraction:
         for table in tables:
             self._connection.execute(sql_text("reading/extraction/delete_rerouted").format(table=table))
         self._connection.unregister("rerouted")
+
+
+def in_calls(lines: pa.Table, all_apart: bool = False) -> Iterator[pa.Table]:
+    """The lines that DuckDB may turn into rows at once. all_apart: the lines hold several records, so all count as long."""
+    lengths = pc.binary_length(lines["raw"]).to_numpy()
+    long = np.full(len(lengths), True) if all_apart else lengths > LONG_LINE_BYTES
+    if not long.any():
+        yield lines
+        return
+    if not long.all():
+        yield lines.filter(pa.array(~long))
+    apart = lines.filter(pa.array(long))
+    for begin, end in _runs(lengths[long], CALL_BYTES):
+        yield apart.slice(begin, end - begin)
+
+
+def _runs(lengths: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of consecutive lengths that sum to at most `most`, or of one length."""
+    begin, ends = 0, np.cumsum(lengths)
+    while begin < len(ends):
+        before = ends[begin - 1] if begin else 0
+        end = max(int(np.searchsorted(ends, before + most, "right")), begin + 1)
+        yield begin, end
+        begin = end
+
+
+def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
+    """The lines in batches of at most BATCH_ROWS rows and BATCH_BYTES of text, or of one line."""
+    return [
+        batch.slice(begin, end - begin) for batch in lines.to_batches(BATCH_ROWS)
+        for begin, end in _runs(pc.binary_length(batch["raw"]).to_numpy(zero_copy_only=False), BATCH_BYTES)
+    ]
 
 
 def _arguments_as_text(text: str) -> str:

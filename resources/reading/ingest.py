@@ -27,6 +27,7 @@ from resources.reading.moved import rename_rows
 from resources.reading.pairing import partners_to_reread
 from resources.reading.remembered_ties import ties_of
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
+from resources.reading.span_events import ReadApart
 from resources.reading.staging import Batch, Staging, staging
 from resources.sql_files import run, workbench
 from resources.tables import Tables
@@ -140,8 +141,11 @@ def ingest(
     report = IngestReport()
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
         _, report.moved_objects = _notice(ledger, tables, sources, look_for_days=days is not None)
+        apart = ReadApart()
         for wanted in ledger.portions(sources, days):
-            _read(ledger, tables, stage, wanted, report)
+            _read(ledger, tables, stage, wanted, report, apart)
+        if parts := apart.objects_to_join(ledger, sources):
+            _read(ledger, tables, stage, parts, report, apart)
         ties = ties_of(tables, workload, workloads_of(workload, sources))
         report.ties, report.tied_anew = ties.days.get(workload, {}), ties.changed.get(workload, [])
         if report.total.objects:
@@ -150,13 +154,16 @@ def ingest(
     return report
 
 
-def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport) -> None:
+def _read(
+    ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport, apart: ReadApart
+) -> None:
+    """Reads objects, and those that have to be read with them, batch by batch."""
     workload, sources = stage.workload, stage.sources
     asked = list(wanted)
-    while more := [*_with_removed_copies(tables, ledger, wanted, sources),
+    while more := [*_with_removed_copies(tables, ledger, wanted, sources), *ledger.partners_of(wanted, sources),
                    *partners_to_reread(ledger.of_formats(PAIRED, sources), wanted)]:
         wanted = list({(entry.source, entry.uri): entry for entry in [*wanted, *more]}.values())
-    if again := wanted[len(asked):]:
+    if again := [entry for place, entry in enumerate(wanted) if place >= len(asked) or entry.state == "read"]:
         ledger.put(replace(entry, state="found") for entry in again)  # if this run is killed, the next one reads them
         ledger.save(tables)
     workloads = workloads_of(workload, sources).union(*(entry.mapped_to for entry in wanted))
@@ -165,6 +172,7 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
     run(stage.connection, "reading/commit/read_before")
     for batch in stage.batches(wanted):
         attach_tables(tables, stage, workloads)
+        number = apart.begin_batch(stage.connection, batch.formats.values())
         for query in ("reread", "known_ids"):
             run(stage.connection, f"reading/commit/{query}")
         decide(stage, tables, workloads)
@@ -180,6 +188,7 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
             done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem="",
                                 read_as=sources[entry.source].read_as, partners=batch.partners.get(entry.uri, ()),
                                 content_sha256=batch.digests.get(entry.uri, "")))
+            apart.add(done[-1], number)
         ledger.put([*done, *batch.failed])
         report.failed_objects += [entry.uri for entry in batch.failed]
         for entry in batch.failed:

@@ -165,6 +165,16 @@ class Ledger:
         """Listed objects of some formats."""
         return self._entries("reading/ledger/of_formats", formats=list(formats), sources=list(sources))
 
+    def partners_of(self, wanted: Sequence[Entry], sources: Collection[str]) -> list[Entry]:
+        """Further listed objects that hold parts of rows together with the wanted ones."""
+        self._connection.register("wanted_uris", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
+        return self._entries("reading/ledger/partners_of", sources=list(sources))
+
+    def whole(self, formats: Collection[str], uris: Collection[str], sources: Collection[str]) -> list[Entry]:
+        """Listed objects of some formats, and some by uri, without those that have a partner that is gone."""
+        self._connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
+        return self._entries("reading/ledger/whole", formats=list(formats), sources=list(sources))
+
     def entries(self) -> Iterator[Entry]:
         """All entries, by source and uri."""
         for batch in stream(self._connection, "reading/ledger/objects", workload=self.workload):

@@ -1,20 +1,24 @@
 """Turns a span or log record of OTLP JSON into a model call: OpenAI messages, usage, times, evaluations.
 
     model_call_of('{"traceId": ..., "attributes": [{"key": "gen_ai.operation.name", ...}]}')    # JSON text
+    joined_call_of(span, events)       # a span and the log records of its messages
 
 Attribute names: the GenAI semantic conventions (messages in parts, as JSON text or structured), their older names and message
 events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls it for items with one of these names. It never
-raises: for an item that is not a model call it returns {"kind": "passed over", "rule": ...}.
+raises: for an item that is not a model call it returns {"kind": "passed over", "rule": ...}, and for an item that needs others
+of its span {"kind": "side", ...}: a span without content, or a log record with the content (resources/reading/span_events.py).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
+from resources.reading.otlp_messages import ROLE_OF_EVENT, content_of, structured, system_of, tools_of
 
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
 PARAMETERS = {
@@ -22,19 +26,25 @@ PARAMETERS = {
     "stop_sequences": "stop", "choice.count": "n", "frequency_penalty": "frequency_penalty",
     "presence_penalty": "presence_penalty", "stream": "stream",
 }
-FINISHED = {"tool_call": "tool_calls", "tool_use": "tool_calls", "end_turn": "stop", "max_tokens": "length"}
 DETAILS, EVALUATION = "gen_ai.client.inference.operation.details", "gen_ai.evaluation.result"
-_NUMBERED = re.compile(r"(?:gen_ai\.(prompt|completion)|llm\.(input|output)_messages)\.(\d+)\.(?:message\.)?(.+)")
-_NUMBERED_CALL = re.compile(r"tool_calls\.(\d+)\.(?:tool_call\.)?(?:function\.)?(id|name|arguments)")
-_NUMBERED_PART = re.compile(r"contents\.(\d+)\.message_content\.text")
-_ROLE_OF_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
+CONTENTS = ("gen_ai.choice", "gen_ai.content.prompt", "gen_ai.content.completion")
+Event = tuple[Any, dict[str, Any], Any]
+"""Name, attributes and time of an event."""
 
 
 def model_call_of(text: str) -> str:
     """The record of one span or log record, as JSON text."""
+    return _written(lambda: _told(json.loads(text)))
+
+
+def joined_call_of(span: str | None, events: str) -> str:
+    """The record of a span and its log records (a JSON list in the order of time), as JSON text. The span may be missing."""
+    return _written(lambda: _joined(json.loads(span or "null"), json.loads(events)))
+
+
+def _written(tell: Callable[[], dict[str, Any]]) -> str:
     try:
-        item = json.loads(text)
-        told = _told(item) if isinstance(item, dict) else _passed_over("other")
+        told = tell()
         written = json_text(told)
         # a part's content is base64, whether its item says so or not
         return json_text(referenced(told)) if any(needle in written for needle in NEEDLES) else written
@@ -47,38 +57,93 @@ def _passed_over(what: Any) -> dict[str, Any]:
     return {"kind": "passed over", "rule": f"otlp_{rule}"}
 
 
-def _told(item: dict[str, Any]) -> dict[str, Any]:
-    attributes = _attributes(item.get("attributes"))
-    name = item.get("eventName") or attributes.get("event.name")
-    is_log = "startTimeUnixNano" not in item and "endTimeUnixNano" not in item
-    if is_log and name == EVALUATION:
-        found = _evaluation(attributes, item.get("timeUnixNano") or item.get("observedTimeUnixNano"))
+def _told(item: Any) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        return _passed_over("other")
+    if "startTimeUnixNano" in item or "endTimeUnixNano" in item:
+        return _of_span(item, _span_events(item))
+    attributes, name = _attributes(item.get("attributes")), _name(item)
+    if name == EVALUATION:
+        found = _evaluation(attributes, _logged_at(item))
         found["response_id"] = found["response_id"] or _span(item)
         told = (found["value"] is not None or found["label"]) and (found["response_id"] or item.get("traceId"))
         return {"kind": "evaluation" if told else "incomplete", "trace_id": item.get("traceId"), "evaluations": [found]}
-    if is_log and name != DETAILS:
+    if _span(item) and (name in (DETAILS, *CONTENTS) or ROLE_OF_EVENT.fullmatch(str(name))):
+        return _side("event", item, _logged_at(item))
+    if name != DETAILS:
         return _passed_over("message_event" if str(name).startswith("gen_ai.") else "other")
-    if is_log and isinstance(item.get("body"), dict):
-        body = _plain(item["body"])
-        attributes = {**(body if isinstance(body, dict) else {}), **attributes}
-    events = [(event.get("name"), _attributes(event.get("attributes")), event.get("timeUnixNano"))
-              for event in item.get("events") or []]
-    for event, more, _ in events:
-        if event == DETAILS:
+    return _call_with_content(item, _log_attributes(item), [])
+
+
+def _joined(span: Any, logged: list[dict[str, Any]]) -> dict[str, Any]:
+    """The call of a span and its log records. Log records alone give a call if they hold a question and an answer."""
+    events = [(_name(item), _log_attributes(item), _logged_at(item)) for item in logged]
+    if span is not None:
+        told = _of_span(span, [*_span_events(span), *events])
+        return _passed_over("call_without_content") if told["kind"] == "side" else told
+    details = next((item for item in logged if _name(item) == DETAILS), None)
+    if details is not None:
+        return _call_with_content(details, _log_attributes(details), events)
+    told = _call_with_content(logged[0], _attributes(logged[0].get("attributes")), events)
+    return told if told.get("messages") and told.get("choices") else _passed_over("message_event")
+
+
+def _of_span(item: dict[str, Any], events: list[Event]) -> dict[str, Any]:
+    attributes = _attributes(item.get("attributes"))
+    for name, more, _ in events:
+        if name == DETAILS:
             attributes = {**more, **attributes}
-    if not (is_log or _is_inference(attributes)):
+    if not _is_inference(attributes):
         what = attributes.get("gen_ai.operation.name") or attributes.get("openinference.span.kind")
         return _passed_over(what.lower() if isinstance(what, str) else "other")
-    asked, answers = _content(attributes, [(event, more) for event, more, _ in events])
-    if not asked and not answers:
+    told = _call_with_content(item, attributes, events)
+    return _side("span", item, item.get("startTimeUnixNano")) if told["kind"] != "call" and _span(item) else told
+
+
+def _call_with_content(item: dict[str, Any], attributes: dict[str, Any], events: list[Event]) -> dict[str, Any]:
+    asked, answers = content_of(attributes, [(name, more) for name, more, _ in events])
+    if not any(map(_says, [*asked, *(answer["message"] for answer in answers)])):
         return _passed_over("call_without_content")
     call = _call(item, attributes)
-    call["messages"] = _system(attributes) + asked
+    call["messages"] = system_of(attributes) + asked
     call["choices"] = answers
     call["evaluations"] = [
-        {**_evaluation(more, when), "response_id": call["request_id"]} for event, more, when in events if event == EVALUATION
+        {**_evaluation(more, when), "response_id": call["request_id"]} for name, more, when in events if name == EVALUATION
     ]
     return call
+
+
+def _says(message: dict[str, Any] | None) -> bool:
+    """Whether a message has content. Without permission to record it, instrumentations write roles and names of tools only."""
+    said = message or {}
+    called = said.get("tool_calls")
+    return bool(said.get("content") or said.get("reasoning_content")) or any(
+        call["function"].get("arguments") for call in (called if isinstance(called, list) else [])
+        if isinstance(call, dict) and isinstance(call.get("function"), dict)
+    )
+
+
+def _side(side: str, item: dict[str, Any], when: Any) -> dict[str, Any]:
+    return {"kind": "side", "side": side, "span": _span(item), "moment": _nanoseconds(when)}
+
+
+def _name(item: dict[str, Any]) -> Any:
+    return item.get("eventName") or _attributes(item.get("attributes")).get("event.name")
+
+
+def _logged_at(item: dict[str, Any]) -> Any:
+    return _nanoseconds(item.get("timeUnixNano")) or item.get("observedTimeUnixNano")
+
+
+def _log_attributes(item: dict[str, Any]) -> dict[str, Any]:
+    """A log record's attributes and the fields of its body, which may be JSON in a text."""
+    body = structured(_plain(item.get("body")))
+    return {**(body if isinstance(body, dict) else {}), **_attributes(item.get("attributes"))}
+
+
+def _span_events(span: dict[str, Any]) -> list[Event]:
+    return [(event.get("name"), _attributes(event.get("attributes")), event.get("timeUnixNano"))
+            for event in span.get("events") or []]
 
 
 def _is_inference(attributes: dict[str, Any]) -> bool:
@@ -103,7 +168,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     given = {
         name: attributes[f"gen_ai.request.{key}"] for key, name in PARAMETERS.items() if f"gen_ai.request.{key}" in attributes
     }
-    invocation = _structured(attributes.get("llm.invocation_parameters"))
+    invocation = structured(attributes.get("llm.invocation_parameters"))
     return {
         "kind": "call",
         "request_id": first("gen_ai.response.id", "llm.response.id") or _span(item) or item.get("traceId"),
@@ -115,7 +180,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "user_id": first("enduser.id", "user.id", "traceloop.association.properties.user_id"),
         "model": first("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
         "provider": first("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"),
-        "tools": _tools(attributes),
+        "tools": tools_of(attributes),
         "params": {**(invocation if isinstance(invocation, dict) else {}), **given},
         "prompt_tokens": first("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
         "completion_tokens": first(
@@ -171,170 +236,3 @@ def _plain(value: Any) -> Any:
     if kind == "kvlistValue":
         return _attributes((content or {}).get("values"))
     return content
-
-
-def _structured(value: Any) -> Any:
-    """Spans hold structured attributes as JSON text."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def _content(attributes: dict[str, Any], events: list[tuple[Any, dict[str, Any]]]) -> tuple[list, list]:
-    """The messages before the call, and its answers as {message, finish_reason}."""
-    asked = _structured(attributes.get("gen_ai.input.messages"))
-    said = _structured(attributes.get("gen_ai.output.messages"))
-    if asked is None and said is None:
-        asked, said = _numbered(attributes)
-    if not asked and not said:
-        asked, said = _structured(attributes.get("gen_ai.prompt")), _structured(attributes.get("gen_ai.completion"))
-    if not asked and not said:
-        asked, said = _of_events(events)
-    messages = [spoken for message in _listed(asked, "user") for spoken in _messages(message)]
-    answers = []
-    for message in _listed(said, "assistant"):
-        spoken = [each for each in _messages(message) if each.get("role") != "tool"]
-        ended = message.get("finish_reason")
-        answers.append({"message": {**spoken[0], "role": "assistant"} if spoken else None,
-                        "finish_reason": FINISHED.get(ended, ended)})
-    return messages, answers
-
-
-def _listed(said: Any, speaker: str) -> list[dict[str, Any]]:
-    if isinstance(said, str):
-        return [{"role": speaker, "content": said}] if said else []
-    if isinstance(said, dict):
-        return _listed(said["messages"], speaker) if isinstance(said.get("messages"), list) else [said]
-    return [each for each in said or [] if isinstance(each, dict)]
-
-
-def _messages(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """A message of parts in the OpenAI shape; tool results become messages of their own."""
-    if not isinstance(message.get("parts"), list):
-        return [{key: value for key, value in message.items() if key not in ("finish_reason", "index")}]
-    contents, calls, thoughts, answers = [], [], [], []
-    for part in message["parts"]:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text":
-            contents.append({"type": "text", "text": part.get("content") or ""})
-        elif kind == "reasoning":
-            thoughts.append(str(part.get("content") or ""))
-        elif kind == "tool_call":
-            calls.append({"id": part.get("id"), "type": "function", "function": {
-                "name": part.get("name"), "arguments": _text(part.get("arguments"), "{}")}})
-        elif kind == "tool_call_response":
-            answers.append({"role": "tool", "tool_call_id": part.get("id"),
-                            "content": _text(part.get("response", part.get("result")), "")})
-        elif isinstance(part, dict):
-            contents.append(_reference(part))
-    spoken: dict[str, Any] = {"role": message.get("role"), "content": None}
-    if len(contents) == 1 and contents[0]["type"] == "text":
-        spoken["content"] = contents[0]["text"]
-    elif contents:
-        spoken["content"] = contents
-    if calls:
-        spoken["tool_calls"] = calls
-    if thoughts:
-        spoken["reasoning_content"] = "\n".join(thoughts)
-    if message.get("name"):
-        spoken["name"] = message["name"]
-    return ([spoken] if contents or calls or thoughts or not answers else []) + answers
-
-
-def _reference(part: dict[str, Any]) -> dict[str, Any]:
-    """A blob, file or uri as a part of the OpenAI API; other parts unchanged."""
-    kind, mime = part.get("type"), part.get("mime_type") or "application/octet-stream"
-    if kind == "file":
-        return {"type": "file", "file": {"file_id": part.get("file_id")}}
-    if kind not in ("blob", "uri"):
-        return {**part, "type": str(kind)}
-    url = part.get("uri") if kind == "uri" else f"data:{mime};base64,{part.get('content') or ''}"
-    if part.get("modality") == "image":
-        return {"type": "image_url", "image_url": {"url": url}}
-    return {"type": "file", "file": {"file_data": url}}
-
-
-def _text(value: Any, absent: str) -> str:
-    if value is None:
-        return absent
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _system(attributes: dict[str, Any]) -> list[dict[str, Any]]:
-    said = _structured(attributes.get("gen_ai.system_instructions"))
-    if isinstance(said, list):
-        return [spoken for spoken in _messages({"role": "system", "parts": said}) if spoken["content"]]
-    return [{"role": "system", "content": said}] if isinstance(said, str) and said else []
-
-
-def _tools(attributes: dict[str, Any]) -> list[Any] | None:
-    offered = _structured(attributes.get("gen_ai.tool.definitions"))
-    if offered is None:
-        schema = re.compile(r"llm\.tools\.\d+\.tool\.json_schema")
-        schemas = [(key, value) for key, value in attributes.items() if schema.fullmatch(key)]
-        offered = [_structured(value) for _, value in sorted(schemas, key=lambda item: int(item[0].split(".")[2]))]
-    if not isinstance(offered, list) or not offered:
-        return None
-    return [
-        {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
-        if isinstance(tool, dict) and "function" not in tool and "name" in tool else tool
-        for tool in (_structured(each) for each in offered)
-    ]
-
-
-def _numbered(attributes: dict[str, Any]) -> tuple[list, list]:
-    """OpenLLMetry's gen_ai.prompt.0.role and OpenInference's llm.input_messages.0.message.role."""
-    found: dict[str, dict[int, dict[str, Any]]] = {"asked": {}, "said": {}}
-    for key, value in attributes.items():
-        if not (match := _NUMBERED.fullmatch(key)):
-            continue
-        side = "asked" if match[1] == "prompt" or match[2] == "input" else "said"
-        message = found[side].setdefault(int(match[3]), {"role": "user" if side == "asked" else "assistant"})
-        if call := _NUMBERED_CALL.fullmatch(match[4]):
-            message.setdefault("calls", {}).setdefault(int(call[1]), {})[call[2]] = value
-        elif part := _NUMBERED_PART.fullmatch(match[4]):
-            message.setdefault("texts", {})[int(part[1])] = value
-        elif match[4] in ("role", "content", "finish_reason", "tool_call_id", "name"):
-            message[match[4]] = _structured(value) if match[4] == "content" else value
-    for messages in found.values():
-        for message in messages.values():
-            calls, texts = message.pop("calls", {}), message.pop("texts", {})
-            if calls:
-                message.setdefault("content", None)
-                message["tool_calls"] = [
-                    {"id": call.get("id"), "type": "function",
-                     "function": {"name": call.get("name"), "arguments": _text(call.get("arguments"), "{}")}}
-                    for _, call in sorted(calls.items())
-                ]
-            if texts:
-                message["content"] = [{"type": "text", "text": text} for _, text in sorted(texts.items())]
-            if isinstance(message.get("content"), dict):
-                message["content"] = _text(message["content"], "")
-    asked, said = ([message for _, message in sorted(found[side].items())] for side in ("asked", "said"))
-    return asked, said
-
-
-def _of_events(events: list[tuple[Any, dict[str, Any]]]) -> tuple[list, list]:
-    """Older conventions: one span event per message, or one for the prompt and one for the completion."""
-    asked: list[Any] = []
-    said: list[Any] = []
-    for name, attributes in events:
-        if name == "gen_ai.content.prompt":
-            asked += _listed(_structured(attributes.get("gen_ai.prompt")), "user")
-        elif name == "gen_ai.content.completion":
-            said += _listed(_structured(attributes.get("gen_ai.completion")), "assistant")
-        elif name == "gen_ai.choice":
-            message = _structured(attributes.get("message"))
-            message = message if isinstance(message, dict) else {"content": attributes.get("content") or message}
-            said.append({"role": "assistant", **message, "finish_reason": attributes.get("finish_reason")})
-        elif match := _ROLE_OF_EVENT.fullmatch(str(name)):
-            message = {"role": attributes.get("role") or match[1], "content": attributes.get("content")}
-            if attributes.get("tool_calls"):
-                message["tool_calls"] = _structured(attributes["tool_calls"])
-            if attributes.get("id"):
-                message["tool_call_id"] = attributes["id"]
-            asked.append(message)
-    return asked, said

@@ -5,7 +5,8 @@
             batch.read, batch.failed
 
 A reading thread opens the objects and sorts their records by format (`routing`), a format's SQL turns them into rows
-(`extraction`), and requests and responses that lie in different objects are joined (`pairing`). Records of many small objects
+(`extraction`), and requests and responses that lie in different objects are joined (`pairing`), and so are spans and their log
+records (`span_events`). Records of many small objects
 are parsed together; those of a large object a part at a time.
 """
 
@@ -21,21 +22,26 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from resources.reading.extraction import LINES, Extraction
 from resources.reading.formats import BY_NAME, FORMATS, Format
 from resources.reading.ledger import Entry
-from resources.reading.log_reader import Problem, Records
+from resources.reading.log_reader import RAW_BYTES, Problem, Records
 from resources.reading.pairing import Pairing, with_unreadable_partners
 from resources.reading.read_ahead import read_ahead
 from resources.reading.remote import RemoteError
 from resources.reading.routing import format_of_faulty, named_format, read_objects, unknown_record
 from resources.reading.sources import SourceSettings
+from resources.reading.span_events import OPEN, SpanEvents
 from resources.sql_files import run, sql_text, workbench
 from stores import s3
 
 PART_BYTES = 48 << 20
 """Bytes of text that are parsed at a time."""
+LONGEST_BYTES = 16 << 20
+"""Longest record in bytes of text, without the pictures and files that references replaced: DuckDB needs about 20 times as much
+memory for it. A request or response that is paired may have half of it."""
 BATCH_BYTES = 512 << 20
 """Bytes of text whose rows are committed together; an object is never split."""
 MEMORY_MIB = 1280
@@ -46,7 +52,7 @@ PROBLEMS_TOGETHER = 1024
 """Problems of the line reader that are inserted into the quarantine at a time."""
 
 BATCH_TABLES = (
-    "batch", "quarantined", "skipped", "pair_sides", "staged", "staged_feedback", "no_interactions", "no_feedback"
+    "batch", "quarantined", "skipped", "pair_sides", "span_sides", "staged", "staged_feedback", "no_interactions", "no_feedback"
 )
 
 _QUARANTINED = pa.schema(
@@ -86,6 +92,7 @@ class Staging:
         others = {name for source in sources.values() for name in source.workloads.values()} - {workload}
         self._extraction = Extraction(connection, workload, [workload, *sorted(others)], self._route)
         self._pairing = Pairing(connection, self._extraction)
+        self._spans = SpanEvents(connection, self._extraction, workload)
         self._entries: list[Entry] = []
         self._unreadable: set[str] = set()
 
@@ -96,6 +103,7 @@ class Staging:
         the caller works on it.
         """
         self._entries, self._unreadable = entries, set()
+        self._rejoining = any(entry.format in OPEN for entry in entries)
         self._begin()
         for part in read_ahead(read_objects(entries, self.sources), PARTS_AHEAD):
             if isinstance(part.found, Problem):
@@ -108,7 +116,7 @@ class Staging:
                 if part.found is not None:
                     self._failures[part.index] = _reason(part.found, entries[part.index].uri)
                 # requests and responses have to meet: with batch files among the objects, the batch ends with the last object
-                if not self._paired_formats and self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
+                if not (self._paired_formats or self._events_wait) and self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
                     yield self._complete()
                     self._begin()
         if self._ended:
@@ -126,6 +134,7 @@ class Staging:
         self._failures: dict[int, str] = {}
         self._described: set[int] = set()
         self._paired_formats: set[str] = set()
+        self._events_wait = self._rejoining
         self._partners: dict[int, set[str]] = {}
         self._formats: dict[int, str] = {}
         self._records: Counter[int] = Counter()
@@ -144,6 +153,11 @@ class Staging:
             self._records.subtract(pairs.paired_requests)
             for index, uris in pairs.partners.items():
                 self._partners.setdefault(index, set()).update(uris)
+        joined = self._spans.join({index: self._entries[index] for index in self._ended}, failed)
+        self._records.update(joined.records)
+        self._formats |= joined.formats
+        for index, uris in joined.partners.items():
+            self._partners.setdefault(index, set()).update(uris)
         self._records.update(dict(run(self.connection, "reading/batch/further_parts").fetchall()))
         run(self.connection, "reading/extraction/insert_skipped", workload=self.workload)
         run(self.connection, "reading/extraction/delete_faulty")
@@ -210,6 +224,7 @@ class Staging:
             self._paired_formats.add(form.name)
             self._formats[index] = form.name
         self._formats.setdefault(index, form.name)
+        part = self._without_too_long(index, form, part)
         self._records[index] += len(part.rows)
         objects = pa.array(np.full(len(part.rows), index, np.int32))
         self._waiting.setdefault(form.name, []).append(pa.table([objects, part.rows, part.raw], schema=LINES))
@@ -217,6 +232,21 @@ class Staging:
         self._bytes += part.raw.nbytes
         if self._waiting_bytes >= PART_BYTES:
             self._extract_waiting()
+
+    def _without_too_long(self, index: int, form: Format, part: Records) -> Records:
+        """The part without records that are too long; these go to quarantine. A line of spans holds many records."""
+        most = LONGEST_BYTES // 2 if form.paired else LONGEST_BYTES
+        lengths = pc.binary_length(part.raw).to_numpy(zero_copy_only=False)
+        too_long = lengths > most
+        if form.spans or not too_long.any():
+            return part
+        for place in np.flatnonzero(too_long):
+            words = (f"the record has {lengths[place] / (1 << 20):.0f} MiB of text, and at most {most >> 20} MiB are read: "
+                     "shorten its messages, or log pictures and files as base64 or links")
+            raw = part.raw[place].as_buffer()[:RAW_BYTES].to_pybytes()
+            self._quarantine_later(index, Problem(part.rows[place].as_py(), "too_long", words, raw))
+        kept = pa.array(~too_long)
+        return replace(part, rows=part.rows.filter(kept), raw=part.raw.filter(kept))
 
     def _extract_waiting(self) -> None:
         """Extracts the waiting records."""
@@ -237,6 +267,7 @@ class Staging:
                     pa.table([[line.index], [line.row], [line.text]], schema=LINES)
                 )
         self._waiting_bytes = 0
+        self._events_wait = self._events_wait or self._spans.events_wait()
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         self.connection.register("arriving", rows)

@@ -12,6 +12,7 @@ from typing import Any
 
 from resources.reading.providers import anthropic_api, converse_api
 from resources.reading.providers.blocks import finish_reason, mapping, objects, plus
+from resources.reading.providers.completion_streams import METRICS
 
 SPEAKERS = {"user": "user", "chatbot": "assistant", "system": "system", "tool": "tool"}
 PROMPTS = ("prompt", "inputText", "message")
@@ -48,10 +49,16 @@ def _openai(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]
     return {
         "messages": request["messages"], "tools": request.get("tools"),
         "params": {key: value for key, value in request.items() if key not in ("messages", "tools", "model")},
-        "choices": objects(response.get("choices")), "request_id": response.get("id"), "error": response.get("error"),
+        "choices": [
+            {**choice, "finish_reason": finish_reason(choice.get("finish_reason", choice.get("stop_reason")),
+                                                      mapping(choice.get("message")))}
+            for choice in objects(response.get("choices"))
+        ],
+        "request_id": response.get("id"), "error": response.get("error"),
         "usage": {"prompt": usage.get("prompt_tokens"), "completion": usage.get("completion_tokens"),
                   "cached": mapping(usage.get("prompt_tokens_details")).get("cached_tokens"),
                   "reasoning": mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")},
+        "latency_ms": mapping(response.get(METRICS)).get("invocationLatency"),
     }
 
 
@@ -77,4 +84,5 @@ def _completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, 
             "prompt": plus(response.get("prompt_token_count"), response.get("inputTextTokenCount")),
             "completion": plus(response.get("generation_token_count"), *(each.get("tokenCount") for each in told)),
         },
+        "latency_ms": mapping(response.get(METRICS)).get("invocationLatency"),
     }

@@ -21,7 +21,7 @@ from resources.reading.providers.bodies import bodies, body
 ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "trace_id", "request_id", "user_id", "provider",
             "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
 """What a gateway writes next to request and response; as in openai_pairs."""
-TIMES = ("timestamp", "ts", "created_at", "logging_time")
+TIMES = ("timestamp", "ts", "created_at", "logging_time", "processed_time")
 _ROLE = re.compile(r":(?:assumed-role|role|user)/([^/]+)")
 
 
@@ -105,5 +105,6 @@ def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) 
         "latency_ms": outside["latency_ms"] if outside["latency_ms"] is not None else chat.get("latency_ms"),
         "ttft_ms": outside["ttft_ms"],
         "cost": outside["cost"],
-        "logged_error": record.get("error"),
+        # Vertex AI's batch output has a status on each line, empty if the call succeeded
+        "logged_error": record.get("error") or (record.get("status") if "processed_time" in record else None) or None,
     }

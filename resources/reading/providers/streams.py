@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from resources.reading.providers.completion_streams import joined_chunks
 from resources.reading.streams import events, with_failure
 
 CUT = "stream_cut: the stream ends without a reason why the model stopped"
-NEEDLES = ("message_start", "messageStart", "contentBlockDelta", 'esponse":[', 'esponse": [', '"data: {', '"data:{')
+NEEDLES = ("message_start", "messageStart", "contentBlockDelta", 'BodyJson":[', 'BodyJson": [',
+           'esponse":[', 'esponse": [', '"data: {', '"data:{')
 """A record without any of these holds no streamed answer of these providers."""
 
 
@@ -26,7 +28,11 @@ def with_joined_events(record: dict[str, Any]) -> dict[str, Any]:
         if answer is not None:
             return with_failure({**record, key: answer}, answer)
     output = record.get("output")
-    answer = joined(output.get("outputBodyJson")) if isinstance(output, dict) else None
+    body = output.get("outputBodyJson") if isinstance(output, dict) else None
+    answer = joined(body)
+    chunks = [each for each in body if isinstance(each, dict)] if isinstance(body, list) and answer is None else []
+    if found := joined_chunks(chunks):
+        answer = _cut(*found)
     return record if answer is None else {**record, "output": {**output, "outputBodyJson": answer}}
 
 

@@ -24,20 +24,20 @@ select
         else 'unpaired'
     end as error_code,
     case
-        when pair_sides.side is null then 'the line has no custom_id, or neither body nor response nor error'
+        when pair_sides.side is null then 'the line has no id of its request (custom_id, key), or neither request nor response nor error'
         when claimed.object is not null and $form = 'vllm' then concat(
             'several requests of this folder have the id ', pair_sides.custom_id[:100], '; the same log seems to be there twice'
         )
         when claimed.object is not null then concat(
-            'several requests of this folder have the custom_id ', pair_sides.custom_id[:100],
+            'several requests of this folder have the ', if($form = 'gemini_batch', 'key ', 'custom_id '), pair_sides.custom_id[:100],
             '; give a batch''s files one name (b1_input.jsonl, b1_output.jsonl) or a folder'
         )
         when pair_sides.side = 'request' and $form = 'vllm' then concat(
             'no response to the request ', pair_sides.custom_id[:100], ' in this folder; run vLLM with --enable-log-outputs too'
         )
         when $form = 'vllm' then concat('no request of the id ', pair_sides.custom_id[:100], ' in this folder')
-        when pair_sides.side = 'request' then concat('no response for the custom_id ', pair_sides.custom_id[:100], ' in this folder')
-        else concat('no request for the custom_id ', pair_sides.custom_id[:100], ' in this folder')
+        when pair_sides.side = 'request' then concat('no response for the ', if($form = 'gemini_batch', 'key ', 'custom_id '), pair_sides.custom_id[:100], ' in this folder')
+        else concat('no request for the ', if($form = 'gemini_batch', 'key ', 'custom_id '), pair_sides.custom_id[:100], ' in this folder')
     end as message,
     encode(pair_sides.raw)[:4096] as raw
 from pair_sides

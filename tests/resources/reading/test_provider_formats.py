@@ -5,6 +5,7 @@ anthropic.jsonl: docs.claude.com "Streaming messages" (the text and tool use str
 gemini.jsonl: ai.google.dev "Function calling" (the disco ball), "Thinking", "Text generation"; the SDK's model_dump().
 bedrock.jsonl: docs.aws.amazon.com/bedrock "Call a tool with the Converse API" (top_song), "API_runtime_ConverseStream", "Monitor
 model invocation using CloudWatch Logs and Amazon S3", "View the results of a batch inference job", "Inference request parameters".
+bedrock_completions.jsonl: "Inference request parameters" of Llama, Titan and Mistral. gemini_batch.jsonl: ai.google.dev "Batch API".
 """
 
 import json
@@ -17,7 +18,7 @@ from test_trace_formats import by_id, decided
 from resources.reading.formats import FORMATS, detect
 from resources.reading.providers.streams import with_joined_events
 
-NAMES = ("anthropic", "gemini", "bedrock", "anthropic_batch")
+NAMES = ("anthropic", "gemini", "bedrock", "anthropic_batch", "gemini_batch")
 
 
 def arguments(message):
@@ -35,7 +36,7 @@ def test_every_record_of_a_fixture_is_its_formats_and_no_others(name):
 
 
 def test_records_of_other_formats_are_not_taken():
-    others = [path for path in FIXTURES.iterdir() if path.stem not in NAMES and path.suffix == ".jsonl"]
+    others = [path for path in FIXTURES.iterdir() if path.stem.removesuffix("_completions") not in NAMES and path.suffix == ".jsonl"]
     records = [(path.stem, record) for path in others for record in jsonl(path.name)]
     records += [("pairs", pair()), ("litellm", litellm()), ("failed", pair(response={"error": {"message": "x"}})),
                 ("parts", pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}))]
@@ -231,6 +232,46 @@ def test_bedrock_logs_hold_bodies_of_any_api(tmp_path):
     assert [(row["source_row"], row["error_code"]) for row in bad] == [(13, "body_in_s3"), (15, "unknown_block")]
     assert "inputBodyS3Path" in bad[0]["message"] and "of the kind hologram" in bad[1]["message"]
     assert decided(tmp_path) == {"bedrock_embedding": 1} and report.total.read == 15
+
+
+def test_bedrock_logs_of_prompts_and_their_completions_also_in_chunks(tmp_path):
+    rows, bad, _, _ = fixture(tmp_path, "bedrock_completions.jsonl")
+    found = {int(row["request_id" if row["alias_id"] is None else "alias_id"].rpartition("-")[2]): row for row in rows}
+    told = {place: (said(row["messages"]), row["completion"]["content"], row["finish_reason"], tokens(row)[:2], row["latency_ms"])
+            for place, row in found.items()}
+    hi = [("user", "hi")]
+    assert told == {
+        1: (hi, "Hello", "stop", [7, 3], 512), 2: ([("user", "User: hi\nBot:")], "Good day", "length", [5, 2], 512),
+        3: (hi, "Bonjour", "stop", [9, 4], 512), 4: ([("user", "weather?")], "Let me look.", "tool_calls", [9, 4], 512),
+        5: (hi, "Hel", None, [7, 1], None), 6: (hi, "Salut", "length", [9, 4], None), 7: (hi, "Hello", "stop", [5, 2], None),
+        8: (hi, "Bonjour", "stop", [9, 4], None)}
+    assert not bad and found[5]["status"] == "failure" and found[5]["error"].startswith("stream_cut")
+    assert arguments(found[4]["completion"]) == [("c1", "weather", {"city": "Oslo"})] and found[4]["tools"]
+    assert found[2]["params"] == {"maxTokenCount": 10, "temperature": 0} and found[1]["model"] == "meta.llama3-8b-instruct-v1:0"
+
+
+def test_gemini_batches_are_pairs(tmp_path):
+    rows, bad, _, report = fixture(tmp_path, "gemini_batch.jsonl")
+    assert [(row["source_row"], row["source_format"], row["request_id"]) for row in rows] == [
+        (4, "gemini", "gb2"), (5, "gemini", "gb1"), (6, "gemini", None)]
+    assert [row["completion"] and row["completion"]["content"] for row in rows] == [
+        "Tomatoes, mozzarella, basil.", "Light becomes sugar.", None]
+    assert tokens(rows[1])[:2] == [8, 5] and rows[1]["params"] == {"temperature": 0.7} and not bad
+    assert rows[2]["status"] == "failure" and "token count" in rows[2]["error"] and report.total.read == 3
+    (tmp_path / "alone").mkdir()
+    lone, bad, _, _ = read(tmp_path / "alone", jsonl("gemini_batch.jsonl")[2:4])
+    assert not lone and sorted(row["message"] for row in bad) == [
+        "no request for the key request-2 in this folder", "no response for the key request-3 in this folder"]
+
+
+def test_a_line_of_vertex_ais_batch_output_has_its_request(tmp_path):
+    asked = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    said_back = {"candidates": [{"content": {"role": "model", "parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}
+    rows, bad, _, _ = read(tmp_path, [
+        {"status": "", "processed_time": "2026-06-02T08:00:00.000+00:00", "request": asked, "response": said_back},
+        {"status": "Bad Request: {...}", "processed_time": "2026-06-02T08:00:01.000+00:00", "request": asked, "response": {}}])
+    assert [(row["status"], str(row["dt"]), row["error"]) for row in rows] == [
+        ("success", "2026-06-02", None), ("failure", "2026-06-02", "Bad Request: {...}")] and not bad
 
 
 @pytest.mark.parametrize(("form", "change", "code", "words"), [

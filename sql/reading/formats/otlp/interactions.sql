@@ -1,57 +1,17 @@
 -- Interactions in OpenTelemetry GenAI spans and log records.
--- needs: model_call_of(), otlp_items(), records
+-- needs: otlp_calls
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, model, provider, messages, tools, params, completion, reasoning, finish_reason, error,
 --     prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms, ttft_ms, status, error_code, message)
-with documents as (
-    select object, row, otlp_items(raw) as items
-    from records
-),
-
-items as (
-    select
-        object,
-        row,
-        unnest(case when len(items) > 0 then items else [null] end) as sent,
-        unnest(range(greatest(coalesce(len(items), 0), 1))) as place
-    from documents
-),
-
--- Items without the attributes of a model call are not parsed
-calls as (
-    select
-        object,
-        row,
-        place,
-        sent.service as service,
-        json_transform(
-            case
-                when sent.item is null then '{"kind": "passed over", "rule": "otlp_no_span_or_event"}'
-                when regexp_matches(sent.item, '"(gen_ai\.|llm\.|openinference\.)')
-                    then model_call_of(cast(sent.item as varchar))
-                else '{"kind": "passed over", "rule": "otlp_other"}'
-            end,
-            '{
-                "kind": "VARCHAR", "rule": "VARCHAR", "request_id": "VARCHAR", "alias_id": "VARCHAR", "trace_id": "VARCHAR",
-                "written_ts": "VARCHAR", "workload": "VARCHAR", "session_id": "VARCHAR", "user_id": "VARCHAR",
-                "model": "VARCHAR", "provider": "VARCHAR", "tools": "JSON", "params": "JSON", "messages": "JSON",
-                "choices": [{"message": "JSON", "finish_reason": "VARCHAR"}], "prompt_tokens": "BIGINT",
-                "completion_tokens": "BIGINT", "cached_tokens": "BIGINT", "reasoning_tokens": "BIGINT",
-                "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "error": "VARCHAR", "finish_reasons": ["VARCHAR"]
-            }'
-        ) as call
-    from items
-),
-
--- Evaluations are feedback, not interactions. (DuckDB would move a `where` before the function call and evaluate it twice.)
-choices as (
+with choices as (
     select
         *,
+        -- evaluations are feedback; a span without content and its log records become one row once all objects are read
         unnest(case
-            when call.kind = 'evaluation' then []
+            when call.kind in ('evaluation', 'side') then []
             else range(greatest(coalesce(len(call.choices), 0), 1))
         end) as choice_index
-    from calls
+    from otlp_calls
 ),
 
 numbered as (
@@ -60,7 +20,7 @@ numbered as (
         -- further choices count on after the last item of the line
         case
             when choice_index = 0 then place
-            else 1000000 + row_number() over (partition by object, row, choice_index > 0 order by place, choice_index)
+            else further + row_number() over (partition by object, row, choice_index > 0 order by place, choice_index)
         end as part,
         call.choices[choice_index + 1] as choice
     from choices
