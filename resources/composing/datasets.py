@@ -50,6 +50,7 @@ from model_ops.rendering.settings import RenderingSettings
 from resources.composing.dataset_card import write_card
 from resources.composing.dataset_settings import DatasetError, DatasetSettings
 from resources.composing.mixing import Pool, cluster_takes, sampling_quotas, shortfalls
+from resources.composing.named_datasets import RowFilter
 from resources.composing.near_copies import near_copies
 from resources.composing.seeds import SEEDS, TOKENIZERS
 from resources.curating.clean import MACROS
@@ -100,19 +101,22 @@ class SftReport:
 def build_sft_dataset(
     curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None,
     near: NearDuplicates | None = None, lent_before: Lent | None = None, about: Mapping[str, Any] | None = None,
+    only: RowFilter | None = None,
 ) -> SftReport:
     """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
-    earlier versions. about: facts for the card, see dataset_card.py.
+    earlier versions. about: facts for the card, see dataset_card.py. only: which rows of traffic are trained on; held-out rows
+    are those of the dataset without it.
 
     Raises DatasetError where the rows leave nothing to train on, too few users to hold out, or, with `strict`, less than the
     mix asks for.
     """
     output.mkdir(parents=True, exist_ok=True)
     report = SftReport()
+    key = (about or {}).get("key", "datasets.sft")
     with workbench() as connection:
         _attach(connection, curated, seeds, lent_before or {})
-        _split(connection, settings, near or NearDuplicates())
-        available = _sample(connection, settings, report)
+        _split(connection, settings, near or NearDuplicates(), only or RowFilter())
+        available = _sample(connection, settings, report, key)
         for split in SPLITS:
             report.rows[split] = write_rows(
                 stream(connection, "composing/datasets/split_rows", split=split), output / f"{split}.parquet", SFT_ROWS
@@ -134,7 +138,8 @@ def build_sft_dataset(
     RenderingSettings(**settings.model_dump(include=set(RenderingSettings.model_fields))).write(output)
     if seeds is not None and (seeds.parent / TOKENIZERS).exists():
         shutil.copyfile(seeds.parent / TOKENIZERS, output / TOKENIZERS)
-    write_card(output, report.as_metrics(), settings.model_dump(mode="json"), about or {})
+    shown = settings.model_dump(mode="json") | (only.model_dump(mode="json", exclude_defaults=True) if only else {})
+    write_card(output, report.as_metrics(), shown, about or {})
     if tables is not None and decided:
         workload = report.decisions["workload"][0].as_py()
         tables.replace("decisions", report.decisions, workload=workload, stage="dataset", version=output.name)
@@ -175,8 +180,10 @@ def _attach(connection: duckdb.DuckDBPyConnection, curated: Path, seeds: Path | 
     run(connection, "composing/datasets/training_conversations")
 
 
-def _split(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates) -> None:
-    """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows, or traffic."""
+def _split(
+    connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates, only: RowFilter
+) -> None:
+    """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows or traffic, or is not asked for."""
     run(
         connection, "composing/datasets/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
         test_share=settings.test_share, validation_share=settings.validation_share,
@@ -191,11 +198,14 @@ def _split(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, nea
     run(connection, "composing/datasets/branches_of_held_out")
     run(connection, "composing/datasets/repeated_seeds")
     connection.register("near_copies", near_copies(connection, near))
+    run(connection, "composing/datasets/unwanted_rows", **only.model_dump())
     run(connection, "composing/datasets/dropped_rows")
 
 
-def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport) -> dict[Pool, int]:
-    """Creates `sampled`. Returns the rows that there are for training."""
+def _sample(
+    connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport, key: str
+) -> dict[Pool, int]:
+    """Creates `sampled`. Returns the rows that there are for training. key: the recipe's key of the settings."""
     run(connection, "composing/datasets/clustered", balance=settings.balance)
     clusters: dict[Pool, dict[str, int]] = {}
     for source, synthetic, cluster, count in run(connection, "composing/datasets/available").fetchall():
@@ -204,7 +214,7 @@ def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, re
     quotas = sampling_quotas(available, settings)
     report.notes = shortfalls(available, quotas, settings)
     if settings.strict and report.notes:
-        raise DatasetError(f"{'; '.join(report.notes)}: ask for less, or set datasets.sft.strict to false")
+        raise DatasetError(f"{'; '.join(report.notes)}: ask for less, or set {key}.strict to false")
     connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
     run(connection, "composing/datasets/sampled", seed=str(settings.seed))
     straddling = run(connection, "composing/datasets/count_split_sessions").fetchall()[0][0]
