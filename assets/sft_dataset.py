@@ -37,14 +37,15 @@ def sft_dataset(
         "workload": workshop.workload, "name": "sft_dataset", "pii": curation_settings.pii,
         "licences": {name: seed.licence for name, seed in seeds.items()},
     }
+    versions = workshop.registry.versions("dataset", "sft_dataset")
     manifest = workshop.build(
         "dataset", "sft_dataset", op="build_sft_dataset", sources=SOURCES,
         config={**dataset_settings.model_dump(mode="json"), "near_duplicates": near.model_dump(mode="json"), "about": about},
         inputs=[curated.as_input(), examples.as_input()],
         work=lambda output: build_sft_dataset(
             workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output,
-            dataset_settings, workshop.tables, near,
-            lent_by(version.metrics for version in workshop.registry.versions("dataset", "sft_dataset")), about,
+            dataset_settings, workshop.tables, near, lent_by(version.metrics for version in versions), about,
+            earlier=[workshop.directory(version) for version in versions],
         ).as_metrics(),
     )
     for note in manifest.metrics["notes"]:

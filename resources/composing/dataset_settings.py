@@ -107,6 +107,10 @@ class DatasetSettings(RenderingSettings, Mixture):
     split_by: Literal["user", "session"] = Field(
         "user", description="user: all sessions of a user are in one split, and so is each session without a user. session: "
         "each session on its own, for logs in which one user id stands for many people")
+    stratify_by: list[Literal["prompt_shape", "language", "source"]] = Field(
+        default_factory=lambda: ["prompt_shape", "language", "source"], description="Each value of these columns is a stratum. "
+        "One that is large enough for a split (10 users for a share of 0.1) and has no user there by its hash lends it one, "
+        "which stays. []: the hash alone decides")
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of splits and samples")
 
     @model_validator(mode="after")

@@ -27,7 +27,8 @@ A chat client repeats the conversation with every turn. If a later row of a sess
 the longest row is used: its assistant messages have weight 1 if curation kept their own interaction, else 0 (an answer with a
 thumbs-down stays as context).
 
-The split is drawn by the hash of the session's user (of the session, without one), never by row, and depends on nothing else.
+The split is drawn by the hash of the session's user (of the session, without one), never by row, and depends on nothing else,
+but a large enough stratum without a user in a held-out split lends it one, which later versions keep (stratum_loans.sql).
 Copies do not straddle: a row that shares its first turns with a held-out conversation, or repeats one, is left out, and so is a
 seed that repeats traffic. Numbers of rows are decided in mixing.py; within a prompt shape, rows are drawn by hash.
 
@@ -38,7 +39,7 @@ seed that repeats traffic. Numbers of rows are decided in mixing.py; within a pr
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,11 @@ SFT_ROWS = pa.schema(
      ("reason", pa.string()), ("synthetic", pa.bool_()), ("language", pa.string())]
 )
 Lent = Mapping[str, list[str]]
-"""Split -> hashes of users and sessions that are held out only because the split would be empty without them."""
+"""Split -> hashes of users and sessions that are held out only because the split, or a stratum in it, would be empty without
+them."""
 
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
+_TRAINED = pa.schema([("session_id", pa.string())])
 
 
 @dataclass
@@ -101,11 +104,11 @@ class SftReport:
 def build_sft_dataset(
     curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None,
     near: NearDuplicates | None = None, lent_before: Lent | None = None, about: Mapping[str, Any] | None = None,
-    only: RowFilter | None = None,
+    only: RowFilter | None = None, earlier: Sequence[Path] = (),
 ) -> SftReport:
     """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
     earlier versions. about: facts for the card, see dataset_card.py. only: which rows of traffic are trained on; held-out rows
-    are those of the dataset without it.
+    are those of the dataset without it. earlier: directories of earlier versions, whose training sessions stay in training.
 
     Raises DatasetError where the rows leave nothing to train on, too few users to hold out, or, with `strict`, less than the
     mix asks for.
@@ -115,7 +118,7 @@ def build_sft_dataset(
     key = (about or {}).get("key", "datasets.sft")
     with workbench() as connection:
         _attach(connection, curated, seeds, lent_before or {})
-        _split(connection, settings, near or NearDuplicates(), only or RowFilter())
+        _split(connection, settings, near or NearDuplicates(), only or RowFilter(), earlier)
         available = _sample(connection, settings, report, key)
         for split in SPLITS:
             report.rows[split] = write_rows(
@@ -181,7 +184,8 @@ def _attach(connection: duckdb.DuckDBPyConnection, curated: Path, seeds: Path | 
 
 
 def _split(
-    connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates, only: RowFilter
+    connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates, only: RowFilter,
+    earlier: Sequence[Path],
 ) -> None:
     """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows or traffic, or is not asked for."""
     run(
@@ -194,12 +198,25 @@ def _split(
             f"{sessions:,} sessions are of {groups} user{'s' * (groups != 1)}, too few to hold one out: set "
             "datasets.sft.split_by to session, if the user id in the logs stands for many people"
         )
+    _lend_to_splits(connection, settings, earlier)
     run(connection, "composing/datasets/assigned_splits")
     run(connection, "composing/datasets/branches_of_held_out")
     run(connection, "composing/datasets/repeated_seeds")
     connection.register("near_copies", near_copies(connection, near))
     run(connection, "composing/datasets/unwanted_rows", **only.model_dump())
     run(connection, "composing/datasets/dropped_rows")
+
+
+def _lend_to_splits(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, earlier: Sequence[Path]) -> None:
+    """Moves users of strata that a split would be without into it, but none that an earlier version trained on."""
+    files = [str(path) for version in earlier if (path := version / "train.parquet").exists()]
+    if files:
+        run(connection, "composing/datasets/trained_before", files=files)
+    else:
+        connection.register("trained_before", _TRAINED.empty_table())
+    run(connection, "composing/datasets/stratum_loans", strata=settings.stratify_by, test_share=settings.test_share,
+        validation_share=settings.validation_share)
+    run(connection, "composing/datasets/lend")
 
 
 def _sample(

@@ -44,7 +44,8 @@ class NamedDataset(Mixture, RowFilter):
 
     def as_dataset(self, sft: DatasetSettings) -> DatasetSettings:
         """The settings that it is built with, without the choice of rows."""
-        return sft.model_copy(update={name: getattr(self, name) for name in Mixture.model_fields})
+        own = {name: getattr(self, name) for name in Mixture.model_fields}
+        return sft.model_copy(update={**own, "stratify_by": []})  # what strata lend, sft_dataset has lent
 
     @property
     def only(self) -> RowFilter:
