@@ -1,5 +1,6 @@
 """Splits by user and session: they stay what they are, and nothing of a held-out row is learnt."""
 
+import hashlib
 import json
 import random
 from collections import Counter
@@ -145,6 +146,23 @@ def test_a_stratum_of_ten_users_has_one_in_every_split(tmp_path):
     assert not by_shape(plain, "test") >= shapes, "the hash alone leaves a stratum without a test row"
     held = {session: split for session, split in splits_of(plain).items() if split != "train"}
     assert held.items() < splits_of(found).items() and report.lent, "strata only add to what the hash holds out"
+
+
+def test_a_stratum_lends_none_that_an_earlier_version_trained_on(tmp_path):
+    drawn = sorted((hashlib.md5(f"0:u{n}".encode()).hexdigest(), f"u{n}") for n in range(60))
+    trained = [user for draw, user in drawn if 0.1 <= int(draw[:8], 16) / 2**32 < 0.9]
+    old, new = trained[:8], trained[20:26]
+    common = [row(n, f"question {n}", f"answer {n}", user_hash=user, prompt_shape="common") for n, (_, user) in enumerate(drawn)
+              if user not in (*old, *new)]
+    rows = [row(f"rare-{user}", f"rare question of {user}", f"an answer for {user}", user_hash=user, prompt_shape="rare")
+            for user in (*old, *new)]
+    report, first = built(curated(tmp_path / "a.parquet", common + rows[:8]), tmp_path / "a", STRATA)
+    assert by_shape(first, "test") == by_shape(first, "validation") == {"common"}
+    _, second = built(curated(tmp_path / "b.parquet", common + rows), tmp_path / "b", STRATA,
+                      lent_before=lent_by([report.as_metrics()]), earlier=[tmp_path / "a"])
+    assert splits_of(second).items() > splits_of(first).items()
+    assert {each["session_id"]: each["split"] for each in second if each["prompt_shape"] == "rare" and each["split"] != "train"} == {
+        f"srare-{new[0]}": "test", f"srare-{new[-1]}": "validation"}
 
 
 @pytest.mark.parametrize("draw", range(2))
