@@ -4,8 +4,8 @@
     erase_rows(hit, selection, erasure)
 
 A row is found by its ids: any column of text whose name ends in _id, and any list of text in _ids, that holds the id of an
-erased interaction, or the id of a session without other rows. The file is replaced as a whole; erased.json beside the manifest
-says how many rows it lost and what its digest is now (resources/artefacts/erased.py).
+erased interaction, of a seed that repeats it, or of a session without other rows. The file is replaced as a whole; erased.json
+beside the manifest says how many rows it lost and what its digest is now (resources/artefacts/erased.py).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Ids:
     """The ids of an erasure, and the columns that may name them."""
 
     def __init__(self, selection: Selection):
-        self._rows = pa.array(sorted(selection.ids), pa.string())
+        self._rows = pa.array(sorted({*selection.ids, *selection.seed_ids}), pa.string())
         self._sessions = pa.array(sorted(selection.sessions), pa.string())
 
     def columns(self, schema: pa.Schema) -> list[str]:

@@ -6,8 +6,9 @@
         remove_rows(tables, selection, "feedback")
 
 Selected are the asked interactions; for a user also rows without a user in sessions that nobody else takes part in; for a
-session or an interaction also later turns that repeat its text. Everything is found by ids in the tables `interactions` and
-`retired`, which lose their rows last, so an erasure that was killed selects the same rows again.
+session or an interaction also later turns that repeat its text. Seeds are found by the exchanges that they repeat, everything
+else by ids in the tables `interactions` and `retired`, which lose their rows last, so an erasure that was killed selects the
+same rows again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from resources.curating.clean import MACROS
 from resources.erasing.asked import Asked
 from resources.reading.user_hash import hash_key
 from resources.sql_files import attach_files, rows, run, sql_text, workbench
@@ -70,6 +73,16 @@ class Selection:
     def sessions(self) -> frozenset[str]:
         """Ids of sessions that hold no other row."""
         return frozenset(self._named("session"))
+
+    @cached_property
+    def seed_ids(self) -> frozenset[str]:
+        """Ids of seeds in finished datasets that repeat an exchange of a selected interaction."""
+        files = [str(path) for path in sorted(self.tables.lake.root.glob("datasets/*/*/*/*.parquet"))
+                 if {"row_id", "messages", "text"} <= set(pq.read_schema(path).names)]
+        if not files:
+            return frozenset()
+        found = rows(self.connection, "erasing/seeds_repeating", files=files, user_hash_key=hash_key())
+        return frozenset(found["row_id"].to_pylist())
 
     @cached_property
     def other_ids(self) -> frozenset[str]:
@@ -136,6 +149,9 @@ def select_rows(tables: Tables, asked: Asked) -> Iterator[Selection]:
         run(connection, "erasing/selected", **key)
         run(connection, "erasing/same_sessions" if asked.kind == "user" else "erasing/same_texts")
         run(connection, "erasing/erased_ids")
+        for macro in (*MACROS, "composing/seeds/exchanges_of"):
+            run(connection, macro)
+        run(connection, "erasing/exchanges", **key)
         run(connection, "erasing/further_tombstones", **key)
         run(connection, "erasing/erased_hashes")
         yield Selection(connection, tables)
