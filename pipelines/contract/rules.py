@@ -190,6 +190,9 @@ def _the_data(recipe: RecipeFields) -> Broken:
         if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
             yield ("datasets", "rl_prompts", "tasks", name), (
                 "these items are under evals too, so a model would be trained on what it is measured by; name other tasks")
+    for name in recipe.retention.counts_only if recipe.retention else ():
+        if name not in recipe.sources:
+            yield "retention.counts_only", f"no source is called {name}; there are {', '.join(recipe.sources)}"
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:

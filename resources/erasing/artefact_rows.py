@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from model_ops.atomic_files import replaced
 from resources.artefacts.erased import File, is_learnt, note_erased
-from resources.artefacts.manifest import read_manifest
+from resources.artefacts.manifest import counted_as, read_manifest
 from resources.erasing.selection import Selection
 from resources.lake import Lake
 
@@ -55,8 +55,9 @@ def rows_in_artefacts(lake: Lake, selection: Selection) -> Iterator[Hit]:
                 yield Hit(f"dataset:{workload}/{name}@{version}", directory, relative, found, is_learnt(relative, names))
 
 
-def erase_rows(hit: Hit, selection: Selection, erasure: str) -> None:
-    """Replaces the file by its other rows, and records the erasure first, so that a killed one can be tried again."""
+def erase_rows(hit: Hit, selection: Selection, erasure: str, counts_only: bool = False) -> None:
+    """Replaces the file by its other rows, and records the erasure first, so that a killed one can be tried again. counts_only:
+    the dataset keeps its digest, and what learnt the rows is not tainted."""
     ids, path = _Ids(selection), hit.directory / hit.path
     with replaced(path) as temporary:
         with pq.ParquetFile(path) as file:
@@ -67,7 +68,9 @@ def erase_rows(hit: Hit, selection: Selection, erasure: str) -> None:
         with temporary.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         file = File(path=hit.path, bytes=temporary.stat().st_size, sha256=digest)
-        note_erased(hit.directory, file, erasure, hit.rows, hit.learnt, read_manifest(hit.directory).digest)
+        manifest = read_manifest(hit.directory)
+        note_erased(hit.directory, file, erasure, hit.rows, hit.learnt and not counts_only, manifest.digest,
+                    counted_as(hit.directory, hit.path) if counts_only else None)
 
 
 def texts_of(hits: Iterable[Hit], selection: Selection) -> Iterator[str]:
