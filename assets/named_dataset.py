@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import dagster as dg
 
@@ -16,6 +17,7 @@ from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.datasets import build_sft_dataset, sessions_in_two_splits
 from resources.composing.named_datasets import NamedDataset
 from resources.composing.seed_settings import SeedSettings
+from resources.composing.token_counts import vocabularies
 from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
@@ -39,6 +41,7 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
         named_datasets: dg.ResourceParam[dict[str, NamedDataset]],
         curation_settings: dg.ResourceParam[CurationSettings],
         seeds: dg.ResourceParam[dict[str, SeedSettings]],
+        tokenizers: dg.ResourceParam[dict[str, Path]],
     ) -> dg.MaterializeResult:
         curated, examples, sft = (workshop.current("dataset", each) for each in MADE_OF)
         asked, near = named_datasets[name], curation_settings.near_duplicates
@@ -50,11 +53,13 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
         manifest = workshop.build(
             "dataset", name, op="build_sft_dataset", sources=SOURCES,
             config={**settings.model_dump(mode="json"), "only": asked.only.model_dump(mode="json"),
-                    "near_duplicates": near.model_dump(mode="json"), "about": about},
+                    "near_duplicates": near.model_dump(mode="json"), "about": about,
+                    **vocabularies(tokenizers)},
             inputs=[curated.as_input(), examples.as_input(), sft.as_input()],
             work=lambda output: build_sft_dataset(
                 workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output,
-                settings, workshop.tables, near, sft.metrics.get("lent"), about, asked.only).as_metrics(),
+                settings, workshop.tables, near, sft.metrics.get("lent"), about, asked.only,
+                tokenizers=tokenizers).as_metrics(),
         )
         for note in manifest.metrics["notes"]:
             context.log.warning(f"{name}: {note}")

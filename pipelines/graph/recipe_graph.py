@@ -29,6 +29,7 @@ from pipelines.graph.wiring import rewired
 from pipelines.storage.locations import lake_location
 from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.registry import Registry
+from resources.composing.token_counts import local_tokenizers
 from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
@@ -94,6 +95,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
         "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
         "named_datasets": (recipe.datasets.named, "The recipe's `datasets.named`: further datasets, by name."),
+        "tokenizers": (_tokenizers(recipe), "Directories with the tokenizers of the recipe's base, teacher and student."),
         "preference_settings": (recipe.datasets.preference, "The recipe's `datasets.preference`; None where none is made."),
         "rl_prompt_settings": (recipe.datasets.rl_prompts, "The recipe's `datasets.rl_prompts`; None where none is made."),
         "calibration_settings": (recipe.datasets.calibration, "The recipe's `datasets.calibration`; None where none is made."),
@@ -107,6 +109,12 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "evaluate_settings": (recipe.evaluate_settings, "The recipe's `evaluation`: rows, prompts, temperatures."),
         "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
     }
+
+
+def _tokenizers(recipe: Recipe) -> dict[str, Path]:
+    """The tokenizers in which datasets are counted: of models that lie in directories."""
+    teacher = recipe.teacher.base if recipe.teacher else None
+    return local_tokenizers({"base": recipe.base_model, "teacher": teacher, "student": recipe.student.base})
 
 
 def asset_of(stage: Stage) -> dg.AssetsDefinition:

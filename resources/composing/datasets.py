@@ -54,6 +54,7 @@ from resources.composing.mixing import Pool, cluster_takes, sampling_quotas, sho
 from resources.composing.named_datasets import RowFilter
 from resources.composing.near_copies import near_copies
 from resources.composing.seeds import SEEDS, TOKENIZERS
+from resources.composing.token_counts import count_tokens
 from resources.curating.clean import MACROS
 from resources.curating.curation import NearDuplicates
 from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
@@ -91,6 +92,8 @@ class SftReport:
     """Rows of all splits."""
     synthetic: int = 0
     """Training rows that a model wrote, repeats included."""
+    tokens: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Tokens of each split, by tokenizer; see token_counts.py."""
     notes: list[str] = field(default_factory=list)
     """What the settings ask for and the rows do not give."""
     lent: dict[str, list[str]] = field(default_factory=dict)
@@ -105,10 +108,12 @@ def build_sft_dataset(
     curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None,
     near: NearDuplicates | None = None, lent_before: Lent | None = None, about: Mapping[str, Any] | None = None,
     only: RowFilter | None = None, earlier: Sequence[Path] = (),
+    tokenizers: Mapping[str, Path] | None = None,
 ) -> SftReport:
     """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
     earlier versions. about: facts for the card, see dataset_card.py. only: which rows of traffic are trained on; held-out rows
     are those of the dataset without it. earlier: directories of earlier versions, whose training sessions stay in training.
+    tokenizers: directories of tokenizers in which tokens are counted, by name.
 
     Raises DatasetError where the rows leave nothing to train on, too few users to hold out, or, with `strict`, less than the
     mix asks for.
@@ -141,6 +146,7 @@ def build_sft_dataset(
     RenderingSettings(**settings.model_dump(include=set(RenderingSettings.model_fields))).write(output)
     if seeds is not None and (seeds.parent / TOKENIZERS).exists():
         shutil.copyfile(seeds.parent / TOKENIZERS, output / TOKENIZERS)
+    report.tokens = count_tokens(output, tokenizers) if tokenizers else {}
     shown = settings.model_dump(mode="json") | (only.model_dump(mode="json", exclude_defaults=True) if only else {})
     write_card(output, report.as_metrics(), shown, about or {})
     if tables is not None and decided:
