@@ -97,7 +97,7 @@ def run(request: RunRequest) -> int:
         relay({"event": "note", "message": f"completed {counted(completed, 'erasure')} that had been stopped"})
     with at_work(lake):
         exit_code = _at_work(request, recipe, lake)
-    if exit_code == 0:
+    if exit_code == 0 and request.select is None:  # the rest of the graph may need the rows that a part has learnt
         _remove_texts(recipe, lake)
     return exit_code
 

@@ -101,8 +101,8 @@ def _tokens(counted: Mapping[str, Mapping[str, int]]) -> list[str]:
     if not counted:
         return []
     lines = [[name, *(splits[split] for split in SPLITS)] for name, splits in counted.items()]
-    return ["## Tokens", "", "Of what the rows say, without the chat template's own tokens, by the model whose tokenizer it is.",
-            "", *_table(("tokenizer", *SPLITS), lines)]
+    return ["## Tokens", "", "Of what the rows say, without the chat template's own tokens, by the tokenizer's model.", "",
+            *_table(("tokenizer", *SPLITS), lines)]
 
 
 def metadata(

@@ -46,8 +46,8 @@ class RetentionSettings(Settings):
         None, ge=1, description="Days for which versions of datasets and models stay that are not current and that no release "
         "and no current artefact was made from. Left out: for ever")
     counts_only: list[str] = Field(
-        default_factory=list, description="Sources of which only counts stay once weights have learnt their rows: a run that "
-        "has ended removes their texts from the whole lake. Left out: none")
+        default_factory=list, description="Sources of which only counts stay once weights have learnt their rows: a run of "
+        "the whole recipe ends by removing their texts from the lake. Left out: none")
     old_files_days: float = Field(
         7.0, ge=0, description="Days for which replaced files of the tables stay, for time travel and for readers that have "
         "them open")
