@@ -8,13 +8,15 @@ import dagster as dg
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
 from resources.artefacts.source_digest import source_digest
+from resources.composing.erased_seeds import Erased, drop_erased_seeds
 from resources.composing.seed_decontamination import drop_contaminated_seeds
 from resources.composing.seed_settings import SeedSettings
 from resources.composing.seeds import import_seeds
 from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/composing/seeds.py", "resources/composing/seed_decontamination.py")
+SOURCES = ("resources/composing/seeds.py", "resources/composing/erased_seeds.py",
+           "resources/composing/seed_decontamination.py")
 
 
 @dg.asset(
@@ -27,19 +29,20 @@ def seed_examples(
 ) -> dg.MaterializeResult:
     """The recipe's seed conversations as rows of messages, written by people or synthetic, to be mixed into the traffic.
 
-    Bad lines and leaked evaluation items are left out and counted. Made from the files and datasets under `seeds:`, and
-    `eval_suite`. Lies in
-    `datasets/<workload>/seed_examples/<version>/seeds.parquet`.
+    Bad lines, erased rows and leaked evaluation items are left out and counted. Made from the files and datasets under
+    `seeds:`, and `eval_suite`. Lies in `datasets/<workload>/seed_examples/<version>/seeds.parquet`.
     """
     places = {name: settings.uri for name, settings in seeds.items() if settings.uri}
     taken = {name: workshop.elsewhere(seed.dataset, seed.version) for name, seed in seeds.items() if seed.dataset}
     suite = workshop.current("dataset", "eval_suite")
     settings = curation_settings.decontamination
+    erased = Erased.of(workshop.tables, workshop.workload)
 
     def work(output: Path) -> dict[str, Any]:
         home = workshop.lake.artefacts("dataset")
         datasets = {name: home / manifest.name / manifest.version for name, manifest in taken.items()}
-        metrics = import_seeds(seeds, output, datasets).as_metrics()
+        metrics = import_seeds(seeds, output, datasets, erased).as_metrics()
+        metrics["erased_exchanges"] = drop_erased_seeds(output, workshop.tables, workshop.workload)
         items = workshop.directory(suite) / "items.parquet"
         return {**metrics, "contaminated": drop_contaminated_seeds(output, items, settings)}
 
@@ -49,6 +52,7 @@ def seed_examples(
             "seeds": {name: seed.model_dump(exclude={"uri", "workloads", "dataset", "version"}, exclude_defaults=True)
                       for name, seed in sorted(seeds.items())},
             "decontamination": settings.model_dump(mode="json"),
+            **({"tombstones": erased.digest} if erased.digest else {}),
         },
         inputs=[
             *workshop.outside(places), suite.as_input(),

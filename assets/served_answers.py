@@ -6,6 +6,7 @@ from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
 from resources.artefacts.source_digest import source_digest
 from resources.composing.served_answers import build_served_answers
+from resources.releasing.model_policy import ModelPolicy
 from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/composing/served_answers.py",)
@@ -15,19 +16,21 @@ SOURCES = ("resources/composing/served_answers.py",)
     deps=["sft_dataset", "interactions"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
-def served_answers(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult:
+def served_answers(
+    workshop: dg.ResourceParam[Workshop], policy: dg.ResourceParam[ModelPolicy]
+) -> dg.MaterializeResult:
     """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids if the log has them.
 
-    Token ids are kept only for rows in which no personal data was replaced. Made from `sft_dataset` and `interactions`, for
-    the trainings. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet).
+    Token ids are kept only for rows in which no personal data was replaced. Made from `sft_dataset`, the named datasets that
+    are trained on, and `interactions`, for the trainings. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet).
     """
-    dataset = workshop.current("dataset", "sft_dataset")
+    datasets = [workshop.current("dataset", name) for name in ("sft_dataset", *policy.named_datasets)]
     manifest = workshop.build(
         "dataset", "served_answers", op="build_served_answers", sources=SOURCES,
         config={},
-        inputs=[dataset.as_input(), workshop.slice("interactions", as_served=True)],
+        inputs=[*(dataset.as_input() for dataset in datasets), workshop.slice("interactions", as_served=True)],
         work=lambda output: build_served_answers(
-            workshop.tables, workshop.workload, workshop.directory(dataset), output
+            workshop.tables, workshop.workload, [workshop.directory(dataset) for dataset in datasets], output
         ),
     )
     return shown(manifest, workshop)

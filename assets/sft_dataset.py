@@ -1,5 +1,7 @@
 """sft_dataset: conversations to train on, mixed by source, split by user."""
 
+from pathlib import Path
+
 import dagster as dg
 
 from assets.held_out import nothing_held_out_is_learnt
@@ -9,6 +11,7 @@ from resources.artefacts.source_digest import source_digest
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.datasets import build_sft_dataset, lent_by, sessions_in_two_splits
 from resources.composing.seed_settings import SeedSettings
+from resources.composing.token_counts import vocabularies
 from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
@@ -25,6 +28,7 @@ def sft_dataset(
     dataset_settings: dg.ResourceParam[DatasetSettings],
     curation_settings: dg.ResourceParam[CurationSettings],
     seeds: dg.ResourceParam[dict[str, SeedSettings]],
+    tokenizers: dg.ResourceParam[dict[str, Path]],
 ) -> dg.MaterializeResult:
     """Conversations to train on: curated traffic and seeds mixed by source, split into train, validation and test.
 
@@ -37,14 +41,16 @@ def sft_dataset(
         "workload": workshop.workload, "name": "sft_dataset", "pii": curation_settings.pii,
         "licences": {name: seed.licence for name, seed in seeds.items()},
     }
+    versions = workshop.registry.versions("dataset", "sft_dataset")
     manifest = workshop.build(
         "dataset", "sft_dataset", op="build_sft_dataset", sources=SOURCES,
-        config={**dataset_settings.model_dump(mode="json"), "near_duplicates": near.model_dump(mode="json"), "about": about},
+        config={**dataset_settings.model_dump(mode="json"), "near_duplicates": near.model_dump(mode="json"), "about": about,
+                **vocabularies(tokenizers)},
         inputs=[curated.as_input(), examples.as_input()],
         work=lambda output: build_sft_dataset(
             workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output,
-            dataset_settings, workshop.tables, near,
-            lent_by(version.metrics for version in workshop.registry.versions("dataset", "sft_dataset")), about,
+            dataset_settings, workshop.tables, near, lent_by(version.metrics for version in versions), about,
+            earlier=[workshop.directory(version) for version in versions], tokenizers=tokenizers,
         ).as_metrics(),
     )
     for note in manifest.metrics["notes"]:

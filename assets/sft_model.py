@@ -27,13 +27,14 @@ def sft_model(
 ) -> dg.MaterializeResult:
     """The base model fine-tuned on the assistant's turns of `sft_dataset`.
 
-    Made from `base_model` and `sft_dataset`, or `teacher_answers`; `sft:` in the recipe says how (full, LoRA or QLoRA). Lies in
-    `models/<workload>/sft_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each step).
+    Made from `base_model` and `sft_dataset` (or the dataset that `sft.dataset` names, or `teacher_answers`); `sft:` in the
+    recipe says how (full, LoRA or QLoRA). Lies in `models/<workload>/sft_model/<version>/` in the Hugging Face layout, with
+    metrics.jsonl (a line for each step).
     """
     model = workshop.current("model", policy.source_of("sft_model"))
     rows = policy.rows_of("sft_model")
     inputs = {"model": model, "dataset": workshop.current("dataset", rows)}
-    if rows == "sft_dataset":  # token ids of logged answers say nothing of a teacher's
+    if rows != "teacher_answers":  # token ids of logged answers say nothing of a teacher's
         inputs["served"] = workshop.current("dataset", "served_answers")
     manifest = workshop.train("sft_model", "sft", config.applied_to(sft_settings), inputs, context)
     return shown(manifest, workshop)

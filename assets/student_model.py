@@ -35,7 +35,7 @@ def student_model(
     teacher = workshop.current("model", policy.source_of("student_model"))
     rows = policy.rows_of("student_model")
     inputs = {"teacher": teacher, "dataset": workshop.current("dataset", rows)}
-    if rows == "sft_dataset":  # token ids of logged answers say nothing of a teacher's
+    if rows != "teacher_answers":  # token ids of logged answers say nothing of a teacher's
         inputs["served"] = workshop.current("dataset", "served_answers")
     outside = model_places(student_settings.base) if student_settings.base else []
     settings = config.applied_to(student_settings)

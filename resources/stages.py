@@ -106,6 +106,15 @@ def stage(name: str) -> Stage:
     raise KeyError(f"{name} is no stage; there are {', '.join(found.name for found in STAGES)}")
 
 
+NAMED_DATASET = "named_dataset"
+"""Module in assets/ of the datasets under `datasets.named`."""
+
+
+def named_dataset_stage(name: str) -> Stage:
+    """The stage of a dataset under `datasets.named`, which only its recipe knows."""
+    return Stage(name, "dataset", "datasets", "build_sft_dataset", module=NAMED_DATASET)
+
+
 def model_chain() -> tuple[Stage, ...]:
     """The models from base to served, each starting from the previous one, with all stages on."""
     return tuple(found for found in STAGES if found.kind == "model" and found.group == "models")

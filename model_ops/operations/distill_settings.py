@@ -17,6 +17,9 @@ class StudentSettings(TrainingSettings):
     """A smaller student, distilled from its teacher: layers of the teacher, or a model of its own (`base`)."""
 
     enabled: bool = Field(True, description="false: no student is made, and the next stage starts from the fine-tuned model")
+    dataset: str | None = Field(
+        None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`, or the "
+        "teacher's answers")
     base: str | None = Field(
         None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
         "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers")

@@ -14,6 +14,9 @@ class SftSettings(TuningSettings):
     (Schulman et al., "LoRA Without Regret", 2025)."""
 
     enabled: bool = Field(True, description="false: the base model is not fine-tuned, and the next stage starts from it")
+    dataset: str | None = Field(
+        None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`, or the "
+        "teacher's answers")
     z_loss: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
         "it off")

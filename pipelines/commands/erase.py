@@ -87,6 +87,10 @@ def retain(
     tables = ", ".join(f"{rows:,} of {table}" for table, rows in found.rows.items())
     say(console, f"{verb} rows: {tables or 'none'}.")
     say(console, f"{verb} versions: {', '.join(found.versions) or 'none'}.")
+    if found.counts_only:
+        held = ", ".join(f"{rows:,} of {table}" for table, rows in found.counts_only.items())
+        why = ", which stay until a model has learnt them" if found.unlearnt else ""
+        say(console, f"{'Left' if apply and found.unlearnt else verb} texts of sources that keep only counts: {held}{why}.")
     said = "were removed" if apply else f"exist; those older than {read.retention.old_files_days:g} days would go"
     say(console, f"Old files of the tables: {size(found.old_bytes)} {said}.")
     if not apply:

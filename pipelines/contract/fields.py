@@ -26,6 +26,7 @@ from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.eval_suite import EvalSettings
+from resources.composing.named_datasets import NamedDataset
 from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
 from resources.composing.seed_settings import SeedSettings
 from resources.curating.curation import CurationSettings
@@ -64,6 +65,11 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])
                  Words("a name of a to z, 0 to 9, - and _, at most 63 of them, that begins and ends with a letter or a digit")]
 
 
+DatasetName = Annotated[
+    str, StringConstraints(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=40),
+    Words("a name of a to z, 0 to 9 and single _, at most 40 of them, that begins with a letter")]
+
+
 class Datasets(Settings):
     """The datasets that are built from curated rows."""
 
@@ -74,6 +80,9 @@ class Datasets(Settings):
         None, description="Prompts with data to verify an answer. Left out: not made")
     calibration: CalibrationSettings | None = Field(
         None, description="Rows that quantization is calibrated with. Left out: rows of the dataset of supervised fine-tuning")
+    named: dict[DatasetName, NamedDataset] = Field(
+        default_factory=dict, description="Further datasets of conversations by name, which stages of training can name "
+        "(`sft.dataset`). Left out: none")
 
 
 class NotBuiltYet(Settings):
@@ -161,7 +170,8 @@ class RecipeFields(Settings):
         off = frozenset(name for name in switches if not self._is_on(name))
         trains = self.teacher.trains if self.teacher else ""
         taught = frozenset(name for name, section in TAUGHT.items() if trains in (section, "both"))
-        return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED)
+        named = {name: dataset for name, section in TAUGHT.items() if (dataset := getattr(self, section).dataset) is not None}
+        return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named)
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""

@@ -11,9 +11,10 @@ from model_ops.operations.quantize_settings import AUTO
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.servers import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
-from pipelines.contract.fields import RecipeFields
+from pipelines.contract.fields import TAUGHT, RecipeFields
 from pipelines.contract.text import Place
 from resources.stages import STAGES, stage
+from resources.tables import SCHEMAS
 
 Broken = Iterator[tuple[str | Place, str]]
 
@@ -27,6 +28,7 @@ def broken_rules(recipe: RecipeFields) -> Broken:
     yield from _what_is_trained(recipe)
     yield from _what_is_merged(recipe)
     yield from _who_is_taught(recipe)
+    yield from _what_is_named(recipe)
     yield from _the_data(recipe)
 
 
@@ -146,14 +148,37 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
             "one of them")
 
 
+def _what_is_named(recipe: RecipeFields) -> Broken:
+    named, own = recipe.datasets.named, {name for found in STAGES for name in (found.name, found.artefact_name)}
+    for name, settings in named.items():
+        if name in own or name in SCHEMAS:
+            yield ("datasets", "named", name), "millrace makes something of this name itself; choose another name"
+        if recipe.curation.judge is None and (settings.min_quality or settings.min_difficulty):
+            key = "min_quality" if settings.min_quality else "min_difficulty"
+            yield ("datasets", "named", name, key), (
+                "no judge scores the rows, so none would be left; set curation.judge, or leave it out")
+    for section in TAUGHT.values():
+        dataset = getattr(recipe, section).dataset
+        if dataset is not None and dataset not in named:
+            yield f"{section}.dataset", f"there is no dataset {dataset} under datasets.named; " + (
+                f"there {'is' if len(named) == 1 else 'are'} {', '.join(named)}" if named else "none is given there")
+        elif dataset is not None and recipe.teacher is not None and recipe.teacher.trains in (section, "both"):
+            yield f"{section}.dataset", (
+                f"teacher.trains is {recipe.teacher.trains}, so {section} learns the teacher's answers to datasets.sft; leave "
+                "one of the two out")
+
+
 def _the_data(recipe: RecipeFields) -> Broken:
     known = [*recipe.sources, *recipe.seeds]
-    for key in ("mix", "limits"):
-        for name in getattr(recipe.datasets.sft, key):
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-                yield ("datasets", "sft", key, name), f"no source and no seed has this name; {meant}"
+    mixtures = {("datasets", "sft"): recipe.datasets.sft,
+                **{("datasets", "named", name): named for name, named in recipe.datasets.named.items()}}
+    for place, mixture in mixtures.items():
+        for key in ("mix", "limits"):
+            for name in getattr(mixture, key):
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                    yield (*place, key, name), f"no source and no seed has this name; {meant}"
     for name, seed in recipe.seeds.items():
         if seed.dataset and seed.dataset.startswith(f"{recipe.workload}/") and not seed.version:
             yield ("seeds", name, "dataset"), (
@@ -165,6 +190,9 @@ def _the_data(recipe: RecipeFields) -> Broken:
         if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
             yield ("datasets", "rl_prompts", "tasks", name), (
                 "these items are under evals too, so a model would be trained on what it is measured by; name other tasks")
+    for name in recipe.retention.counts_only if recipe.retention else ():
+        if name not in recipe.sources:
+            yield "retention.counts_only", f"no source is called {name}; there are {', '.join(recipe.sources)}"
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:

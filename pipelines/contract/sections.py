@@ -107,6 +107,13 @@ datasets:
 datasets:
   calibration: {rows: 256}
 """),
+    Section("datasets.named", "datasets.named", "Each has a mixture and a choice of rows of its own, and the held-out rows of "
+            "`datasets.sft`. [data.md](data.md#named-datasets) explains them.", """\
+datasets:
+  named:
+    best: {min_feedback: 1, mix: {gateway: 0.5, handmade: 0.5}, max_rows: 2000}
+sft: {dataset: best}
+"""),
     Section("sft", "sft", "`sft: {enabled: false}` switches the stage off: the next stage starts from the base model. It takes "
             "the [training keys](#training-keys) as well.", """\
 sft:

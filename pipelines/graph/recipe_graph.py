@@ -15,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract.fields import TAUGHT
 from pipelines.contract.recipe import Recipe, load_recipe
@@ -28,11 +29,12 @@ from pipelines.graph.wiring import rewired
 from pipelines.storage.locations import lake_location
 from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.registry import Registry
+from resources.composing.token_counts import local_tokenizers
 from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
 from resources.launching.local_launcher import LocalLauncher
-from resources.stages import STAGES, Stage, daily_stages, model_chain
+from resources.stages import NAMED_DATASET, STAGES, Stage, daily_stages, model_chain
 from resources.workshop.workshop import Workshop
 
 
@@ -92,6 +94,8 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "evals": (recipe.evals, "The recipe's `evals`: evaluation items: kept out of training rows, and asked."),
         "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
         "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
+        "named_datasets": (recipe.datasets.named, "The recipe's `datasets.named`: further datasets, by name."),
+        "tokenizers": (_tokenizers(recipe), "Directories with the tokenizers of the recipe's base, teacher and student."),
         "preference_settings": (recipe.datasets.preference, "The recipe's `datasets.preference`; None where none is made."),
         "rl_prompt_settings": (recipe.datasets.rl_prompts, "The recipe's `datasets.rl_prompts`; None where none is made."),
         "calibration_settings": (recipe.datasets.calibration, "The recipe's `datasets.calibration`; None where none is made."),
@@ -107,8 +111,16 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
     }
 
 
+def _tokenizers(recipe: Recipe) -> dict[str, Path]:
+    """The tokenizers in which datasets are counted: of models that lie in directories."""
+    teacher = recipe.teacher.base if recipe.teacher else None
+    return local_tokenizers({"base": recipe.base_model, "teacher": teacher, "student": recipe.student.base})
+
+
 def asset_of(stage: Stage) -> dg.AssetsDefinition:
-    """The asset of a stage, as its own file defines it, without a workload's prefix."""
+    """The asset of a stage, as its own file defines it, without a workload's prefix; of a named dataset, with none."""
+    if stage.module == NAMED_DATASET:
+        return named_dataset([], stage.name)
     return getattr(import_module(f"assets.{stage.file}"), stage.name)
 
 
@@ -118,15 +130,17 @@ def _modules() -> list[ModuleType]:
 
 def _enabled_assets(recipe: Recipe) -> list[Any]:
     loaded = dg.load_assets_from_modules(_modules(), key_prefix=recipe.workload, include_specs=True)
-    return [asset for asset in loaded if _name(asset) not in recipe.disabled]
+    named = [named_dataset([recipe.workload], name) for name in recipe.datasets.named]
+    return [*(asset for asset in loaded if _name(asset) not in recipe.disabled), *named]
 
 
 def _enabled_checks(recipe: Recipe) -> list[dg.AssetChecksDefinition]:
     """The checks of this recipe's assets, without those that compare a model which the recipe does not make."""
     loaded = dg.load_asset_checks_from_modules(_modules(), asset_key_prefix=recipe.workload)
-    return [check for check in loaded if not any(
+    enabled = [check for check in loaded if not any(
         spec.asset_key.path[-1] in recipe.disabled or spec.metadata.get(COMPARES) in recipe.disabled
         for spec in check.check_specs)]
+    return [*enabled, *(check for name in recipe.datasets.named for check in named_dataset_checks([recipe.workload], name))]
 
 
 def _name(asset: Any) -> str:
@@ -157,6 +171,15 @@ def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
                 yield dep if read == name else dg.AssetDep(dg.AssetKey([recipe.workload, read]))
         elif name not in recipe.disabled and name not in _unread(spec.key.path[-1], recipe):
             yield dep
+    for name in _reads_named(spec.key.path[-1], recipe):
+        yield dg.AssetDep(dg.AssetKey([recipe.workload, name]))
+
+
+def _reads_named(stage: str, recipe: Recipe) -> list[str]:
+    """Datasets of `datasets.named` that a stage reads: the trained one its own, served_answers those of all stages."""
+    if stage == "served_answers":
+        return recipe.policy.named_datasets
+    return [name for name in recipe.policy.named_datasets if stage in TAUGHT and recipe.policy.rows_of(stage) == name]
 
 
 def _unread(stage: str, recipe: Recipe) -> set[str]:
@@ -168,6 +191,6 @@ def _unread(stage: str, recipe: Recipe) -> set[str]:
         return {"sft_dataset"}
     if stage in TAUGHT:
         of_the_other = {"sft_dataset": {"teacher_answers"}, "teacher_answers": {"sft_dataset", "served_answers"}}
-        return of_the_other[recipe.policy.rows_of(stage)]
+        return of_the_other.get(recipe.policy.rows_of(stage), {"sft_dataset", "teacher_answers"})
     searches = recipe.merge is not None and recipe.merge.weights == "search"
     return {"sft_dataset"} if stage == "merged_model" and not searches else set()

@@ -29,7 +29,7 @@ from resources.launching.relay import relay
 from resources.lineage_events.destination import destination
 from resources.lineage_events.events import Dataset, State, StepRun, event
 from resources.lineage_events.settings import OpenLineageSettings
-from resources.stages import stage
+from resources.stages import Stage, named_dataset_stage, stage
 from resources.tables import SCHEMAS
 
 
@@ -101,7 +101,7 @@ class _Datasets:
         """Where an asset lies, and if it is finished, what it is like now."""
         if name == "logs":
             return [Dataset(source.uri) for source in self.recipe.sources.values()]
-        found = stage(name)
+        found = self._stage(name)
         if found.kind == "table":
             return [Dataset(str(self.lake.table(name)), schema={field.name: str(field.type) for field in SCHEMAS[name]},
                             columns=self._columns(name))]
@@ -119,8 +119,11 @@ class _Datasets:
         size = sum(file.bytes for file in manifest.files)
         return [Dataset(str(path), manifest.version, columns=self._columns(name), size=size, **known)]
 
+    def _stage(self, name: str) -> Stage:
+        return named_dataset_stage(name) if name in self.recipe.datasets.named else stage(name)
+
     def _home(self, name: str) -> Path:
-        found = stage(name)
+        found = self._stage(name)
         if found.kind == "table":
             return self.lake.table(name)
         home = self.lake.artefacts(found.kind) / self.recipe.workload

@@ -34,9 +34,10 @@ from pipelines.running.submit import EXIT, STARTED, others_running
 from pipelines.storage.lake_recipes import remember
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.leftovers import kept_seconds
+from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
 from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake, LakeError
-from resources.lake_use import at_work
+from resources.lake_use import LakeInUse, at_work
 from resources.launching.relay import relay
 from resources.launching.run_history import PROCESS_TAG
 from resources.lineage_events.settings import OpenLineageError
@@ -95,7 +96,29 @@ def run(request: RunRequest) -> int:
     if completed := complete_unfinished(lake):
         relay({"event": "note", "message": f"completed {counted(completed, 'erasure')} that had been stopped"})
     with at_work(lake):
-        return _at_work(request, recipe, lake)
+        exit_code = _at_work(request, recipe, lake)
+    if exit_code == 0 and request.select is None:  # the rest of the graph may need the rows that a part has learnt
+        _remove_texts(recipe, lake)
+    return exit_code
+
+
+def _remove_texts(recipe: Recipe, lake: Lake) -> None:
+    """Removes what sources that keep only counts said, if a model has learnt it."""
+    sources = recipe.retention.counts_only if recipe.retention else []
+    if not sources or not rows_with_text(lake, recipe.workload, sources):
+        return
+    if not is_learnt(lake, recipe.workload):
+        relay({"event": "note", "message": f"no model has learnt the rows of {', '.join(sources)} yet, so their texts stay "
+                                           "until one has (retention.counts_only)"})
+        return
+    try:
+        removed = keep_counts_only(lake, recipe.workload, sources)
+    except LakeInUse:
+        relay({"event": "note", "message": "another run is at work, so texts of retention.counts_only stay until it ends: "
+                                           "`millrace retain RECIPE --apply` removes them"})
+        return
+    relay({"event": "note", "message": f"removed the texts of {counted(removed.interactions, 'row')} of {', '.join(sources)}: "
+                                       "only counts stay (retention.counts_only)"})
 
 
 def _at_work(request: RunRequest, recipe: Recipe, lake: Lake) -> int:

@@ -175,7 +175,8 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
         f"{alias} {version}" for alias in ("champion", "candidate", "previous")
         if (version := getattr(status.endpoint, alias)) and f"release:{workload}/release@{version}" in taints]
     disabled = recipe.disabled if recipe is not None else _switched_off(lake, workload, manifests)
-    for name in [*STEPS, *(name for name in manifests if name not in STEPS)]:
+    named = recipe.datasets.named if recipe is not None else {}
+    for name in [*STEPS, *named, *(name for name in manifests if name not in STEPS and name not in named)]:
         manifest = manifests.get(name)
         is_off = STEPS.get(name, name) in disabled
         if manifest is None and name in OPT_IN and (is_off or (recipe is None and not disabled)):

@@ -24,7 +24,7 @@ from resources.artefacts.registry import Registry
 from resources.artefacts.source_digest import source_digest
 from resources.lake import Lake
 from resources.reading.sources import SourceError
-from resources.stages import artefact_stages
+from resources.stages import artefact_stages, named_dataset_stage
 from resources.workshop.workshop import Workshop
 
 HASHED_BYTES = 200_000_000
@@ -75,7 +75,7 @@ def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> d
     shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
     object.__setattr__(shop, "slice_digest", slice_digest)
     found = {}
-    for stage in artefact_stages():
+    for stage in (*artefact_stages(), *map(named_dataset_stage, recipe.datasets.named)):
         if stage.name in recipe.disabled:
             continue
         work = asset_of(stage).op.compute_fn.decorated_fn

@@ -54,12 +54,14 @@ class Removal(BaseModel):
 
 
 class Erased(BaseModel):
-    """erased.json: what was taken, and the files as they are now, by path."""
+    """erased.json: what was taken, and the files as they are now, by path. counted_as: files that only lost what is kept as
+    counts, as they count in the artefact's digest: as they were before."""
 
     model_config = ConfigDict(extra="forbid")
 
     removals: list[Removal] = Field(default_factory=list)
     files: dict[str, File] = Field(default_factory=dict)
+    counted_as: dict[str, File] = Field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -94,9 +96,10 @@ def erased_in(directory: Path) -> Erased | None:
         raise ErasedRecordError(f"{directory / ERASED} is no record of erasures: restore it from a copy") from error
 
 
-def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str) -> None:
+def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str,
+                counted_as: File | None = None) -> None:
     """Records an erasure and the file as it will be. A second call for the same erasure and file replaces the first one.
-    digest: of the artefact as it is.
+    digest: of the artefact as it is. counted_as: the file that still counts in the artefact's digest; None for the new one.
 
     Call it before the new file is in place: until then the file still has the digest of its manifest, which counts too.
     """
@@ -107,6 +110,10 @@ def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bo
         noted.removals.append(known)
     known.rows = max(rows, known.rows)
     noted.files[file.path] = file
+    if counted_as is None:
+        noted.counted_as.pop(file.path, None)
+    else:
+        noted.counted_as[file.path] = counted_as
     write_text(directory / ERASED, noted.model_dump_json(indent=2) + "\n")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from resources.artefacts.erased import BESIDE, ERASED, ErasedRecordError, File, after_erasure
+from resources.artefacts.erased import BESIDE, ERASED, ErasedRecordError, File, after_erasure, erased_in
 
 SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
@@ -135,7 +135,17 @@ def read_manifest(directory: Path) -> Manifest:
         files = after_erasure(directory, manifest.kind, manifest.files)
     except ErasedRecordError as error:
         raise ManifestError(str(error)) from error
-    return manifest.model_copy(update={"files": files, "digest": files_digest(files)})
+    noted = erased_in(directory)
+    counted = [noted.counted_as.get(file.path, file) for file in files] if noted is not None else files
+    return manifest.model_copy(update={"files": files, "digest": files_digest(counted)})
+
+
+def counted_as(directory: Path, path: str) -> File | None:
+    """A file of a finished artefact as it counts in the artefact's digest; None for a file that is not part of it."""
+    noted = erased_in(directory)
+    if noted is not None and path in noted.counted_as:
+        return noted.counted_as[path]
+    return next((file for file in read_manifest(directory).files if file.path == path), None)
 
 
 def read_written(directory: Path) -> Manifest:

@@ -52,6 +52,7 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
         *_table(("split", "rows", "characters", "median", "95 %", "longest"),
                 [[each[name] for name in ("split", "rows", "characters", "median", "p95", "longest")]
                  for each in found["lengths"]]),
+        *_tokens(metrics.get("tokens") or {}),
         "## Mixture", "", "Training rows. Weight: rows in the split for each row that there was.", "",
         *_table(("source", "written by", "rows", "share", "weight"),
                 [[each["source"], "a model" if each["synthetic"] else "traffic or people", each["rows"],
@@ -93,6 +94,15 @@ def write_plain_card(directory: Path, what: str, about: Mapping[str, Any]) -> di
         reasons = found.setdefault(each["source"], {})
         reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["rows"]
     return {"by_source_and_reason": found}
+
+
+def _tokens(counted: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The section of tokens by tokenizer; nothing where no tokenizer is local."""
+    if not counted:
+        return []
+    lines = [[name, *(splits[split] for split in SPLITS)] for name, splits in counted.items()]
+    return ["## Tokens", "", "Of what the rows say, without the chat template's own tokens, by the tokenizer's model.", "",
+            *_table(("tokenizer", *SPLITS), lines)]
 
 
 def metadata(

@@ -12,6 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from model_ops.rendering.settings import RenderingSettings
+from model_ops.settings import Settings
 
 
 class DatasetError(Exception):
@@ -66,8 +67,8 @@ class SourceLimits(BaseModel):
                              "mix asks for more rows than it has. 1: no row is repeated")
 
 
-class DatasetSettings(RenderingSettings):
-    """How the rows of a supervised dataset are mixed, split and rendered."""
+class Mixture(Settings):
+    """How much each source and seed gives to the training rows of a dataset."""
 
     mix: dict[str, MixedSource] = Field(
         default_factory=dict,
@@ -85,24 +86,37 @@ class DatasetSettings(RenderingSettings):
     balance: Literal["none", "sqrt", "uniform"] = Field(
         "sqrt", description="Where a source gives fewer rows than it has: rows of each prompt shape in proportion to the "
         "shape's size (none), to the square root of its size (sqrt), or equally (uniform)")
-    validation_share: float = Field(0.05, ge=0, lt=1, description="Share of the users (or sessions) for validation")
-    test_share: float = Field(
-        0.1, ge=0, lt=1, description="Share of the users (or sessions) for the test split, on which no stage trains")
-    split_by: Literal["user", "session"] = Field(
-        "user", description="user: all sessions of a user are in one split, and so is each session without a user. session: "
-        "each session on its own, for logs in which one user id stands for many people")
-    seed: int = Field(0, ge=0, lt=2**32, description="Seed of splits and samples")
 
     @model_validator(mode="after")
-    def _possible(self):
-        if self.validation_share + self.test_share >= 1:
-            raise ValueError("validation_share and test_share leave nothing to train on; their sum must be below 1")
+    def _gives_rows(self):
         if self.mix and not any(given.share or given.rows for given in self.mix.values()):
             raise ValueError("mix holds only zeros; give at least one source or seed a share above 0")
         counted = sum(given.rows or 0 for given in self.mix.values())
         if self.max_rows is not None and counted > self.max_rows:
             raise ValueError(f"mix asks for {counted:,} rows by number, and max_rows allows {self.max_rows:,}; raise max_rows, "
                              "or give smaller numbers")
+        return self
+
+
+class DatasetSettings(RenderingSettings, Mixture):
+    """How the rows of a supervised dataset are mixed, split and rendered."""
+
+    validation_share: float = Field(0.05, ge=0, lt=1, description="Share of the users (or sessions) for validation")
+    test_share: float = Field(
+        0.1, ge=0, lt=1, description="Share of the users (or sessions) for the test split, on which no stage trains")
+    split_by: Literal["user", "session"] = Field(
+        "user", description="user: all sessions of a user are in one split, and so is each session without a user. session: "
+        "each session on its own, for logs in which one user id stands for many people")
+    stratify_by: list[Literal["prompt_shape", "language", "source"]] = Field(
+        default_factory=lambda: ["prompt_shape", "language", "source"], description="Each value of these columns is a stratum. "
+        "One that is large enough for a split (10 users for a share of 0.1) and has no user there by its hash lends it one, "
+        "which stays. []: the hash alone decides")
+    seed: int = Field(0, ge=0, lt=2**32, description="Seed of splits and samples")
+
+    @model_validator(mode="after")
+    def _possible(self):
+        if self.validation_share + self.test_share >= 1:
+            raise ValueError("validation_share and test_share leave nothing to train on; their sum must be below 1")
         return self
 
 

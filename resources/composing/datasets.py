@@ -27,7 +27,8 @@ A chat client repeats the conversation with every turn. If a later row of a sess
 the longest row is used: its assistant messages have weight 1 if curation kept their own interaction, else 0 (an answer with a
 thumbs-down stays as context).
 
-The split is drawn by the hash of the session's user (of the session, without one), never by row, and depends on nothing else.
+The split is drawn by the hash of the session's user (of the session, without one), never by row, and depends on nothing else,
+but a large enough stratum without a user in a held-out split lends it one, which later versions keep (stratum_loans.sql).
 Copies do not straddle: a row that shares its first turns with a held-out conversation, or repeats one, is left out, and so is a
 seed that repeats traffic. Numbers of rows are decided in mixing.py; within a prompt shape, rows are drawn by hash.
 
@@ -38,7 +39,7 @@ seed that repeats traffic. Numbers of rows are decided in mixing.py; within a pr
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,10 @@ from model_ops.rendering.settings import RenderingSettings
 from resources.composing.dataset_card import write_card
 from resources.composing.dataset_settings import DatasetError, DatasetSettings
 from resources.composing.mixing import Pool, cluster_takes, sampling_quotas, shortfalls
+from resources.composing.named_datasets import RowFilter
 from resources.composing.near_copies import near_copies
 from resources.composing.seeds import SEEDS, TOKENIZERS
+from resources.composing.token_counts import count_tokens
 from resources.curating.clean import MACROS
 from resources.curating.curation import NearDuplicates
 from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
@@ -68,9 +71,11 @@ SFT_ROWS = pa.schema(
      ("reason", pa.string()), ("synthetic", pa.bool_()), ("language", pa.string())]
 )
 Lent = Mapping[str, list[str]]
-"""Split -> hashes of users and sessions that are held out only because the split would be empty without them."""
+"""Split -> hashes of users and sessions that are held out only because the split, or a stratum in it, would be empty without
+them."""
 
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
+_TRAINED = pa.schema([("session_id", pa.string())])
 
 
 @dataclass
@@ -87,6 +92,8 @@ class SftReport:
     """Rows of all splits."""
     synthetic: int = 0
     """Training rows that a model wrote, repeats included."""
+    tokens: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Tokens of each split, by tokenizer; see token_counts.py."""
     notes: list[str] = field(default_factory=list)
     """What the settings ask for and the rows do not give."""
     lent: dict[str, list[str]] = field(default_factory=dict)
@@ -100,19 +107,24 @@ class SftReport:
 def build_sft_dataset(
     curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None,
     near: NearDuplicates | None = None, lent_before: Lent | None = None, about: Mapping[str, Any] | None = None,
+    only: RowFilter | None = None, earlier: Sequence[Path] = (),
+    tokenizers: Mapping[str, Path] | None = None,
 ) -> SftReport:
     """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
-    earlier versions. about: facts for the card, see dataset_card.py.
+    earlier versions. about: facts for the card, see dataset_card.py. only: which rows of traffic are trained on; held-out rows
+    are those of the dataset without it. earlier: directories of earlier versions, whose training sessions stay in training.
+    tokenizers: directories of tokenizers in which tokens are counted, by name.
 
     Raises DatasetError where the rows leave nothing to train on, too few users to hold out, or, with `strict`, less than the
     mix asks for.
     """
     output.mkdir(parents=True, exist_ok=True)
     report = SftReport()
+    key = (about or {}).get("key", "datasets.sft")
     with workbench() as connection:
         _attach(connection, curated, seeds, lent_before or {})
-        _split(connection, settings, near or NearDuplicates())
-        available = _sample(connection, settings, report)
+        _split(connection, settings, near or NearDuplicates(), only or RowFilter(), earlier)
+        available = _sample(connection, settings, report, key)
         for split in SPLITS:
             report.rows[split] = write_rows(
                 stream(connection, "composing/datasets/split_rows", split=split), output / f"{split}.parquet", SFT_ROWS
@@ -134,7 +146,9 @@ def build_sft_dataset(
     RenderingSettings(**settings.model_dump(include=set(RenderingSettings.model_fields))).write(output)
     if seeds is not None and (seeds.parent / TOKENIZERS).exists():
         shutil.copyfile(seeds.parent / TOKENIZERS, output / TOKENIZERS)
-    write_card(output, report.as_metrics(), settings.model_dump(mode="json"), about or {})
+    report.tokens = count_tokens(output, tokenizers) if tokenizers else {}
+    shown = settings.model_dump(mode="json") | (only.model_dump(mode="json", exclude_defaults=True) if only else {})
+    write_card(output, report.as_metrics(), shown, about or {})
     if tables is not None and decided:
         workload = report.decisions["workload"][0].as_py()
         tables.replace("decisions", report.decisions, workload=workload, stage="dataset", version=output.name)
@@ -175,8 +189,11 @@ def _attach(connection: duckdb.DuckDBPyConnection, curated: Path, seeds: Path | 
     run(connection, "composing/datasets/training_conversations")
 
 
-def _split(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates) -> None:
-    """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows, or traffic."""
+def _split(
+    connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates, only: RowFilter,
+    earlier: Sequence[Path],
+) -> None:
+    """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows or traffic, or is not asked for."""
     run(
         connection, "composing/datasets/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
         test_share=settings.test_share, validation_share=settings.validation_share,
@@ -187,15 +204,31 @@ def _split(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, nea
             f"{sessions:,} sessions are of {groups} user{'s' * (groups != 1)}, too few to hold one out: set "
             "datasets.sft.split_by to session, if the user id in the logs stands for many people"
         )
+    _lend_to_splits(connection, settings, earlier)
     run(connection, "composing/datasets/assigned_splits")
     run(connection, "composing/datasets/branches_of_held_out")
     run(connection, "composing/datasets/repeated_seeds")
     connection.register("near_copies", near_copies(connection, near))
+    run(connection, "composing/datasets/unwanted_rows", **only.model_dump())
     run(connection, "composing/datasets/dropped_rows")
 
 
-def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport) -> dict[Pool, int]:
-    """Creates `sampled`. Returns the rows that there are for training."""
+def _lend_to_splits(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, earlier: Sequence[Path]) -> None:
+    """Moves users of strata that a split would be without into it, but none that an earlier version trained on."""
+    files = [str(path) for version in earlier if (path := version / "train.parquet").exists()]
+    if files:
+        run(connection, "composing/datasets/trained_before", files=files)
+    else:
+        connection.register("trained_before", _TRAINED.empty_table())
+    run(connection, "composing/datasets/stratum_loans", strata=settings.stratify_by, test_share=settings.test_share,
+        validation_share=settings.validation_share)
+    run(connection, "composing/datasets/lend")
+
+
+def _sample(
+    connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport, key: str
+) -> dict[Pool, int]:
+    """Creates `sampled`. Returns the rows that there are for training. key: the recipe's key of the settings."""
     run(connection, "composing/datasets/clustered", balance=settings.balance)
     clusters: dict[Pool, dict[str, int]] = {}
     for source, synthetic, cluster, count in run(connection, "composing/datasets/available").fetchall():
@@ -204,7 +237,7 @@ def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, re
     quotas = sampling_quotas(available, settings)
     report.notes = shortfalls(available, quotas, settings)
     if settings.strict and report.notes:
-        raise DatasetError(f"{'; '.join(report.notes)}: ask for less, or set datasets.sft.strict to false")
+        raise DatasetError(f"{'; '.join(report.notes)}: ask for less, or set {key}.strict to false")
     connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
     run(connection, "composing/datasets/sampled", seed=str(settings.seed))
     straddling = run(connection, "composing/datasets/count_split_sessions").fetchall()[0][0]

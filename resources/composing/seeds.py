@@ -13,7 +13,7 @@ training rows are taken, with the interactions that they were made from. Writes 
     tokenizers.json      vocabulary digest of the tokenizer of each seed with token ids that names one
 
 `text` is plain text to learn, `token_ids` with `labels` (-100: not learnt) pre-tokenized text; the messages of such rows are
-[]. lines = rows + duplicates + bad, for every source.
+[]. lines = rows + duplicates + bad + erased, for every source.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from model_ops.atomic_files import write_json
 from model_ops.models.target_digest import vocabulary_digest
+from resources.composing.erased_seeds import Erased
 from resources.composing.seed_settings import SeedSettings
 from resources.reading.formats import FORMATS
 from resources.reading.ledger import Entry
@@ -58,12 +59,13 @@ class SeedError(Exception):
 
 @dataclass
 class SeedReport:
-    """lines = rows + duplicates + bad, in total and by source."""
+    """lines = rows + duplicates + bad + erased, in total and by source."""
 
     lines: int = 0
     rows: int = 0
     duplicates: int = 0
     bad: int = 0
+    erased: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def as_metrics(self) -> dict[str, Any]:
@@ -71,11 +73,13 @@ class SeedReport:
 
 
 def import_seeds(
-    seeds: Mapping[str, SourceSettings | Path | str], output: Path, datasets: Mapping[str, Path] | None = None
+    seeds: Mapping[str, SourceSettings | Path | str], output: Path, datasets: Mapping[str, Path] | None = None,
+    erased: Erased | None = None,
 ) -> SeedReport:
     """Writes the usable lines of every seed. Bad lines are counted and recorded; they do not stop the import.
 
-    datasets: directories of the seeds that name a dataset of the lake. Raises SeedError for a file that is missing, unreadable,
+    datasets: directories of the seeds that name a dataset of the lake. erased: tombstones; records that name what was erased
+    are left out. Raises SeedError for a file that is missing, unreadable,
     or has no usable line, for two examples of one file with the same id, and for a dataset without training rows.
     """
     sources = {name: seed if isinstance(seed, SeedSettings) else SeedSettings(**_as_settings(seed))
@@ -86,10 +90,13 @@ def import_seeds(
     seen: set[str] = set()
     vocabularies = {name: _vocabulary(name, seed.tokenizer) for name, seed in sources.items() if seed.tokenizer}
     for source, settings in sources.items():
-        counts = {"lines": 0, "rows": 0, "duplicates": 0, "bad": 0}
+        counts = {"lines": 0, "rows": 0, "duplicates": 0, "bad": 0, "erased": 0}
         named: dict[tuple[Any, ...], tuple[str, Any]] = {}
         for place, example in _examples(source, settings, (datasets or {}).get(source)):
             counts["lines"] += 1
+            if erased is not None and _is_erased(example, erased):
+                counts["erased"] += 1
+                continue
             try:
                 row = example["row"] if "row" in example else _row(example)
             except ValueError as error:
@@ -105,12 +112,12 @@ def import_seeds(
             origin = {"synthetic": settings.synthetic, "session_id": None, "interaction_ids": []}
             good.append({"row_id": f"seed:{row['content_sha256'][:24]}", **origin, **place, **row,
                          "synthetic": settings.synthetic or bool(row.get("synthetic"))})
-        if not counts["rows"] and not counts["duplicates"]:
+        if not counts["rows"] and not counts["duplicates"] and not counts["erased"]:
             why = f"; the first: {bad[-counts['bad']]['message']}" if counts["bad"] else ""
             place = settings.uri or settings.dataset
             raise SeedError(f"seeds {source}: {place} holds no usable line, of {counts['lines']}{why}")
         report.by_source[source] = counts
-    for name in ("lines", "rows", "duplicates", "bad"):
+    for name in ("lines", "rows", "duplicates", "bad", "erased"):
         setattr(report, name, sum(counts[name] for counts in report.by_source.values()))
     output.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(good, schema=SEEDS), output / "seeds.parquet", compression="zstd")
@@ -122,6 +129,12 @@ def import_seeds(
 
 def _as_settings(seed: SourceSettings | Path | str) -> dict[str, Any]:
     return seed.model_dump() if isinstance(seed, SourceSettings) else {"uri": str(seed)}
+
+
+def _is_erased(example: Mapping[str, Any], erased: Erased) -> bool:
+    row = example.get("row", example)
+    ids = [*(row.get("interaction_ids") or ()), row.get("request_id"), row.get("alias_id")]
+    return erased.names(row.get("session_id"), row.get("user_hash"), ids)
 
 
 def _vocabulary(source: str, tokenizer: str) -> str:

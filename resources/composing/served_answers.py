@@ -1,6 +1,6 @@
-"""Collects how the answers of a dataset were served: request parameters, and exact token ids where the log has them.
+"""Collects how the answers of datasets were served: request parameters, and exact token ids where the log has them.
 
-    report = build_served_answers(tables, "math-tutor", sft_dataset, output)
+    report = build_served_answers(tables, "math-tutor", [sft_dataset], output)
 
 Writes served.parquet into `output`: interaction_id, model, served_model_digest, params (JSON text), finish_reason,
 prompt_token_ids, completion_token_ids; one row per interaction whose answer is in the train, validation or test split.
@@ -11,7 +11,7 @@ number differs from the server's count. model_ops.answering.served_answers reads
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,10 +25,11 @@ SERVED = pa.schema([SCHEMAS["interactions"].field(name) for name in (
     "completion_token_ids")])
 
 
-def build_served_answers(tables: Tables, workload: str, dataset: Path, output: Path) -> dict[str, int]:
+def build_served_answers(tables: Tables, workload: str, datasets: Sequence[Path], output: Path) -> dict[str, int]:
     """Fills `output` and returns counts of answers: all, with exact ids, with a digest of the weights, with ids whose number is
     wrong."""
-    files = [str(path) for name in ("train", "validation", "test") if (path := dataset / f"{name}.parquet").exists()]
+    places = [dataset / f"{split}.parquet" for dataset in datasets for split in ("train", "validation", "test")]
+    files = [str(path) for path in places if path.exists()]
     counts: Counter[str] = Counter(answers=0, with_token_ids=0, with_digest=0, ids_miscounted=0)
 
     def examined(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -4,8 +4,8 @@
     erase_rows(hit, selection, erasure)
 
 A row is found by its ids: any column of text whose name ends in _id, and any list of text in _ids, that holds the id of an
-erased interaction, or the id of a session without other rows. The file is replaced as a whole; erased.json beside the manifest
-says how many rows it lost and what its digest is now (resources/artefacts/erased.py).
+erased interaction, of a seed that repeats it, or of a session without other rows. The file is replaced as a whole; erased.json
+beside the manifest says how many rows it lost and what its digest is now (resources/artefacts/erased.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from model_ops.atomic_files import replaced
 from resources.artefacts.erased import File, is_learnt, note_erased
-from resources.artefacts.manifest import read_manifest
+from resources.artefacts.manifest import counted_as, read_manifest
 from resources.erasing.selection import Selection
 from resources.lake import Lake
 
@@ -55,8 +55,9 @@ def rows_in_artefacts(lake: Lake, selection: Selection) -> Iterator[Hit]:
                 yield Hit(f"dataset:{workload}/{name}@{version}", directory, relative, found, is_learnt(relative, names))
 
 
-def erase_rows(hit: Hit, selection: Selection, erasure: str) -> None:
-    """Replaces the file by its other rows, and records the erasure first, so that a killed one can be tried again."""
+def erase_rows(hit: Hit, selection: Selection, erasure: str, counts_only: bool = False) -> None:
+    """Replaces the file by its other rows, and records the erasure first, so that a killed one can be tried again. counts_only:
+    the dataset keeps its digest, and what learnt the rows is not tainted."""
     ids, path = _Ids(selection), hit.directory / hit.path
     with replaced(path) as temporary:
         with pq.ParquetFile(path) as file:
@@ -67,7 +68,9 @@ def erase_rows(hit: Hit, selection: Selection, erasure: str) -> None:
         with temporary.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         file = File(path=hit.path, bytes=temporary.stat().st_size, sha256=digest)
-        note_erased(hit.directory, file, erasure, hit.rows, hit.learnt, read_manifest(hit.directory).digest)
+        manifest = read_manifest(hit.directory)
+        note_erased(hit.directory, file, erasure, hit.rows, hit.learnt and not counts_only, manifest.digest,
+                    counted_as(hit.directory, hit.path) if counts_only else None)
 
 
 def texts_of(hits: Iterable[Hit], selection: Selection) -> Iterator[str]:
@@ -101,7 +104,7 @@ class _Ids:
     """The ids of an erasure, and the columns that may name them."""
 
     def __init__(self, selection: Selection):
-        self._rows = pa.array(sorted(selection.ids), pa.string())
+        self._rows = pa.array(sorted({*selection.ids, *selection.seed_ids}), pa.string())
         self._sessions = pa.array(sorted(selection.sessions), pa.string())
 
     def columns(self, schema: pa.Schema) -> list[str]:

@@ -15,7 +15,8 @@ from resources.reading.user_hash import keyed_hash
 from resources.sql_files import attach_files, rows, workbench
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
-Kind = Literal["user", "session", "interaction"]
+Kind = Literal["user", "session", "interaction", "source"]
+"""source: whole sources of a workload, of which only counts stay (counts_only.py)."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -26,10 +27,12 @@ class ForgetError(LakeError):
 
 @dataclass(frozen=True)
 class Asked:
-    """hashes: of the ids that are meant, as tombstones have them."""
+    """hashes: of the ids that are meant, as tombstones have them. workload, sources: what kind `source` means instead."""
 
     kind: Kind
     hashes: tuple[str, ...]
+    workload: str = ""
+    sources: tuple[str, ...] = ()
 
 
 def ask_for(tables: Tables, kind: Kind, identifier: str) -> Asked:

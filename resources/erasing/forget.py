@@ -102,6 +102,15 @@ def forget(lake: Lake, asked: Asked, by: Signature, vacuum: bool = False) -> Pla
         return plan
 
 
+def erase_sources(lake: Lake, request: Request) -> Plan:
+    """Erases whole sources, of which only counts stay (counts_only.py). Raises LakeInUse while a run is at work."""
+    with _held(lake):
+        for unfinished in journal.unfinished(lake):
+            _erase(lake, unfinished)
+        journal.write(lake, request)
+        return _erase(lake, request)
+
+
 def vacuum_only(lake: Lake) -> None:
     """Removes old files of the tables after an erasure that kept them. Raises LakeInUse while a run is at work."""
     with _held(lake):
@@ -148,7 +157,11 @@ def _erase(lake: Lake, request: Request) -> Plan:
     tables = Tables(lake)
     _fetch_rows(lake)
     with select_rows(tables, request.asked) as selection:
-        _bury(tables, request, selection)
+        counts_only = request.kind == "source"
+        if counts_only:
+            tables.append("retired", selection.ids_to_retire())
+        else:
+            _bury(tables, request, selection)
         _clear_interrupted_writes(lake)
         files = list(rows_in_artefacts(lake, selection))
         sought = _sought(selection, request.asked, files)
@@ -164,13 +177,15 @@ def _erase(lake: Lake, request: Request) -> Plan:
         plan.pages = list(pages_showing(lake, sought))
         for page in plan.pages:
             if not page.model:
-                clean_page(page, sought, request.erasure)
+                clean_page(page, sought, request.erasure, counts_only)
         for hit in files:  # after the pages, which are found by the texts in these rows too
-            erase_rows(hit, selection, request.erasure)
+            erase_rows(hit, selection, request.erasure, counts_only)
             plan.files.append(hit)
         plan.tainted = keep_taint(lake)
         plan.endpoints = _serving(lake, plan.tainted)
         for name in ERASED_FROM:
+            if counts_only and name == "retired":
+                continue
             if changed := remove_rows(tables, selection, name):
                 plan.tables[name] = changed
     shutil.rmtree(lake.root / ".remembered", ignore_errors=True)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
-from resources.erasing.asked import Asked
+from resources.erasing.asked import Asked, Kind
 from resources.lake import Lake, LakeError
 
 
@@ -26,17 +25,19 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     erasure: str
-    kind: Literal["user", "session", "interaction"]
+    kind: Kind
     hashes: list[str]
     key_check: str
     who: str
     reason: str = ""
     vacuum: bool = False
+    workload: str = ""
+    sources: list[str] = Field(default_factory=list)
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def asked(self) -> Asked:
-        return Asked(self.kind, tuple(self.hashes))
+        return Asked(self.kind, tuple(self.hashes), self.workload, tuple(self.sources))
 
 
 def write(lake: Lake, request: Request) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from model_ops.atomic_files import write_text
 from resources.artefacts.erased import BESIDE, File, note_erased
-from resources.artefacts.manifest import read_manifest
+from resources.artefacts.manifest import counted_as, read_manifest
 from resources.erasing.asked import ForgetError
 from resources.erasing.sought import Found, Sought
 from resources.lake import Lake
@@ -62,8 +62,9 @@ def pages_showing(lake: Lake, sought: Sought) -> Iterator[Page]:
             yield Page(path, found, lake.artefacts("model") in path.parents)
 
 
-def clean_page(page: Page, sought: Sought, erasure: str) -> None:
-    """Erases what a file shows. Raises ForgetError for a database that another process holds."""
+def clean_page(page: Page, sought: Sought, erasure: str, counts_only: bool = False) -> None:
+    """Erases what a file shows. counts_only: its artefact keeps its digest. Raises ForgetError for a database that another
+    process holds."""
     if page.path.open("rb").read(16) == _DATABASE:
         _clean_database(page.path, sought)
         return
@@ -73,7 +74,8 @@ def clean_page(page: Page, sought: Sought, erasure: str) -> None:
         content = text.encode("utf-8")
         relative = page.path.relative_to(home).as_posix()
         file = File(path=relative, bytes=len(content), sha256=sha256(content).hexdigest())
-        note_erased(home, file, erasure, rows=0, learnt=False, digest=read_manifest(home).digest)
+        note_erased(home, file, erasure, rows=0, learnt=False, digest=read_manifest(home).digest,
+                    counted_as=counted_as(home, relative) if counts_only else None)
     write_text(page.path, text)
 
 

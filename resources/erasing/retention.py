@@ -25,6 +25,7 @@ from resources.artefacts.current import current_manifests
 from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.catalog.build import publish
+from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
 from resources.erasing.old_files import old_bytes, remove_old_files
 from resources.lake import Lake
 from resources.lake_use import alone
@@ -45,6 +46,9 @@ class RetentionSettings(Settings):
     versions_days: int | None = Field(
         None, ge=1, description="Days for which versions of datasets and models stay that are not current and that no release "
         "and no current artefact was made from. Left out: for ever")
+    counts_only: list[str] = Field(
+        default_factory=list, description="Sources of which only counts stay once weights have learnt their rows: a run of "
+        "the whole recipe ends by removing their texts from the lake. Left out: none")
     old_files_days: float = Field(
         7.0, ge=0, description="Days for which replaced files of the tables stay, for time travel and for readers that have "
         "them open")
@@ -58,6 +62,10 @@ class Old:
     rows: dict[str, int] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
     old_bytes: int = 0
+    counts_only: dict[str, int] = field(default_factory=dict)
+    """Rows of `counts_only` sources that hold text, by table; those of rows that no model has learnt stay."""
+    unlearnt: bool = False
+    """Whether they stay for that."""
 
 
 def old_data(lake: Lake, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
@@ -71,6 +79,9 @@ def old_data(lake: Lake, workload: str, settings: RetentionSettings, now: dateti
         if quarantined := _quarantine(tables, workload, first)[1]:
             found.rows["quarantine"] = quarantined
     found.versions = [_named(manifest) for manifest, _ in _old_versions(lake, workload, settings, now)]
+    if settings.counts_only:
+        found.counts_only = rows_with_text(lake, workload, settings.counts_only)
+        found.unlearnt = bool(found.counts_only) and not is_learnt(lake, workload)
     return found
 
 
@@ -78,8 +89,10 @@ def remove_old_data(lake: Lake, workload: str, settings: RetentionSettings, now:
     """Removes it. What was removed before a kill stays removed; the next call removes the rest. Raises LakeInUse while a run
     is at work."""
     now, tables = now or datetime.now(UTC), Tables(lake)
+    found = old_data(lake, workload, settings, now)
+    if found.counts_only and not found.unlearnt:
+        keep_counts_only(lake, workload, settings.counts_only)
     with alone(lake, "run millrace retain"), ingesting(lake):
-        found = old_data(lake, workload, settings, now)
         if (first := _first_day(settings, now)) is not None:
             _remove_rows(tables, workload, first)
         versions = list(_old_versions(lake, workload, settings, now))

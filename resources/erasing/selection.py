@@ -6,8 +6,9 @@
         remove_rows(tables, selection, "feedback")
 
 Selected are the asked interactions; for a user also rows without a user in sessions that nobody else takes part in; for a
-session or an interaction also later turns that repeat its text. Everything is found by ids in the tables `interactions` and
-`retired`, which lose their rows last, so an erasure that was killed selects the same rows again.
+session or an interaction also later turns that repeat its text. Seeds are found by the exchanges that they repeat, everything
+else by ids in the tables `interactions` and `retired`, which lose their rows last, so an erasure that was killed selects the
+same rows again.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from resources.curating.clean import MACROS
 from resources.erasing.asked import Asked
 from resources.reading.user_hash import hash_key
-from resources.sql_files import attach_files, rows, run, sql_text, workbench
+from resources.sql_files import attach_files, rows, run, sql_text, stream, workbench
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
 ERASED_FROM = ("feedback", "judgements", "contamination", "cleaned_interactions", "decisions", "quarantine", "retired",
@@ -34,6 +37,7 @@ DAYS_TOGETHER = 8
 """Days that are rewritten in one commit."""
 
 _ASKED = pa.schema([("kind", pa.string()), ("sha256", pa.string())])
+_SOURCES = pa.schema([("workload", pa.string()), ("source", pa.string())])
 _WITH_KEY = ("feedback", "quarantine")
 
 
@@ -49,8 +53,8 @@ class Place:
 class Selection:
     """The rows of one erasure, in a DuckDB of its own."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Tables):
-        self.connection, self.tables = connection, tables
+    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Tables, of_sources: bool = False):
+        self.connection, self.tables, self.of_sources = connection, tables, of_sources
 
     @cached_property
     def workloads(self) -> dict[str, int]:
@@ -72,6 +76,19 @@ class Selection:
         return frozenset(self._named("session"))
 
     @cached_property
+    def seed_ids(self) -> frozenset[str]:
+        """Ids of seeds in finished datasets that repeat an exchange of a selected interaction; none where a source is erased,
+        since seeds have sources of their own."""
+        if self.of_sources:
+            return frozenset()
+        files = [str(path) for path in sorted(self.tables.lake.root.glob("datasets/*/*/*/*.parquet"))
+                 if {"row_id", "messages", "text"} <= set(pq.read_schema(path).names)]
+        if not files:
+            return frozenset()
+        found = rows(self.connection, "erasing/seeds_repeating", files=files, user_hash_key=hash_key())
+        return frozenset(found["row_id"].to_pylist())
+
+    @cached_property
     def other_ids(self) -> frozenset[str]:
         """Ids of requests and traces that only erased interactions have."""
         return frozenset(self._named("about"))
@@ -91,6 +108,10 @@ class Selection:
     def further_tombstones(self) -> pa.Table:
         """Rows (kind, sha256) beside the asked ones."""
         return self.connection.table("further_tombstones").to_arrow_table()
+
+    def ids_to_retire(self) -> pa.RecordBatchReader:
+        """Rows for the table `retired`: the ids of the selected interactions, without anything of their content."""
+        return stream(self.connection, "erasing/retention/retired_source")
 
     def texts(self) -> Iterator[str]:
         """What the erased interactions say, as JSON."""
@@ -127,18 +148,27 @@ def select_rows(tables: Tables, asked: Asked) -> Iterator[Selection]:
     """Selects the rows of an erasure."""
     key = {"user_hash_key": hash_key()}
     with workbench() as connection:
-        for name in ERASED_FROM:
+        for name in (*ERASED_FROM, "objects"):
             attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
         connection.register("asked", pa.table(
             {"kind": [asked.kind] * len(asked.hashes), "sha256": list(asked.hashes)}, schema=_ASKED))
         for query in ("erased_place", "known_interactions"):
             run(connection, f"erasing/{query}")
-        run(connection, "erasing/selected", **key)
-        run(connection, "erasing/same_sessions" if asked.kind == "user" else "erasing/same_texts")
+        connection.register("asked_sources", pa.table(
+            {"workload": [asked.workload] * len(asked.sources), "source": list(asked.sources)}, schema=_SOURCES))
+        run(connection, "erasing/asked_objects")
+        if asked.kind == "source":
+            run(connection, "erasing/selected_source")
+        else:
+            run(connection, "erasing/selected", **key)
+            run(connection, "erasing/same_sessions" if asked.kind == "user" else "erasing/same_texts")
         run(connection, "erasing/erased_ids")
+        for macro in (*MACROS, "composing/seeds/exchanges_of"):
+            run(connection, macro)
+        run(connection, "erasing/exchanges", **key)
         run(connection, "erasing/further_tombstones", **key)
         run(connection, "erasing/erased_hashes")
-        yield Selection(connection, tables)
+        yield Selection(connection, tables, asked.kind == "source")
 
 
 def remove_rows(tables: Tables, selection: Selection, table: str) -> int:

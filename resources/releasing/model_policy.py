@@ -10,7 +10,8 @@ resources/stages.py has the stages in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from resources.stages import STAGES, model_chain, stage
 
@@ -24,12 +25,14 @@ class ModelPolicy:
     If this model is optional (the student), it is not on the way to the served model: it is trained to draft for its teacher.
     taught: stages that learn a teacher's answers (teacher_answers) instead of the logged ones.
     taught_by_itself: whether these answers are the fine-tuned model's own, which the student learns.
+    trained_on: the dataset of `datasets.named` that a stage names, by stage.
     """
 
     off: frozenset[str] = frozenset()
     drafter_from: str | None = None
     taught: frozenset[str] = frozenset()
     taught_by_itself: bool = False
+    trained_on: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stages(self) -> list[str]:
@@ -54,7 +57,15 @@ class ModelPolicy:
 
     def rows_of(self, name: str) -> str:
         """The dataset that a stage is trained on."""
-        return "teacher_answers" if name in self.taught and "teacher" not in self.off else "sft_dataset"
+        if name in self.taught and "teacher" not in self.off:
+            return "teacher_answers"
+        return self.trained_on.get(name, "sft_dataset")
+
+    @property
+    def named_datasets(self) -> list[str]:
+        """Datasets of `datasets.named` that an enabled stage is trained on."""
+        enabled = {name for name in self.trained_on if stage(name).switch not in self.off}
+        return sorted({self.rows_of(name) for name in enabled} - {"teacher_answers"})
 
     def source_of(self, name: str) -> str:
         """The model that a stage starts from: the nearest one before it."""

@@ -1,5 +1,5 @@
 -- What the selected interactions say, as JSON, and the comments of people on them.
--- needs: feedback, interactions, selected
+-- needs: asked_objects, feedback, interactions, selected
 -- makes: rows (text)
 select unnest([messages, completion, to_json(reasoning)]) as text
 from interactions
@@ -7,4 +7,8 @@ semi join selected using (workload, interaction_id)
 union all
 select to_json(comment)
 from feedback
-where comment is not null and interaction_id in (select interaction_id from selected)
+where comment is not null
+    and (
+        interaction_id in (select interaction_id from selected)
+        or (workload, source_uri) in (select (workload, uri) from asked_objects)
+    )

@@ -1,6 +1,6 @@
 -- One reason for each row that the dataset leaves out before sampling, by the first rule that applies. kept_id: the row that the
 -- dataset has instead (a conversation is named by its longest row).
--- needs: branches_of_held_out, contained_rows, near_copies, repeated_seeds
+-- needs: branches_of_held_out, contained_rows, near_copies, repeated_seeds, unwanted_rows
 -- makes: temp table dropped_rows (row_id, rule, kept_id, detail)
 create or replace temp table dropped_rows as
 with found as (
@@ -9,6 +9,8 @@ with found as (
     select row_id, 2, rule, held_id, similarity from near_copies
     union all
     select row_id, 3, rule, held_id, null from branches_of_held_out
+    union all
+    select row_id, 4, rule, null, null from unwanted_rows
 ),
 first as (
     select row_id, arg_min(struct_pack(rule, held_id, similarity), (choice, held_id)) as chosen

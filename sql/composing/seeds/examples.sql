@@ -16,7 +16,7 @@ rejected as (
 
 found as (
     select
-        source, source_uri, source_row, part, status, source_format, request_id, messages, tools, completion, reasoning,
+        source, source_uri, source_row, part, status, source_format, request_id, alias_id, session_id, user_hash, messages, tools, completion, reasoning,
         case when status = 'tokens' then list_concat(prompt_token_ids, completion_token_ids) end as token_ids,
         case when status = 'tokens' then labels_of(prompt_token_ids, completion_token_ids, params) end as labels,
         cast(null as varchar) as problem

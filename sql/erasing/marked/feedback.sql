@@ -1,6 +1,6 @@
 -- The table feedback, with what an erasure does to each row: erased where it is about an erased interaction, by the ids in the
--- record or by the interaction that it was tied to.
--- needs: asked, erased_ids, feedback, selected
+-- record or by the interaction that it was tied to, or of a source that is erased as a whole.
+-- needs: asked, asked_objects, erased_ids, feedback, selected
 -- parameters: $user_hash_key
 -- makes: temp table marked_feedback (*, change)
 create or replace temp table marked_feedback as
@@ -15,5 +15,6 @@ select
         when 'session' in (select kind from asked)
             and sha256(concat($user_hash_key, chr(31), session_id)) in (select sha256 from asked where kind = 'session')
             then 'erased'
+        when (workload, source_uri) in (select (workload, uri) from asked_objects) then 'erased'
     end as change
 from feedback

@@ -42,6 +42,18 @@ def said(folder, more):
      "kv_heads to tp; mlp to tp; expert to ep or tp, or any of them to null"),
     ("student: false", "student: it holds false; write `student: {enabled: false}` to switch it off"),
     ("speculator: none", "speculator: it holds 'none'; write `speculator: {enabled: false}` to switch it off"),
+    ("sft: {dataset: best}", "sft.dataset: there is no dataset best under datasets.named; none is given there"),
+    ("datasets: {named: {good: {}, better: {}}}\nsft: {dataset: best}",
+     "sft.dataset: there is no dataset best under datasets.named; there are good, better"),
+    ("datasets: {named: {best: {mix: {gatewy: 1}}}}",
+     "datasets.named.best.mix.gatewy: no source and no seed has this name; did you mean gateway?"),
+    ("datasets: {named: {sft_model: {}}}", "datasets.named.sft_model: millrace makes something of this name itself; choose another "
+     "name"),
+    ("datasets: {named: {best: {min_quality: 8}}}",
+     "datasets.named.best.min_quality: no judge scores the rows, so none would be left; set curation.judge, or leave it out"),
+    ("datasets: {named: {best: {mix: {gateway: 0}}}}", "datasets.named.best: mix holds only zeros; give at least one "
+     "source or seed a share above 0"),
+    ("retention: {counts_only: [gatway]}", "retention.counts_only: no source is called gatway; there are gateway"),
     ("evals: {gsm8k: ./gsm8k.jsonl}", "evals.gsm8k: it holds './gsm8k.jsonl'; write `gsm8k: {uri: ...}`"),
     ("seeds: {a: s3://b/c}", "seeds.a: it holds a text that is not accepted; write `a: {uri: ...}`"),
     ("speculator: {architecture: draft_model, draft_model: 7}", "speculator.draft_model: it holds 7; give text, in quotes"),

@@ -68,6 +68,16 @@ def test_the_whole_graph_is_as_drawn(tmp_path):
     assert edges(load(tmp_path)) == GRAPH
 
 
+def test_named_datasets_are_in_the_graph_and_a_stage_trains_on_the_one_it_names(tmp_path):
+    named = "datasets: {named: {best: {max_rows: 10}, spare: {}}}\nsft: {dataset: best}\n"
+    found, made_of = edges(load(tmp_path, named)), {"curated_interactions", "seed_examples", "sft_dataset"}
+    assert found == GRAPH | {
+        "best": made_of, "spare": made_of, "sft_model": {"base_model", "best", "served_answers", "length_report"},
+        "served_answers": {"sft_dataset", "best", "interactions"}}
+    checks = {(key.asset_key.path[-1], key.name) for key in load(tmp_path, named).resolve_asset_graph().asset_check_keys}
+    assert {("best", "no_session_in_two_splits"), ("best", "nothing_held_out_is_in_training")} < checks
+
+
 def test_keys_carry_the_workload_and_every_asset_says_what_it_is(tmp_path):
     graph = load(tmp_path).resolve_asset_graph()
     for key in graph.get_all_asset_keys():
@@ -102,7 +112,7 @@ def test_everything_in_the_ui_has_a_description(tmp_path):
     found = described(tmp_path)
     kinds = [name.split()[0] for name in found]
     assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "asset": 20, "check": 9, "job": 2, "schedule": 2, "sensor": 1, "resource": 20, "config": 12}
+        "asset": 20, "check": 9, "job": 2, "schedule": 2, "sensor": 1, "resource": 22, "config": 12}
     assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
 
 

@@ -35,6 +35,8 @@ MERGED += [next(one for one in SWITCHES if not one.sft)._replace(more="merge: {m
 TEACHER = 'teacher: {{base_url: "http://localhost:8000/v1", model: big, licence: mit, trains: {}}}\n'
 TAUGHT = [SWITCHES[0]._replace(more=TEACHER.format(trains)) for trains in ("sft", "student", "both")]
 TAUGHT += [SWITCHES[0]._replace(more=f"teacher: {{base: {base}, licence: mit, trains: student}}\n") for base in ("sft", "org/big")]
+NAMED = [SWITCHES[0]._replace(more="datasets: {named: {best: {}, rest: {}}}\nsft: {dataset: best}\nstudent: {dataset: rest}\n")]
+GIVEN = ("sft_dataset", "best", "rest")
 JUDGED = [choice._replace(judge=True) for choice in SWITCHES[:2]]  # the judge scores rows before any model reads them
 
 
@@ -66,6 +68,15 @@ def steps_of(job: dg.JobDefinition) -> tuple[dict[dg.AssetKey, str], dict[str, s
     return {key: step for key, step in makes.items() if key is not None}, waits
 
 
+def steps_of_checks(job: dg.JobDefinition) -> dict[dg.AssetCheckKey, str]:
+    """The step that makes each check."""
+    from dagster._core.execution.api import create_execution_plan
+
+    outputs = [(output.properties.asset_check_key, step.key) for step in create_execution_plan(job).steps
+               for output in step.step_outputs]
+    return {check: step for check, step in outputs if check is not None}
+
+
 @pytest.mark.parametrize("choice", [choice for choice in EVERY if not makes_sense(choice) and choice.release],
                          ids=str)
 def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choice):
@@ -77,19 +88,20 @@ def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choic
     assert len(refused.value.problems) == 1 and wanted in refused.value.problems[0].sentence
 
 
-@pytest.mark.parametrize("choice", SWITCHES + JUDGED + MERGED + TAUGHT, ids=str)
+@pytest.mark.parametrize("choice", SWITCHES + JUDGED + MERGED + TAUGHT + NAMED, ids=str)
 def test_a_step_waits_for_what_its_asset_reads(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
     assets = graph.resolve_asset_graph()
     compared = 0
     for name in ("logs", "train"):
         made_by, waits = steps_of(graph.resolve_job_def(name))
+        checked_by = steps_of_checks(graph.resolve_job_def(name))
         for key, step in made_by.items():
             read = assets.get(key).parent_keys
             wanted = {made_by[parent] for parent in read if parent in made_by and made_by[parent] != step}
             assert waits[step] >= wanted, f"{step} does not wait for {wanted - waits[step]}"
             blocking = {
-                f"{check.asset_key.path[-1]}_{check.name}" for check in assets.asset_check_keys
+                checked_by[check] for check in assets.asset_check_keys
                 if assets.get(check).blocking and check.asset_key in read and check.asset_key in made_by
             }
             assert waits[step] >= blocking, f"{step} does not wait for the checks {blocking - waits[step]}"
@@ -136,11 +148,11 @@ class RecordingWorkshop:
                         code=Code(revision="", dirty=False), environment={}, files=[])
 
 
-@pytest.mark.parametrize("choice", [choice for choice in SWITCHES + MERGED + TAUGHT if choice.release], ids=str)
+@pytest.mark.parametrize("choice", [choice for choice in SWITCHES + MERGED + TAUGHT + NAMED if choice.release], ids=str)
 def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
     workshop = RecordingWorkshop(Lake.open(tmp_path / "lake"))
-    workshop.made["sft_dataset"] = set()
+    workshop.made |= {name: set() for name in GIVEN}
     found = {key.path[-1]: key for key in graph.resolve_asset_graph().executable_asset_keys}
     chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers", "length_report")) or name.startswith("specul")]
     chosen.append(found["evaluation_report"])
@@ -151,7 +163,7 @@ def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice
     assert job.execute_in_process().success
     parents = {
         name: {key.path[-1] for key in graph.resolve_asset_graph().get(found[name]).parent_keys} for name in workshop.made
-        if name != "sft_dataset"
+        if name not in GIVEN
     }
     taken_but_not_waited_for = {name: workshop.made[name] - parents[name] for name in parents}
     assert not any(taken_but_not_waited_for.values()), taken_but_not_waited_for

@@ -37,7 +37,7 @@ def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
     build_sft_dataset(tmp_path / "curated" / "curated.parquet", None, tmp_path / "dataset",
                       DatasetSettings(test_share=0.0, validation_share=0.1))
     (tmp_path / "served").mkdir()
-    report = build_served_answers(tables, "tutor", tmp_path / "dataset", tmp_path / "served")
+    report = build_served_answers(tables, "tutor", [tmp_path / "dataset"], tmp_path / "served")
     table = pq.read_table(tmp_path / "served" / "served.parquet")
     assert table.schema.equals(SERVED)
     found = {row["interaction_id"]: row for row in table.to_pylist()}
@@ -58,7 +58,7 @@ def served(tmp_path, rows, curation):
     pq.write_table(pa.Table.from_pylist([{"origin": "interaction", "interaction_ids": [row["interaction_id"]]} for row in rows]),
                    tmp_path / "dataset" / "train.parquet")
     (tmp_path / "served").mkdir()
-    report = build_served_answers(tables, "tutor", tmp_path / "dataset", tmp_path / "served")
+    report = build_served_answers(tables, "tutor", [tmp_path / "dataset"], tmp_path / "served")
     return {row["interaction_id"]: row for row in pq.read_table(tmp_path / "served" / "served.parquet").to_pylist()}, report
 
 

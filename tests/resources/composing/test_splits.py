@@ -1,6 +1,8 @@
 """Splits by user and session: they stay what they are, and nothing of a held-out row is learnt."""
 
+import hashlib
 import json
+import random
 from collections import Counter
 
 import pytest
@@ -125,3 +127,57 @@ def test_seeds_that_repeat_traffic_are_left_out_with_a_decision(tmp_path):
     report, _ = built(path, tmp_path / "b", HALF, seeds(tmp_path, lines), near=OFF)
     held = splits_of(found, "row_id")["i5"] != "train"
     assert ("near_duplicate_of_traffic" in report.by_rule) is held and "near_duplicate_of_seed" not in report.by_rule
+
+
+STRATA = DatasetSettings(test_share=0.1, validation_share=0.1, stratify_by=["prompt_shape"])
+
+
+def by_shape(rows, split):
+    return {each["prompt_shape"] for each in rows if each["split"] == split}
+
+
+def test_a_stratum_of_ten_users_has_one_in_every_split(tmp_path):
+    rows = [row(n, f"question {n}", f"answer {n}", prompt_shape=f"shape{n % 12}") for n in range(150)]
+    rows += [row(200 + n, f"rare {n}", f"answer {n}", prompt_shape="rare") for n in range(9)]
+    path, shapes = curated(tmp_path / "a.parquet", rows), {f"shape{n}" for n in range(12)}
+    report, found = built(path, tmp_path / "a", STRATA)
+    assert all(by_shape(found, split) >= shapes for split in ("train", "validation", "test"))
+    _, plain = built(path, tmp_path / "b", STRATA.model_copy(update={"stratify_by": []}))
+    assert not by_shape(plain, "test") >= shapes, "the hash alone leaves a stratum without a test row"
+    held = {session: split for session, split in splits_of(plain).items() if split != "train"}
+    assert held.items() < splits_of(found).items() and report.lent, "strata only add to what the hash holds out"
+
+
+def test_a_stratum_lends_none_that_an_earlier_version_trained_on(tmp_path):
+    drawn = sorted((hashlib.md5(f"0:u{n}".encode()).hexdigest(), f"u{n}") for n in range(60))
+    trained = [user for draw, user in drawn if 0.1 <= int(draw[:8], 16) / 2**32 < 0.9]
+    old, new = trained[:8], trained[20:26]
+    common = [row(n, f"question {n}", f"answer {n}", user_hash=user, prompt_shape="common") for n, (_, user) in enumerate(drawn)
+              if user not in (*old, *new)]
+    rows = [row(f"rare-{user}", f"rare question of {user}", f"an answer for {user}", user_hash=user, prompt_shape="rare")
+            for user in (*old, *new)]
+    report, first = built(curated(tmp_path / "a.parquet", common + rows[:8]), tmp_path / "a", STRATA)
+    assert by_shape(first, "test") == by_shape(first, "validation") == {"common"}
+    _, second = built(curated(tmp_path / "b.parquet", common + rows), tmp_path / "b", STRATA,
+                      lent_before=lent_by([report.as_metrics()]), earlier=[tmp_path / "a"])
+    assert splits_of(second).items() > splits_of(first).items()
+    assert {each["session_id"]: each["split"] for each in second if each["prompt_shape"] == "rare" and each["split"] != "train"} == {
+        f"srare-{new[0]}": "test", f"srare-{new[-1]}": "validation"}
+
+
+@pytest.mark.parametrize("draw", range(2))
+def test_law_no_session_that_was_in_a_split_changes_it_while_strata_grow(tmp_path, draw):
+    chance = random.Random(draw)
+    rows = [row(f"{draw}-{n}", f"question {n} {prose(n, 9)}", f"answer {n}", prompt_shape=f"shape{chance.randrange(6)}",
+                user_hash=f"u{draw}-{chance.randrange(90)}", ts=None) for n in range(240)]
+    before, reports, versions = {}, [], []
+    for step, size in enumerate(sorted(chance.sample(range(15, 240), 4))):
+        home = tmp_path / f"v{step}"
+        report, found = built(curated(tmp_path / f"{step}.parquet", rows[:size]), home, STRATA, lent_before=lent_by(reports),
+                              earlier=versions)
+        now = splits_of(found)
+        assert {session: now.get(session, split) for session, split in before.items()} == before
+        before |= now
+        reports.append(report.as_metrics())
+        versions.append(home)
+    assert len(set(before.values())) == 3

@@ -1,0 +1,86 @@
+"""A dataset of `datasets.named`: conversations with a mixture of their own, for the stages that name it.
+
+    named_dataset(["math-tutor"], "best")            # the asset math-tutor/best, one for each name in the recipe
+    named_dataset_checks(["math-tutor"], "best")     # its blocking checks
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from assets.held_out import nothing_held_out_is_learnt
+from assets.ownership import DATASETS, OWNERS
+from assets.presentation import changes, shown
+from resources.artefacts.source_digest import source_digest
+from resources.composing.dataset_settings import DatasetSettings
+from resources.composing.datasets import build_sft_dataset, sessions_in_two_splits
+from resources.composing.named_datasets import NamedDataset
+from resources.composing.seed_settings import SeedSettings
+from resources.composing.token_counts import vocabularies
+from resources.curating.curation import CurationSettings
+from resources.workshop.workshop import Workshop
+
+SOURCES = ("resources/composing/datasets.py",)
+MADE_OF = ("curated_interactions", "seed_examples", "sft_dataset")
+
+
+def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
+    """The asset of one named dataset of a recipe. prefix: of its key, the workload."""
+
+    @dg.asset(
+        key=[*prefix, name], deps=[dg.AssetKey([*prefix, each]) for each in MADE_OF], group_name=DATASETS,
+        kinds={"duckdb", "parquet"}, owners=OWNERS, code_version=source_digest(*SOURCES)[:12],
+        description=f"Conversations to train on, as datasets.named.{name} mixes and chooses them.\n\nHeld out is what "
+        f"`sft_dataset` holds out. Lies in `datasets/<workload>/{name}/<version>/`, with a card in README.md.",
+    )
+    def named(
+        context: dg.AssetExecutionContext,
+        workshop: dg.ResourceParam[Workshop],
+        dataset_settings: dg.ResourceParam[DatasetSettings],
+        named_datasets: dg.ResourceParam[dict[str, NamedDataset]],
+        curation_settings: dg.ResourceParam[CurationSettings],
+        seeds: dg.ResourceParam[dict[str, SeedSettings]],
+        tokenizers: dg.ResourceParam[dict[str, Path]],
+    ) -> dg.MaterializeResult:
+        curated, examples, sft = (workshop.current("dataset", each) for each in MADE_OF)
+        asked, near = named_datasets[name], curation_settings.near_duplicates
+        settings = asked.as_dataset(dataset_settings)
+        about = {
+            "workload": workshop.workload, "name": name, "key": f"datasets.named.{name}", "pii": curation_settings.pii,
+            "licences": {source: seed.licence for source, seed in seeds.items()},
+        }
+        manifest = workshop.build(
+            "dataset", name, op="build_sft_dataset", sources=SOURCES,
+            config={**settings.model_dump(mode="json"), "only": asked.only.model_dump(mode="json"),
+                    "near_duplicates": near.model_dump(mode="json"), "about": about,
+                    **vocabularies(tokenizers)},
+            inputs=[curated.as_input(), examples.as_input(), sft.as_input()],
+            work=lambda output: build_sft_dataset(
+                workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output,
+                settings, workshop.tables, near, sft.metrics.get("lent"), about, asked.only,
+                tokenizers=tokenizers).as_metrics(),
+        )
+        for note in manifest.metrics["notes"]:
+            context.log.warning(f"{name}: {note}")
+        return shown(manifest, workshop, **changes(manifest, workshop))
+
+    return named
+
+
+def named_dataset_checks(prefix: Sequence[str], name: str) -> list[dg.AssetChecksDefinition]:
+    """The blocking checks of one named dataset: what those of sft_dataset hold."""
+    asset = dg.AssetKey([*prefix, name])
+
+    @dg.asset_check(asset=asset, blocking=True)
+    def no_session_in_two_splits(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+        """No session is in two splits, so that held-out sessions are never trained on. Blocks the next steps."""
+        shared = sessions_in_two_splits(workshop.directory(workshop.current("dataset", name)))
+        return dg.AssetCheckResult(passed=shared == 0, metadata={"sessions_in_two_splits": shared})
+
+    @dg.asset_check(asset=asset, blocking=True)
+    def nothing_held_out_is_in_training(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+        """No row that this dataset, sft_dataset, or a dataset that their seeds come from, holds out is in training."""
+        return nothing_held_out_is_learnt(workshop, "dataset", name)
+
+    return [no_session_in_two_splits, nothing_held_out_is_in_training]

@@ -1,0 +1,58 @@
+"""Removes everything that people and models said in some sources, once weights have learnt it: only counts stay.
+
+    if is_learnt(lake, "tutor"): keep_counts_only(lake, "tutor", ["gateway"])
+
+Rows leave tables, datasets, answers, reports and Dagster's history, as `forget` erases them, and old files of the tables go
+at once. Three things differ: no tombstone is written, for nothing forbids these records; ids go to the table `retired`, so that
+lineage still names objects and lines, and a later erasure finds them; and a dataset keeps the digest that it was made with, so
+models and releases that learnt the rows are neither stale nor tainted.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from resources.artefacts.current import current_manifests
+from resources.erasing.forget import Plan, erase_sources
+from resources.erasing.journal import Request
+from resources.lake import Lake
+from resources.reading.user_hash import key_check
+from resources.sql_files import attach_files, rows, workbench
+from resources.tables import PARTITIONS, SCHEMAS, Tables
+
+_NOT_TRAINED = {"tiny_base", "import_base"}
+"""Operations of models that learn no row of traffic, or are only where training begins."""
+
+
+def is_learnt(lake: Lake, workload: str) -> bool:
+    """Whether a model was trained after the last rows were read."""
+    table = Tables(lake).open("interactions")
+    parts = pa.table(table.get_add_actions(flatten=True)).to_pylist() if table is not None else []
+    written = [part["modification_time"] for part in parts if part["partition.workload"] == workload]
+    if not written:
+        return False
+    newest = datetime.fromtimestamp(max(written) / 1_000, UTC)
+    return any(manifest.kind == "model" and manifest.op not in _NOT_TRAINED and manifest.created_at > newest
+               for manifest in current_manifests(lake, workload).values())
+
+
+def rows_with_text(lake: Lake, workload: str, sources: Sequence[str]) -> dict[str, int]:
+    """Rows of these sources in the tables that hold text, by table."""
+    tables = Tables(lake)
+    with workbench() as connection:
+        for name in ("interactions", "feedback", "quarantine", "objects"):
+            attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
+        found = rows(connection, "erasing/retention/rows_with_text", workload=workload, sources=list(sources)).to_pylist()
+    return {row["table_name"]: row["rows"] for row in found if row["rows"]}
+
+
+def keep_counts_only(lake: Lake, workload: str, sources: Sequence[str]) -> Plan:
+    """Removes them. What was removed before a kill stays removed; the next run completes it. Raises LakeInUse while a run is at
+    work."""
+    return erase_sources(lake, Request(
+        erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", kind="source", hashes=[], key_check=key_check(),
+        who="retention", reason="counts_only", vacuum=True, workload=workload, sources=list(sources)))

@@ -1,0 +1,97 @@
+"""Zero retention: of some sources nothing but counts stays once weights have learnt their rows."""
+
+import json
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+from filled_lake import MARK, filled, pair, write_logs
+
+from benchmarks.lake_bytes import places_of
+from resources.artefacts.current import current_manifests, up_to_date
+from resources.artefacts.manifest import changed_files
+from resources.artefacts.registry import Registry
+from resources.artefacts.taint import tainted
+from resources.erasing.asked import ask_for
+from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
+from resources.erasing.forget import forget
+from resources.erasing.journal import unfinished
+from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
+from resources.lake import Lake
+from resources.lake_use import LakeInUse, at_work
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
+from resources.releasing.signature import Signature
+from resources.tables import Tables
+
+BOTH = ["gateway", "thumbs"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    home = tmp_path_factory.mktemp("counts")
+    write_logs(home / "logs")
+    return filled(home / "lake", home / "logs"), home / "logs"
+
+
+@pytest.fixture
+def lake(whole, tmp_path):
+    shutil.copytree(whole[0].root, tmp_path / "lake")
+    return Lake.open(tmp_path / "lake")
+
+
+def table(lake, name):
+    found = Tables(lake).open(name)
+    return found.to_pyarrow_table().to_pylist() if found is not None else []
+
+
+def test_no_byte_of_the_texts_stays_and_counts_lineage_and_models_do(lake, whole):
+    before = {name: manifest.digest for name, manifest in current_manifests(lake, "tutor").items()}
+    read = [(row["uri"], row["rows"]) for row in table(lake, "objects")]
+    phrases = {MARK, "old mill by the river", "sift the flour twice", "bob says no", "You help millers"}
+    assert all(places_of({phrase}, lake.root) for phrase in phrases), "every phrase is in the lake before"
+    plan = keep_counts_only(lake, "tutor", BOTH)
+    assert plan.interactions == 14 and places_of(phrases, lake.root) == []
+    assert rows_with_text(lake, "tutor", BOTH) == {} and unfinished(lake) == []
+    registry = Registry(lake, "tutor")
+    assert {name: manifest.digest for name, manifest in current_manifests(lake, "tutor").items()} == before
+    made = registry.current("dataset", "sft_dataset")
+    sft = registry.directory(made)
+    assert pq.read_metadata(sft / "train.parquet").num_rows == 0 and changed_files(sft, made) == []
+    assert up_to_date(registry, "model", "sft_model") and not tainted(lake), "models are neither stale nor tainted"
+    assert [(row["uri"], row["rows"]) for row in table(lake, "objects")] == read
+    assert {row["source_uri"] for row in table(lake, "retired")} == {str(whole[1] / "gateway.jsonl")}
+    assert len(table(lake, "quarantine")) == 2 and not any(row["raw"] for row in table(lake, "quarantine"))
+    report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl"))})
+    assert report.total.objects == 0 and table(lake, "erasures") == [], "what was read is not read again, and nothing forbids it"
+
+
+def test_other_sources_keep_their_rows(lake):
+    keep_counts_only(lake, "tutor", ["thumbs"])
+    assert len(table(lake, "interactions")) == 14 and table(lake, "feedback") == []
+    assert places_of({MARK}, lake.root) and not places_of({"bob says no"}, lake.root)
+
+
+def test_an_erasure_still_finds_the_ids_and_taints_nothing_it_cannot_prove(lake):
+    keep_counts_only(lake, "tutor", BOTH)
+    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Signature("tester", "test"))
+    assert plan.interactions == 4 and not plan.files and not tainted(lake)
+    assert len(table(lake, "retired")) == 10 and {row["kind"] for row in table(lake, "erasures")} >= {"user", "interaction"}
+
+
+def test_rows_that_no_model_has_learnt_stay(lake, tmp_path):
+    settings = RetentionSettings(counts_only=["gateway"])
+    assert is_learnt(lake, "tutor") and not old_data(lake, "tutor", settings).unlearnt
+    later = pair("later-1", "dan", "dan-1", [{"role": "user", "content": "How is barley malted?"}], "Slowly, in warm air.", 2)
+    (tmp_path / "more.jsonl").write_text(json.dumps(later) + "\n")
+    ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "more.jsonl"))})
+    found = remove_old_data(lake, "tutor", settings)
+    assert found.unlearnt and found.counts_only["interactions"] == 15 == len(table(lake, "interactions"))
+
+
+def test_retain_removes_them_and_waits_for_a_run(lake):
+    settings = RetentionSettings(counts_only=BOTH)
+    with at_work(lake), pytest.raises(LakeInUse):
+        remove_old_data(lake, "tutor", settings)
+    assert remove_old_data(lake, "tutor", settings).counts_only == {"interactions": 14, "feedback": 2, "quarantine": 2}
+    assert places_of({MARK}, lake.root) == [] and old_data(lake, "tutor", settings).counts_only == {}
