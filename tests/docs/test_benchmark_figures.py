@@ -210,6 +210,21 @@ CLAIMS: list[Claim] = [
     (PAGE, "What part of that gap", "student", lambda r: [hundredth(x) for x in r("importance_gain")]),
     (PAGE, "How much more of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("hidden_gain")]),
     (PAGE, "How much closer to the teacher", "student", lambda r: [hundredth(x) for x in r("on_policy_gain")]),
+    (PAGE, "How much of the gain of distillation", "gold", lambda r: [*(hundredth(x) for x in r("share")),
+        *(f"{r(gain)[0]:.3f}" for gain in ("gain_other", "gain_same"))]),
+    (PAGE, "The same with the loss of TRL's GOLD", "gold", lambda r: [
+        f"{sum(r('bits_per_byte', side)) / 3:.3f}" for side in ("other/gold", "other/sft")]),
+    (PAGE, "How fast does a student of half", "teacher_cache", lambda r: [
+        hundredth(x) for student in ("half", "fifth") for x in (r("speed_ratio", student)[0], *sorted(r("speed_ratio", student)[1:]))]),
+    (PAGE, "How many bytes on disk does the cache", "teacher_cache", lambda r: [
+        str(r("bytes_per_token")), decimals(r("loss_difference", "half")[0], 4)]),
+    (PAGE, "What is a drafter worth", "quantized_served", lambda r: [
+        *(hundredth(r(side, t)) for side in ("tau_own", "tau_other") for t in ("t0", "t1")), percent(r("gain", "t1")[0]),
+        *interval(*r("gain", "t1")[1:])]),
+    (PAGE, "How fast are int8 weights of the house", "quantized_served", lambda r: [
+        hundredth(r("speed_ratio", "house", n, "ratio")) for n in ("1", "8")]),
+    (PAGE, "The same for the 252M model", "quantized_served", lambda r: [
+        hundredth(r("speed_ratio", "wide", n, "ratio")) for n in ("1", "8")]),
     (PAGE, "How does a training step's memory", "drafter_length", lambda r: [hundredth(r("exponent")),
         *(f"{row['step_mb']:.0f}" for row in r("rows"))]),
     (README, "How long does the full demo", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),

@@ -99,7 +99,7 @@ def test_a_lake_of_another_layout_is_refused_and_left_alone(tmp_path):
     assert marker.read_text() == '{"layout_version": 99}'
 
 
-@pytest.mark.parametrize("place, words", [("file.txt", "is a file"), ("full", "is not empty"), ("s3://b/x", "only a local")])
+@pytest.mark.parametrize("place, words", [("file.txt", "is a file"), ("full", "is not empty"), ("gs://b/x", "a lake is a local directory or s3:")])
 def test_places_that_cannot_be_a_lake(tmp_path, place, words):
     (tmp_path / "file.txt").write_text("x")
     (tmp_path / "full").mkdir()
