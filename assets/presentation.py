@@ -10,16 +10,20 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import duckdb
 import pyarrow.parquet as pq
 
+from resources.artefacts.erased import SPLITS
 from resources.artefacts.manifest import Manifest
 from resources.catalog.column_lineage import columns_of
 from resources.composing.dataset_diff import DiffError, compare_versions
 from resources.plain_text import visible
+from resources.reporting.column_statistics import statistics_of_files
 from resources.workshop.workshop import Workshop
 
 LARGEST_PICTURE = 150_000
@@ -48,6 +52,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     first_table = next((file.path for file in manifest.files if file.path.endswith(".parquet")), None)
     if first_table:
         metadata["dagster/column_schema"] = column_schema(directory / first_table)
+        metadata |= _statistics(manifest, directory)
     if any(file.path == "metrics.jsonl" for file in manifest.files):
         metadata["training_curves"] = embedded(training_curves(directory / "metrics.jsonl"), "training")
     for file in manifest.files:
@@ -58,6 +63,17 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
         if file.path.endswith(".html"):
             metadata[Path(file.path).stem] = dg.MetadataValue.path(str(directory / file.path))
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.digest))
+
+
+def _statistics(manifest: Manifest, directory: Path) -> dict[str, Any]:
+    """Statistics of a dataset's columns, over its splits together or, where it has none, its first file."""
+    files = [directory / file.path for file in manifest.files if file.path.endswith(".parquet")]
+    if manifest.kind != "dataset":
+        return {}
+    splits = [file for file in files if file.stem in SPLITS]
+    with suppress(duckdb.Error):  # a file that cannot be read is for `millrace verify` to name
+        return {"column_statistics": table(statistics_of_files(splits or files[:1]))}
+    return {}
 
 
 def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:

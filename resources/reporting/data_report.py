@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 from jinja2 import Environment, FileSystemLoader, select_autoescape
@@ -20,15 +19,12 @@ from model_ops.atomic_files import write_text
 from resources.catalog.catalog import open_catalog
 from resources.lake import Lake
 from resources.plain_text import finalize
+from resources.reporting.column_statistics import column_statistics, short
 from resources.sql_files import rows, sql_text
 from resources.tables import SCHEMAS
 
 TEMPLATES = Path(__file__).with_name("templates")
 PREVIEW_ROWS = 3
-TEXTUAL = ("VARCHAR", "BLOB", "JSON")
-"""Types whose values, also inside lists and structs, may be a user's text."""
-MOST_CHARACTERS = 80
-"""Longest text of a value on the page."""
 
 
 @dataclass(frozen=True)
@@ -65,33 +61,11 @@ def _environment() -> Environment:
 
 def _described(connection: duckdb.DuckDBPyConnection, relation: str, comment: str, previews: bool) -> Described:
     try:
-        found = connection.sql(sql_text("catalog/described_relation").format(relation=relation)).to_arrow_table().to_pylist()
+        count, columns = column_statistics(connection, relation, with_texts=previews)
         shown = connection.sql(sql_text("catalog/preview").format(relation=relation), params={"rows": PREVIEW_ROWS}) \
             .to_arrow_table() if previews else None
     except (duckdb.Error, OSError) as error:
         return Described(relation, comment, problem=" ".join(str(error).split())[:200])
-    texts = {row["column_name"] for row in found if any(kind in row["column_type"] for kind in TEXTUAL)}
-    columns = [_column(row, previews or row["column_name"] not in texts) for row in found]
     preview = None if shown is None or not shown.num_rows else [
-        (name, [_short(value) for value in shown.column(name).to_pylist()]) for name in shown.column_names]
-    return Described(relation, comment, found[0]["row_count"] if found else 0, columns, preview)
-
-
-def _column(row: dict[str, Any], with_values: bool) -> dict[str, str]:
-    return {
-        "name": row["column_name"], "type": _short(row["column_type"], 40), "nulls": f"{float(row['null_percent'] or 0):.1f}",
-        "distinct": f"{row['distinct_values'] or 0:,}", "least": _short(row["least"], 28) if with_values else "",
-        "most": _short(row["most"], 28) if with_values else "", "mean": _number(row["mean"]),
-    }
-
-
-def _number(text: Any) -> str:
-    try:
-        return f"{float(text):,.4g}"
-    except (TypeError, ValueError):
-        return ""
-
-
-def _short(value: Any, most: int = MOST_CHARACTERS) -> str:
-    text = "" if value is None else value.hex() if isinstance(value, bytes) else str(value)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+        (name, [short(value) for value in shown.column(name).to_pylist()]) for name in shown.column_names]
+    return Described(relation, comment, count, columns, preview)

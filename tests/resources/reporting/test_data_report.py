@@ -13,7 +13,8 @@ from pipelines.terminal.shared_options import app
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError
 from resources.lake import Lake
-from resources.reporting.data_report import MOST_CHARACTERS, write_data_report
+from resources.reporting.column_statistics import MOST_CHARACTERS, statistics_of_files
+from resources.reporting.data_report import write_data_report
 from resources.tables import SCHEMAS, Tables
 
 NASTY = "<script>alert(1)</script>\u202e" + "x" * 200
@@ -51,3 +52,13 @@ def test_misuse_is_one_sentence_and_writes_nothing(lake, tmp_path):
         done = CliRunner().invoke(app, ["report", *map(str, words), "--lake", str(lake.root)])
         assert isinstance(done.exception, CatalogError) and said in str(done.exception)
     assert list(tmp_path.iterdir()) == [] and not (lake.root / "d.html").exists()
+
+
+def test_statistics_of_files_show_no_text_and_count_over_all_of_them(tmp_path):
+    import pyarrow.parquet as pq
+
+    for name, first in (("train", 0), ("test", 10)):
+        pq.write_table(pa.table({"messages": [NASTY, "b"], "weight": [first, None], "said": [[NASTY], ["b"]]}), tmp_path / f"{name}.parquet")
+    found = {row["name"]: row for row in statistics_of_files([tmp_path / "train.parquet", tmp_path / "test.parquet"])}
+    assert found["weight"] == {"name": "weight", "type": "BIGINT", "nulls": "50.0", "distinct": "2", "least": "0", "most": "10", "mean": "5"}
+    assert {found[name][key] for name in ("messages", "said") for key in ("least", "most")} == {""}
