@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -28,6 +28,9 @@ class SftSettings(TuningSettings):
         "switches it off. For method full")
     loss_head: Literal["auto", "chunked", "torch", "liger"] = Field(
         "auto", description="Implementation of the loss at the head. auto: the fastest exact one, measured on an accelerator")
+
+    STAY_OPEN: ClassVar[dict[str, str]] = {
+        **TuningSettings.STAY_OPEN, "dataset": "`datasets.sft`, or the teacher's answers"}
 
     @model_validator(mode="after")
     def _routers_are_trained(self):
