@@ -68,7 +68,7 @@ def test_seeds_of_every_kind_are_counted_and_reach_the_trainer_with_their_labels
     report = import_seeds({"folder": SourceSettings(uri=str(seed_folder(tmp_path / "seeds"))),
                            "prose": SourceSettings(uri=str(tmp_path / "prose.md"), format="text")}, tmp_path / "out")
     assert report.by_source["prose"] == {"lines": 1, "rows": 1, "duplicates": 0, "bad": 0, "erased": 0}
-    assert report.by_source["folder"] == {"lines": 32, "rows": 31, "duplicates": 0, "bad": 1}
+    assert report.by_source["folder"] == {"lines": 32, "rows": 31, "duplicates": 0, "bad": 1, "erased": 0}
     (bad,) = pq.read_table(tmp_path / "out/bad_lines.parquet").to_pylist()
     assert bad["source_uri"].endswith("prompt_completion.jsonl") and bad["source_row"] == 5 and "assistant" in bad["message"]
     seeds = pq.read_table(tmp_path / "out/seeds.parquet").to_pylist()
