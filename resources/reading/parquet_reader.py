@@ -40,7 +40,7 @@ BESIDE = {
     "response": {"request", "call_type", "custom_id"}, "prompt": {"message_tree_id"},
     "labels": {"input_ids", "token_ids"},
     "input": {"choices", "preferred_output", "preferred_completion", "schemaType"}, "output": {"schemaType"},
-    "params": {"custom_id"}, "result": {"custom_id"}, "error": {"modelInput"},
+    "params": {"custom_id"}, "result": {"custom_id"}, "error": {"modelInput", "key"},
 }
 """Columns in which such a text is parsed only if one of the columns on the right exists too; otherwise they hold what people
 wrote."""

@@ -57,8 +57,9 @@ class Mirror:
     def pull(self) -> None:
         """Brings small files and the tables' logs up to date, and removes what was removed from the bucket."""
         with self._alone():
-            listed = {item.key: item for item in self.bucket.objects() if _is_shared(item.key) or _is_table(item.key)}
+            # known first: what another process publishes after this line is in neither, or in the list alone
             known = {path: item for path, item in self.known.of().items() if _is_shared(path) or _is_table(path)}
+            listed = {item.key: item for item in self.bucket.objects() if _is_shared(item.key) or _is_table(item.key)}
             self._drop_removed([known[path] for path in known if path not in listed])
             drafts = {version for version in _versions(listed) if self._is_draft(version)}
             finished = {version for version in _versions(listed) if f"{version}/{MANIFEST}" in listed} - drafts
@@ -84,8 +85,8 @@ class Mirror:
         """Brings the small files of one folder up to date."""
         name = self._name(folder)
         with self._alone():
-            listed = {item.key: item for item in self.bucket.objects(name) if _is_shared(item.key)}
             known = self.known.of(f"{name}/")
+            listed = {item.key: item for item in self.bucket.objects(name) if _is_shared(item.key)}
             self._drop_removed([known[path] for path in known if path not in listed])
             self._bring(listed.values(), known)
 

@@ -237,3 +237,23 @@ def test_keys_are_written_nowhere(machine, server):
     secret = server.environment["AWS_SECRET_ACCESS_KEY"].encode()
     files = [path for path in a.root.rglob("*") if path.is_file()]
     assert files and not [path for path in files if secret in path.read_bytes()]
+
+
+def test_what_another_process_publishes_during_a_pull_stays(machine, monkeypatch):
+    a, other_process = machine("a"), machine("a")
+    made(a, config={"n": 1})
+    listing = type(a.mirror.bucket).objects
+    later = []
+
+    def slow(bucket, *where):
+        found = list(listing(bucket, *where))
+        if not later:
+            later.append(None)
+            later.append(made(other_process, config={"n": 2}))
+        return iter(found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(a.mirror.bucket), "objects", slow)
+        a.mirror.pull()
+    place = a.root / "datasets" / "tutor" / "sft_dataset" / later[1].version
+    assert not changed_files(place, later[1]) and Registry(a, "tutor").current("dataset", "sft_dataset") == later[1]

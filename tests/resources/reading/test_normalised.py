@@ -211,7 +211,8 @@ def as_parquet(records, **options):
     return content.getvalue()
 
 
-MIXED = ("preferences.jsonl", "prompt_completion.jsonl", "sharegpt.jsonl", "anthropic.jsonl", "gemini.jsonl", "bedrock.jsonl")
+MIXED = ("preferences.jsonl", "prompt_completion.jsonl", "sharegpt.jsonl", "anthropic.jsonl", "gemini.jsonl", "bedrock.jsonl",
+         "bedrock_completions.jsonl")
 """Fixtures whose lines differ in the kind of one key: no Parquet column could hold them as they are."""
 
 
