@@ -136,6 +136,7 @@ CLAIMS: list[Claim] = [
         tenth(r("seconds_10"))]),
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
+    (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
     (PAGE, "How many megabytes", "incremental", lambda r: [tenth(r("megabytes_ratio")), decimals(r("megabytes_1000"), 0),
         decimals(r("megabytes_10"), 0)]),
     (PAGE, "How exact is the detection", "pii", lambda r: [str(r("precision")), str(r("recall"))]),
