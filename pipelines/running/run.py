@@ -47,6 +47,7 @@ from resources.reading.ingest_notes import moved_note
 from resources.reading.sources import SourceError
 from resources.stages import daily_stages
 from resources.tables import Tables
+from stores.s3 import S3Error
 
 RUN_TAG = "millrace/run"
 """Tag of a Dagster run: the id of the submitted run that it belongs to."""
@@ -299,6 +300,9 @@ def _carried_out(request: RunRequest) -> int:
     except (RecipeError, LakeError, SourceError, SelectionError, OpenLineageError) as error:
         relay({"event": "refused", "message": str(error)})
         return 2
+    except S3Error as error:
+        relay({"event": "refused", "message": str(error)})
+        return 1
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
         return INTERRUPTED
     except Exception as error:  # if Dagster cannot write its history, there is no failed step to report
