@@ -182,6 +182,7 @@ def _erase(lake: Lake, request: Request) -> Plan:
             erase_rows(hit, selection, request.erasure, counts_only)
             plan.files.append(hit)
         plan.tainted = keep_taint(lake)
+        lake.mirror.push()  # before the rows go that say what to erase: another machine may have to complete it
         plan.endpoints = _serving(lake, plan.tainted)
         for name in ERASED_FROM:
             if counts_only and name == "retired":

@@ -67,7 +67,8 @@ def committing(uri: str, options: dict[str, str]) -> Iterator[dict[str, Any]]:
         if isinstance(error, CommitFailedError) or "already exists" in str(error):
             raise LakeError(f"another machine changed the same rows of {uri} meanwhile: nothing of this change was kept; run "
                             "it again") from error
-        raise
+        raise LakeError(f"the store refused or did not finish a commit to {uri} ({type(error).__name__}): check that the keys "
+                        "in use may read and write there, and run it again") from error
 
 
 @cache

@@ -196,6 +196,14 @@ class Mirror:
     def push(self) -> None:
         """Publishes everything else that was written here. Raises Changed if somebody else wrote the same file."""
         known = self.known.of()
+        finished = {version for version in _versions(self._name(path) for path in _files(self.root, MANIFEST))
+                    if f"{version}/{MANIFEST}" not in known}
+        for version in sorted(finished):  # an upload that was stopped; another machine may have finished the version since
+            try:
+                self.publish_version(self.root / version, lambda holder: None)
+            except Changed:
+                self.pull_version(self.root / version)
+        known = self.known.of()
         for folder in SHARED:
             for path in sorted(_files(self.root / folder), key=_order):
                 name = self._name(path)
@@ -318,9 +326,9 @@ class Mirror:
             yield
 
 
-def _files(directory: Path) -> Iterator[Path]:
+def _files(directory: Path, pattern: str = "*") -> Iterator[Path]:
     """Files under a folder, without those whose name begins with a dot (unfinished writes) and folders that do."""
-    for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
+    for path in sorted(directory.rglob(pattern)) if directory.is_dir() else ():
         inside = path.relative_to(directory).parts
         if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in inside):
             yield path
