@@ -11,6 +11,7 @@ Paths are relative to the lake. Settings and errors are those of stores/s3.py.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -91,11 +92,9 @@ class Bucket:
 
         return dict(self._each(send, list(files), "write"))
 
-    def download(self, files: Iterable[tuple[str, Path]]) -> dict[str, str]:
-        """Fetches objects into files, several at a time; each replaces its file when it is complete. Returns their etags.
-
-        Raises FileNotFoundError for an object that is gone.
-        """
+    def download(self, files: Iterable[tuple[str, Path]], fetched: Callable[[str, str, os.stat_result], None]) -> None:
+        """Fetches objects into files, several at a time; each replaces its file when it is complete, and is told to `fetched`
+        at once: path, etag, status of the file. Raises S3Error, also for an object that is gone."""
         async def fetch(filesystem: Any, path: str, file: Path) -> tuple[str, str]:
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_name(f".{file.name}.{id(file):x}.fetched")
@@ -107,12 +106,14 @@ class Bucket:
                             target.write(part)
                 if temporary.stat().st_size != answer["ContentLength"]:
                     raise s3.BrokenOffError("IncompleteBody")
+                found = temporary.stat()
                 temporary.replace(file)
+                fetched(path, _etag(answer), found)
             finally:
                 temporary.unlink(missing_ok=True)
             return path, _etag(answer)
 
-        return dict(self._each(fetch, list(files), "read"))
+        self._each(fetch, list(files), "read")
 
     def delete(self, paths: Iterable[str]) -> None:
         """Removes objects; one that is gone already is no error."""

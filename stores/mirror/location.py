@@ -105,11 +105,9 @@ def _try_conditions(bucket: Bucket) -> None:
     try:
         ignored = []
         for condition, was in (("If-None-Match", None), ("If-Match", "0" * 32)):
-            try:
+            with suppress(Changed):
                 bucket.put(path, condition.encode(), was)
                 ignored.append(condition)
-            except Changed:
-                pass
         if not ignored:
             etag = bucket.put(path, b"2", etag)
     except Changed:

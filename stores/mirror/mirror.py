@@ -165,7 +165,7 @@ class Mirror:
                 known = self.known.of()
                 make_room(self.root, known.values(), self.known, sum(known[name].bytes for name in missing if name in known),
                           self.place)
-                self._note(self.bucket.download((name, self.root / name) for name in missing))
+                self._download(missing)
         self.known.used(names)
 
     def publish(self, path: Path) -> None:
@@ -281,13 +281,10 @@ class Mirror:
                     for folder in list(file.parents)[: len(PurePosixPath(item.path).parts) - 1]:
                         folder.rmdir()
 
-    def _download(self, names: list[str]) -> None:
-        self._note(self.bucket.download((name, self.root / name) for name in names))
-
-    def _note(self, etags: Mapping[str, str]) -> None:
-        """Notes files that were just downloaded."""
-        found = {name: (self.root / name).stat() for name in etags}
-        self.known.note_all((name, etag, found[name].st_size, found[name]) for name, etag in etags.items())
+    def _download(self, names: Iterable[str]) -> None:
+        """Each file is noted as soon as it is there: one that is not noted counts as written here."""
+        self.bucket.download(((name, self.root / name) for name in names),
+                             lambda name, etag, found: self.known.note(name, etag, found.st_size, found))
 
     def _upload(self, path: Path) -> None:
         name, found = self._name(path), path.stat()
