@@ -71,9 +71,9 @@ def test_a_lake_is_created_once_and_only_in_an_empty_place_of_a_store_with_condi
     server.heal()
     assert json.loads((machine("a").root / "lake.json").read_text()) == {"layout_version": 2}
     assert server.names(bucket) == ["lakes/tutor/lake.json"]
-    server.fail("unconditional")  # a machine that comes later tries it too
-    with pytest.raises(LakeError, match="has no conditional writes"):
-        machine("b")
+    server.fail("unconditional")  # a machine that comes later tries it too, before it writes
+    with pytest.raises(LakeError, match="has no conditional writes"), at_work(machine("b")):
+        raise AssertionError("it must not work")
 
 
 def test_what_cannot_be_a_lake_is_refused_in_a_sentence(machine, server, bucket):
@@ -203,7 +203,7 @@ def test_the_lease_of_a_killed_process_counts_no_more_after_a_while(machine, ser
     monkeypatch.setattr(leases.time, "sleep", lambda seconds: monkeypatch.setattr(leases, "EXPIRE_S", -1.0))
     with a.mirror.at_work(waited.append):
         assert waited == ["process 7 on gone"]
-    with alone(a, "forget"):  # takes it over
+    with leases.exclusive(a.mirror.bucket, "work"):  # takes it over
         assert json.loads(server.client.get_object(Bucket=bucket, Key="lakes/tutor/leases/work.json")["Body"].read())["host"] != "gone"
 
 
