@@ -5,6 +5,7 @@ import os
 
 import pyarrow as pa
 import pytest
+from made_versions import LARGE, made
 
 from resources.artefacts.manifest import ManifestError, changed_files
 from resources.artefacts.registry import Registry
@@ -14,9 +15,6 @@ from resources.tables import SCHEMAS, Tables
 from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error
-
-LARGE = os.urandom(400_000)
-
 
 def quarantined(*rows: int, workload="w") -> pa.Table:
     return pa.Table.from_pylist(
@@ -29,16 +27,6 @@ def rows_of(lake, workload="w") -> list[int]:
 
     files = Tables(lake).files("quarantine", workload=("=", workload))
     return sorted(row for file in files for row in pq.ParquetFile(file).read(["source_row"])["source_row"].to_pylist())
-
-
-def made(lake, name="sft_dataset", config=None, content=LARGE):
-    registry = Registry(lake, "tutor")
-    draft = registry.draft("dataset", name, op="t", sources=("resources/lake.py",), config=config or {}, inputs=[])
-    if draft.finished is not None:
-        return draft.finished
-    (draft.directory / "large.bin").write_bytes(content)
-    (draft.directory / "small.txt").write_text("small")
-    return registry.finish(draft, {"rows": 1})
 
 
 def test_a_second_machine_sees_tables_and_artefacts_and_fetches_large_files_when_they_are_read(machine):
