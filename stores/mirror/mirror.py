@@ -16,7 +16,7 @@ history, caches, recipes, sweeps, unfinished artefacts, locks.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
@@ -188,6 +188,14 @@ class Mirror(Pulling):
         known = self.known.of()
         finished = versions_of(self._name(path) for path in files_in(self.root, MANIFEST))
         return [self.root / version for version in sorted(finished) if manifest_of(version) not in known]
+
+    def own_answers(self, path: Path) -> list[bytes]:
+        """The lines of a file of paid answers that were not published."""
+        return self._answers.own(self._name(path), path)
+
+    def drop_answers(self, path: Path, lines: Collection[bytes]) -> None:
+        """Removes lines from a file of paid answers on this machine."""
+        self._answers.without(path, lines)
 
     def push(self) -> None:
         """Publishes everything else that was written here. Raises Changed if somebody else wrote the same file: the other one's

@@ -69,9 +69,6 @@ class NoMirror:
 
     def publish_version(self, directory: Path, wait: Callable[[str], None]) -> None: ...
 
-    def unpublished(self) -> list[Path]:
-        return []
-
     def push(self) -> None: ...
 
     def publish_catalog(self, catalog: Path) -> None: ...

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -67,6 +67,24 @@ class PaidAnswers:
             self._known.note(name, etag, len(content), status)
             self._known.note_lines(name, digests_of(content))
             return
+
+    def own(self, name: str, path: Path) -> list[bytes]:
+        """The lines of the file that were not published."""
+        if (known := self._known.get(name)) is not None and known.is_unchanged(path):
+            return []
+        with locked(path):
+            content = path.read_bytes()
+        seen = self._seen(name)
+        return [line for digest, line in zip(digests_of(content), content.splitlines(keepends=True), strict=True)
+                if digest not in seen]
+
+    def without(self, path: Path, lines: Collection[bytes]) -> None:
+        """Removes lines from the file here."""
+        gone = set(lines)
+        with locked(path):
+            kept = [line for line in path.read_bytes().splitlines(keepends=True) if line not in gone]
+            with replaced(path) as temporary:
+                temporary.write_bytes(b"".join(kept))
 
     def drop(self, name: str, path: Path) -> None:
         """Removes the lines of an object that was removed; the file stays if it has others."""

@@ -16,6 +16,7 @@ from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error
 
+
 def quarantined(*rows: int, workload="w") -> pa.Table:
     return pa.Table.from_pylist(
         [{"workload": workload, "source": "s", "source_uri": "u", "source_row": row} for row in rows],
