@@ -98,9 +98,10 @@ class Pulling:
         """Brings the commit log of a table up to date with new commits."""
         log = f"{self._name(table)}/{LOG}/"
         commits = [path for path in self.known.of(log) if PurePosixPath(path).name[:1].isdigit()]
-        new = {item.key: item for item in self.bucket.objects(log, after=max(commits, default=""))}
         known = self.known.of(log)
-        wanted = [key for key, item in new.items() if self._is_outdated(item, known.get(key))]
+        wanted = self._outdated(self.bucket.objects(log, after=max(commits, default="")), known)
+        if any(key.endswith("_last_checkpoint") for key in wanted):  # the checkpoint may be of a commit that is here already
+            wanted = self._outdated(self.bucket.objects(log), known)
         if wanted:
             with self._alone():
                 # a commit is complete only with those before it, and a checkpoint's name before the checkpoint
@@ -168,22 +169,23 @@ class Pulling:
         elif known is None or is_new or known.is_here:
             self.known.note(item.key, item.etag, item.bytes, None)
 
+    def _outdated(self, items: Iterable[Listed], known: Mapping[str, Object]) -> list[str]:
+        return [item.key for item in items if self._is_outdated(item, known.get(item.key))]
+
     def _is_outdated(self, item: Listed, known: Object | None) -> bool:
         """Whether an object has to be downloaded: it is new or changed, and the file here, if any, was not written since. Files
         of versions are written by erasures alone, and the bucket has the result of the one that was completed."""
-        file = self.root / item.key
-        if known is None:
-            return not file.exists()
-        if file.exists():
-            return known.etag != item.etag and (known.is_unchanged(file) or version_of(item.key) is not None)
-        return True
+        file, is_of_version = self.root / item.key, version_of(item.key) is not None
+        if known is None or not file.exists():
+            return is_of_version or not file.exists()
+        return known.etag != item.etag and (is_of_version or known.is_unchanged(file))
 
     def _is_other(self, item: Listed, known: Object | None) -> bool:
         """Whether a large object is another one than was known; its file, unless it was written since, is dropped."""
         if known is not None and known.etag == item.etag:
             return False
         file = self.root / item.key
-        if known is not None and (known.is_unchanged(file) or version_of(item.key) is not None):
+        if version_of(item.key) is not None or (known is not None and known.is_unchanged(file)):
             file.unlink(missing_ok=True)
         return not file.exists()
 
