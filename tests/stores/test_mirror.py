@@ -9,6 +9,7 @@ from made_versions import LARGE, made
 
 from resources.artefacts.manifest import ManifestError, changed_files
 from resources.artefacts.registry import Registry
+from resources.erasing.old_files import remove_old_files
 from resources.lake import Lake, LakeError
 from resources.lake_use import LakeInUse, alone, at_work
 from resources.tables import SCHEMAS, Tables
@@ -226,6 +227,16 @@ def test_keys_are_written_nowhere(machine, server):
     secret = server.environment["AWS_SECRET_ACCESS_KEY"].encode()
     files = [path for path in a.root.rglob("*") if path.is_file()]
     assert files and not [path for path in files if secret in path.read_bytes()]
+
+
+def test_a_table_is_read_on_after_another_machine_shortened_its_log(machine):
+    a, b = machine("a"), machine("b")
+    Tables(a).append("quarantine", quarantined(1))
+    assert rows_of(b) == [1]
+    remove_old_files(a)
+    assert rows_of(b) == [1]
+    Tables(b).append("quarantine", quarantined(2))
+    assert rows_of(a) == rows_of(b) == [1, 2]
 
 
 def test_what_another_process_publishes_during_a_pull_stays(machine, monkeypatch):
