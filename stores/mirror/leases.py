@@ -116,11 +116,11 @@ def exclusive(bucket: Bucket, name: str, wait: Callable[[str], None] | None = No
                 own = stack.enter_context(_held(bucket, f"{HOME}/{name}.json"))
                 other = next((holder for item in bucket.objects(f"{HOME}/{name}")
                               if (holder := _holder(bucket, item.key, own.written())) is not None), None)
-                if other is None:
-                    yield
-                    return
             except Taken as error:
                 other = str(error)
+            if other is None:
+                yield
+                return
         if wait is None:
             raise Taken(other)
         if not said:

@@ -51,6 +51,14 @@ def test_what_this_machine_itself_removed_as_unfinished_is_uploaded_with_its_man
     assert (b.root / directory.relative_to(a.root) / "large.bin").read_bytes() == LARGE
 
 
+def test_what_another_machine_removes_after_the_pull_is_uploaded_with_its_manifest(stopped, machine):
+    a = stopped[0]
+    machine("b").mirror.remove_unfinished(-60)
+    a.mirror.push()
+    made(a)
+    assert is_whole_for(machine("c"))
+
+
 def test_an_upload_is_not_removed_while_it_goes_on(stopped, machine, server, bucket, monkeypatch):
     a, b = stopped[0], machine("b")
     upload = type(a.mirror)._require_files
