@@ -16,6 +16,8 @@ from pipelines.showing.nothing_to_show import NothingToShow
 from pipelines.storage.storage_errors import StorageError
 from resources.artefacts.erased import ErasedRecordError
 from resources.artefacts.manifest import ManifestError
+from resources.attesting.keys import KeyProblemError
+from resources.attesting.model_signature import SignatureRefusedError, SigningMissingError
 from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
 from resources.composing.dataset_diff import DiffError
@@ -33,9 +35,9 @@ from stores.s3 import S3Error
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
-          NothingToShow, RebuildError, DiffError)
+          NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,
-               UnknownIdError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error)
+               UnknownIdError, SignatureRefusedError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error)
 """Errors of a checked object: exit code 1."""

@@ -1,17 +1,32 @@
-"""Commands that check and move what is served: `verify`, `approve`, `withdraw`, `rollback`, `measure`."""
+"""Commands that check and move what is served: `verify`, `sign`, `package`, `approve`, `withdraw`, `rollback`, `measure`."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from model_ops.wording import counted, size
 from pipelines.terminal.shared_options import LakeOption, ReportFormat, app, console, errors, open_lake
 
 PANEL = "Check and release"
+
+
+class PackageFormat(StrEnum):
+    """Form of a package."""
+
+    directory = "directory"
+    tar = "tar"
+    oci = "oci"
+
+    @classmethod
+    def of(cls, out: Path) -> PackageFormat:
+        return cls.tar if out.suffix == ".tar" else cls.directory
+
 
 ReleaseArgument = Annotated[str, typer.Argument(help="version of the release (6 characters are enough), or its directory")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="one line that is recorded with the decision")]
@@ -44,8 +59,8 @@ def approve(
 ) -> None:
     """Approves a release: checks gates and digests again, records who and why, moves the endpoint's alias."""
     from pipelines.releasing import release_text
+    from resources.releasing.approvals import approvals_of, is_approved
     from resources.releasing.approvals import approve as record_approval
-    from resources.releasing.approvals import is_approved
     from resources.releasing.signature import sign
     from resources.releasing.subject import subject_of
 
@@ -53,9 +68,49 @@ def approve(
     directory, endpoint, seen = _asked_about(place, release, yes, "Approve")
     again = is_approved(place, directory)
     record_approval(place, directory, by, seen)
+    approvals = approvals_of(place, directory)
+    if approvals.missing:
+        release_text.say_waiting(console, directory, approvals)
+        return
     aliases = endpoint.promote(subject_of(directory), by, seen)
     release_text.say_approved(console, place, seen, aliases, by, again)
     _publish(place, aliases)
+
+
+@app.command(rich_help_panel=PANEL)
+def sign(release: ReleaseArgument, lake: LakeOption = None) -> None:
+    """Signs a release with the key that MILLRACE_SIGNING_KEY names, after its digests were checked."""
+    from resources.attesting.attest import attest
+    from resources.attesting.keys import SIGNING_KEY, KeyProblemError, signing_key
+    from resources.releasing.release_names import find_release
+
+    place = open_lake(lake)
+    key = signing_key()
+    if key is None:
+        raise KeyProblemError(f"there is no key to sign with: set {SIGNING_KEY} to the path of a private key")
+    directory = find_release(place, release).directory
+    attest(place, directory, key)
+    place.mirror.push()
+    said = f" release {directory.name} is signed by the key {key.id[:12]}"
+    console.print(Text.assemble(("✓", "green"), said), soft_wrap=True)
+
+
+@app.command(rich_help_panel=PANEL)
+def package(
+    release: ReleaseArgument,
+    out: Annotated[Path, typer.Argument(help="a new directory, or a new file that ends in .tar")],
+    format: Annotated[PackageFormat | None, typer.Option(help="default: tar for a name that ends so, else directory")] = None,
+    lake: LakeOption = None,
+) -> None:
+    """Writes a signed release with its models as one directory, tar or OCI layout that any machine can verify and serve."""
+    from resources.attesting.packaging import package as write_package
+    from resources.releasing.release_names import find_release
+
+    place = open_lake(lake)
+    named = find_release(place, release).directory
+    written = write_package(place, named, out, (format or PackageFormat.of(out)).value)
+    said = f" {out}: release {named.name}, {counted(written.files, 'file')}, {size(written.bytes)}"
+    console.print(Text.assemble(("✓", "green"), said), soft_wrap=True)
 
 
 @app.command(rich_help_panel=PANEL)

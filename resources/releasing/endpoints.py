@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict
 
 from model_ops.atomic_files import write_text
 from resources.artefacts.manifest import ManifestError
+from resources.attesting.keys import signing_key
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry
 from resources.releasing.old_approvals import old_approvals
@@ -148,8 +149,8 @@ class Endpoint:
         moved = {**change, "generation": aliases.generation + 1} if change else {}
         replaces = aliases.champion if "champion" in change else None
         entry = next_entry(
-            entries, action=action, workload=self._workload, by=by.name, identity_from=by.identity_from, reason=by.reason,
-            replaces=replaces, **release.model_dump(), **moved,
+            entries, signing_key(), action=action, workload=self._workload, by=by.name, identity_from=by.identity_from,
+            reason=by.reason, replaces=replaces, **release.model_dump(), **moved,
         )
         self._log.append(entry)
         return self._write_file(_aliases(entry)) if change else aliases
