@@ -27,7 +27,8 @@ from resources.attesting.release_tree import lay_out, release_files
 from resources.lake import Lake
 
 MOST_NAMED = 3
-_DIFFERENCE = re.compile(r"(Hash mismatch for|Extra files found in model|Missing files in model) \\?'([^'\\]*)\\?'(?:: ([^\"'\]]*))?")
+_DIFFERENCE = re.compile(r"(Hash mismatch for|Extra files found in model|Missing files in model)"
+                         r" \\?'([^'\\]*)\\?'(?:: ([^\"'\]]*))?")
 """What the library says of a file; its message quotes with a backslash where a digest holds a quotation mark."""
 
 
