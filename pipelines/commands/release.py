@@ -1,4 +1,5 @@
-"""Commands that check and move what is served: `verify`, `sign`, `package`, `approve`, `withdraw`, `rollback`, `measure`."""
+"""Commands about what is served: `verify`, `sign`, `package`, `approve`, `withdraw`, `reject`, `promote`, `releases`,
+`compare`, `rollback`, `measure`."""
 
 from __future__ import annotations
 
@@ -127,6 +128,65 @@ def withdraw(
     record_withdrawal(place, directory, by, seen)
     release_text.say_withdrawn(console, place, directory, by)
     _publish(place, endpoint.read())
+
+
+app.command("reject", rich_help_panel=PANEL, help="The same as withdraw, for a candidate that nobody approved.")(withdraw)
+
+
+@app.command(rich_help_panel=PANEL)
+def promote(
+    release: Annotated[str, typer.Argument(help="version of an approved release, or, with --remove, its workload")],
+    to: Annotated[str, typer.Option(help="further alias that is to name it, such as canary or eu")],
+    remove: Annotated[bool, typer.Option("--remove", help="remove the alias instead")] = False,
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    lake: LakeOption = None,
+) -> None:
+    """Makes a further alias of the endpoint name an approved release; gates, digests and signature are checked again."""
+    from pipelines.releasing import release_text
+    from resources.releasing.endpoints import Endpoint
+    from resources.releasing.promotion import promote_to
+    from resources.releasing.signature import sign
+
+    place, by = open_lake(lake), sign(reason)
+    if remove:
+        aliases = Endpoint(place, release).unname(to, by)
+    else:
+        directory, _, seen = _asked_about(place, release, yes, f"Let {to} name")
+        aliases = promote_to(place, directory, to, by, seen)
+    release_text.say_named(console, aliases, to)
+    _publish(place, aliases)
+
+
+@app.command(rich_help_panel=PANEL)
+def releases(
+    workload: Annotated[str, typer.Argument(help="workload whose releases are listed (default: all)")] = "",
+    format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
+    lake: LakeOption = None,
+) -> None:
+    """Lists releases, newest first: decision, aliases, gates, signature, erased rows."""
+    from pipelines.releasing.release_list import as_json, print_releases, releases_of
+
+    found = releases_of(open_lake(lake), workload)
+    print(as_json(found)) if format == ReportFormat.json else print_releases(found, console)
+
+
+@app.command(rich_help_panel=PANEL)
+def compare(
+    release: ReleaseArgument,
+    other: Annotated[str, typer.Argument(help="release to compare with (default: the champion)")] = "",
+    format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
+    lake: LakeOption = None,
+) -> None:
+    """What differs between two releases: data, base, code, settings, measurements, size."""
+    from pipelines.releasing.release_comparison import as_json, print_comparison
+    from resources.releasing.comparison import compare_releases
+    from resources.releasing.release_names import find_release
+
+    place = open_lake(lake)
+    named = find_release(place, release).directory
+    found = compare_releases(place, named, find_release(place, other).directory if other else None)
+    print(as_json(found)) if format == ReportFormat.json else print_comparison(found, console)
 
 
 @app.command(rich_help_panel=PANEL)

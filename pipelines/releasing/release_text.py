@@ -59,6 +59,11 @@ def say_waiting(console: Console, directory: Path, approvals: Approvals) -> None
         _print(console, f"  ! {sentence}")
 
 
+def say_named(console: Console, aliases: Aliases, alias: str) -> None:
+    named = aliases.named.get(alias)
+    _ok(console, f"{aliases.workload}: {alias} names release {named}" if named else f"{aliases.workload}: {alias} is removed")
+
+
 def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature) -> None:
     moved = f"champion moved from {seen.champion} back to {aliases.champion}"
     _ok(console, f"{aliases.workload}: {moved}; rolled back by {_who(by)}")

@@ -28,7 +28,7 @@ from resources.attesting.keys import trusted_keys
 from resources.attesting.model_signature import check_signature, signature_of
 from resources.attesting.release_tree import lay_out, release_files
 from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
+from resources.releasing.endpoint_log import EndpointLog
 from resources.releasing.recheck import recheck
 from resources.releasing.release import ReleaseError
 
@@ -85,8 +85,9 @@ def _lay_beside(lake: Lake, directory: Path, tree: Path) -> None:
     for name in (SIGNATURE, SIGNED_PROVENANCE):
         if (directory / name).exists():
             shutil.copyfile(directory / name, tree / name)
-    entries = [entry.model_dump(mode="json") for entry in Endpoint(lake, directory.parent.name).entries()
-               if entry.release == directory.name and entry.action in ("approved", "withdrawn")]
+    # as they were written: a signature is over those fields that an entry had then
+    entries = [entry for entry in EndpointLog(lake, directory.parent.name).written()
+               if entry.get("release") == directory.name and entry.get("action") in ("approved", "withdrawn")]
     (tree / "approvals.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
     shutil.copyfile(VERIFIER, tree / "verify.py")
 

@@ -12,7 +12,7 @@ Get the public keys from the people who own them, not from where you got the pac
 change this file too: compare it with the copy in millrace's source (resources/attesting/verify_package.py), or check the
 signature with OpenSSF's own command:
 
-    model_signing verify key --signature model.sig --public-key release.pub --ignore-paths model.sig \\
+    model_signing verify key --signature model.sig --public_key release.pub --no-ignore-git-paths --ignore-paths model.sig \\
         --ignore-paths provenance.dsse.json --ignore-paths approvals.json --ignore-paths verify.py .
 """
 

@@ -29,7 +29,7 @@ from resources.lake import Lake
 from resources.releasing.gate_result import GateResult
 from stores.mirror.bucket import Changed
 
-Action = Literal["nominated", "approved", "promoted", "withdrawn", "rolled back", "found"]
+Action = Literal["nominated", "approved", "promoted", "named", "unnamed", "withdrawn", "rolled back", "found"]
 """found: the endpoint's file names releases without an entry (written by an earlier version, or by hand)."""
 ENTRY = "application/vnd.millrace.endpoint-entry+json"
 """Type of a signed entry."""
@@ -40,7 +40,7 @@ class EndpointLogError(Exception):
 
 
 class Entry(BaseModel):
-    """One entry. replaces: the champion before a promotion or rollback. generation, candidate, champion, previous: the
+    """One entry. replaces: the champion before a promotion or rollback. generation, candidate, champion, previous, named: the
     endpoint's state after the entry."""
 
     number: int
@@ -58,6 +58,10 @@ class Entry(BaseModel):
     candidate: str | None = None
     champion: str | None = None
     previous: str | None = None
+    named: dict[str, str] = Field(default_factory=dict)
+    """Releases by the further aliases of the endpoint, such as canary."""
+    alias: str = ""
+    """The further alias that the entry moved."""
     envelope: str = ""
     """DSSE envelope of this entry, signed with the key of the person; "" where no key was set."""
     before: str = ""
@@ -88,6 +92,10 @@ class EndpointLog:
                 raise EndpointLogError(stored.problem)
             entries.append(stored.entry)
         return entries
+
+    def written(self) -> list[dict[str, Any]]:
+        """The content of all entries as they were written, oldest first. Raises EndpointLogError as `entries` does."""
+        return [json.loads((self.folder / f"{entry.number:06d}.json").read_text(encoding="utf-8")) for entry in self.entries()]
 
     def stored(self) -> list[Stored]:
         """Every file of the log with its problem."""
@@ -138,7 +146,7 @@ def next_entry(entries: Sequence[Entry], key: SigningKey | None = None, **fields
     """The next entry: numbered, dated now by default, and chained to the last one. The endpoint's state is the last entry's
     unless `fields` change it. key: signs it."""
     last = entries[-1] if entries else None
-    kept = {name: getattr(last, name) for name in ("generation", "candidate", "champion", "previous")} if last else {}
+    kept = {name: getattr(last, name) for name in ("generation", "candidate", "champion", "previous", "named")} if last else {}
     chained = {"number": last.number + 1 if last else 1, "at": datetime.now(UTC), "before": last.sha256 if last else ""}
     entry = Entry.model_validate({**chained, **kept, **fields})
     if key is not None:
@@ -153,11 +161,16 @@ def entry_digest(content: dict[str, Any]) -> str:
 
 
 def signer_of(entry: Entry, trusted: TrustedKeys, today: date) -> TrustedKey:
-    """The trusted key that signed this entry as it is. Raises EnvelopeError."""
+    """The trusted key that signed this entry as it is. Raises EnvelopeError. An entry of an earlier version lacks fields, which
+    have their defaults then."""
     if not entry.envelope:
         raise EnvelopeError("it has no signature")
     statement, key = opened(entry.envelope, ENTRY, trusted, today)
-    if statement != _stated(entry):
+    try:
+        same = _stated(Entry.model_validate(statement)) == _stated(entry)
+    except ValidationError:
+        same = False
+    if not same:
         raise EnvelopeError("its signature is that of another entry")
     return key
 
