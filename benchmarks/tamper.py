@@ -31,7 +31,6 @@ from resources.artefacts.manifest import read_manifest
 from resources.attesting.attest import attest
 from resources.attesting.keys import SIGNING_KEY, TRUSTED_KEYS, signing_key
 from resources.attesting.packaging import package
-from resources.copying.copy_artefact import copy_artefact
 from resources.lake import Lake
 from resources.releasing.approvals import approvals_of, approve
 from resources.releasing.recheck import recheck
@@ -73,11 +72,10 @@ def _keys(home: Path) -> Path:
 
 def _signed(source: Lake, home: Path) -> tuple[Lake, Path]:
     """A copy of the lake's newest release in a lake of its own, signed and approved."""
-    newest = max(source.root.glob("releases/*/*/manifest.json"), key=lambda path: read_manifest(path.parent).created_at).parent
-    copy_artefact(source, f"{newest.parent.name}/release@{newest.name}", lake := Lake.open(home / "lake"))
-    directory = lake.artefacts("release") / newest.parent.name / newest.name
-    evaluation = next(item for item in read_manifest(newest).inputs if item.name.endswith("/evaluation_report"))
-    copy_artefact(source, f"{evaluation.name}@{evaluation.version}", lake)
+    shutil.copytree(source.root, home / "lake", symlinks=True, ignore=shutil.ignore_patterns("tables", "dagster", ".mirror"))
+    lake = Lake.open(home / "lake")
+    made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob("releases/*/*/manifest.json")}
+    directory = max(made, key=lambda path: made[path])
     attest(lake, directory, signing_key())
     approve(lake, directory, Signature("ann", "MILLRACE_USER"))
     return lake, directory
