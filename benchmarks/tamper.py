@@ -34,6 +34,7 @@ from resources.attesting.packaging import package
 from resources.lake import Lake
 from resources.releasing.approvals import approvals_of, approve
 from resources.releasing.recheck import recheck
+from resources.releasing.release import parts_of, read_release
 from resources.releasing.signature import Signature
 
 PLACES = {"beginning": 0.0, "middle": 0.5, "end": 1.0}
@@ -121,7 +122,7 @@ def _in_package(home: Path, keys: Path, directory: Path) -> Iterator[tuple[str, 
 
 def _in_lake(lake: Lake, directory: Path) -> Iterator[tuple[str, bool]]:
     _must_hold(recheck(lake, directory) == [] and approvals_of(lake, directory).missing == 0)
-    folders = [directory, *sorted(path for path in lake.root.glob("models/*/*/*") if (path / "config.json").exists())]
+    folders = [directory, *(lake.root / part.path for part in parts_of(read_release(directory)))]
     for path in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(lake.root).as_posix()
         for place, share in PLACES.items():

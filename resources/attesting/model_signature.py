@@ -21,8 +21,10 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 
 from model_ops.atomic_files import replaced
-from resources.artefacts.erased import SIGNATURE
+from resources.artefacts.erased import SIGNATURE, SIGNED_PROVENANCE
+from resources.attesting.envelope import IN_TOTO, EnvelopeError, opened
 from resources.attesting.keys import SigningKey, TrustedKey, TrustedKeys
+from resources.attesting.provenance import PROVENANCE
 from resources.attesting.release_tree import lay_out, release_files
 from resources.lake import Lake
 
@@ -71,12 +73,26 @@ def check_signature(lake: Lake, directory: Path, trusted: TrustedKeys, today: da
             raise SignatureRefusedError(f"{name}: {SIGNATURE} was changed after the key {key.name} signed it") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SignatureRefusedError(f"{name}: {_differences(str(error))}") from error
+    _check_provenance(directory, trusted, today)
     return key
 
 
 def signature_of(directory: Path) -> Path:
     """Where the signature of a release lies."""
     return directory / SIGNATURE
+
+
+def _check_provenance(directory: Path, trusted: TrustedKeys, today: date) -> None:
+    """Raises SignatureRefusedError unless the signed provenance is that of the release."""
+    try:
+        statement, _ = opened((directory / SIGNED_PROVENANCE).read_text(encoding="utf-8"), IN_TOTO, trusted, today)
+        why = "it is not that of this release" if statement != json.loads((directory / PROVENANCE).read_bytes()) else ""
+    except OSError:
+        why = "it is missing"
+    except (EnvelopeError, ValueError) as error:
+        why = str(error) if isinstance(error, EnvelopeError) else "it cannot be read"
+    if why:
+        raise SignatureRefusedError(f"release {directory.name}: {SIGNED_PROVENANCE}: {why}")
 
 
 def _key_of(signature: Path, trusted: TrustedKeys, name: str) -> TrustedKey:

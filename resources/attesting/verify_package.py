@@ -131,7 +131,11 @@ def _provenance(root: Path, key: Path) -> None:
     """The signed provenance is the one that the release has, and names the files of its models."""
     statement = _opened(root / PROVENANCE, IN_TOTO, [key])[0]
     found = list(root.glob("releases/*/*/provenance.json"))
-    if len(found) != 1 or json.loads(found[0].read_bytes()) != statement:
+    try:
+        same = len(found) == 1 and json.loads(found[0].read_bytes()) == statement
+    except ValueError:
+        same = False
+    if not same:
         raise Refused(f"{PROVENANCE} is not that of this release")
     for subject in statement["subject"]:
         path = root / subject["name"]
