@@ -9,11 +9,9 @@ from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
-from resources.artefacts.erased import SIGNATURE
 from resources.artefacts.source_digest import source_digest
 from resources.artefacts.taint import rows_erased_from
 from resources.attesting.attest import attest, write_attestations
-from resources.attesting.keys import signing_key
 from resources.releasing.champion import champion_to_beat
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import Compared, check_gates
@@ -22,8 +20,10 @@ from resources.releasing.parts import superseded
 from resources.releasing.quantized_bits import served_bits
 from resources.releasing.recheck import recheck
 from resources.releasing.release import ReleasePolicy, ReleaseSettings, erased_rows, read_release, write_release
+from resources.releasing.release_signature import is_signed
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
+from resources.signing.keys import signing_key
 from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
@@ -78,7 +78,7 @@ def release_candidate(
         inputs=[item.as_input() for item in (*served, evaluation)], work=work,
     )
     directory = workshop.directory(manifest)
-    if (key := signing_key()) is not None and not (directory / SIGNATURE).exists():
+    if (key := signing_key()) is not None and not is_signed(directory):
         attest(workshop.lake, directory, key)
     Endpoint(workshop.lake, workshop.workload).nominate(subject_of(directory))
     workshop.publish_catalog()

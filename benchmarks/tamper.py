@@ -29,13 +29,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from benchmarks.record import record
 from resources.artefacts.manifest import read_manifest
 from resources.attesting.attest import attest
-from resources.attesting.keys import SIGNING_KEY, TRUSTED_KEYS, signing_key
 from resources.attesting.packaging import package
 from resources.lake import Lake
 from resources.releasing.approvals import approvals_of, approve
 from resources.releasing.recheck import recheck
 from resources.releasing.release import parts_of, read_release
 from resources.releasing.signature import Signature
+from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS, signing_key
 
 PLACES = {"beginning": 0.0, "middle": 0.5, "end": 1.0}
 BESIDE = {"model.sig", "provenance.dsse.json", "approvals.json", "verify.py"}

@@ -16,8 +16,6 @@ from pipelines.showing.nothing_to_show import NothingToShow
 from pipelines.storage.storage_errors import StorageError
 from resources.artefacts.erased import ErasedRecordError
 from resources.artefacts.manifest import ManifestError
-from resources.attesting.keys import KeyProblemError
-from resources.attesting.model_signature import SignatureRefusedError, SigningMissingError
 from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
 from resources.composing.dataset_diff import DiffError
@@ -30,6 +28,8 @@ from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
+from resources.signing.keys import KeyProblemError
+from resources.signing.model_signature import SignatureRefusedError, SigningMissingError
 from resources.teaching.endpoint import TeacherError
 from stores.s3 import S3Error
 

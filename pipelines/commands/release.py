@@ -82,8 +82,8 @@ def approve(
 def sign(release: ReleaseArgument, lake: LakeOption = None) -> None:
     """Signs a release with the key that MILLRACE_SIGNING_KEY names, after its digests were checked."""
     from resources.attesting.attest import attest
-    from resources.attesting.keys import SIGNING_KEY, KeyProblemError, signing_key
     from resources.releasing.release_names import find_release
+    from resources.signing.keys import SIGNING_KEY, KeyProblemError, signing_key
 
     place = open_lake(lake)
     key = signing_key()

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from model_ops.wording import counted
 from resources.artefacts.manifest import ManifestError, read_manifest
-from resources.attesting.model_signature import signature_of
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint, standing
 from resources.releasing.gate_result import missed
 from resources.releasing.release import ReleaseError, erased_rows, read_release
+from resources.releasing.release_signature import is_signed
 from resources.releasing.subject import subject_of
 
 
@@ -38,7 +38,7 @@ def releases_of(lake: Lake, workload: str = "") -> list[dict[str, Any]]:
                 "workload": name, "version": path.parent.name, "made": made.created_at.isoformat(timespec="minutes"),
                 "decision": standing(entries, subject_of(path.parent)) or "none yet",
                 "aliases": [alias for alias, version in aliases.all().items() if version == path.parent.name],
-                "gates_missed": misses, "signed": signature_of(path.parent).exists(),
+                "gates_missed": misses, "signed": is_signed(path.parent),
                 "erased_rows": erased_rows(lake, release)})
     return sorted(found, key=lambda row: (row["workload"], row["made"]), reverse=True)
 

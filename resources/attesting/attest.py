@@ -6,24 +6,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from model_ops.atomic_files import write_json, write_text
+from model_ops.atomic_files import write_json
 from resources.artefacts.ancestry import behind
-from resources.artefacts.erased import SIGNED_PROVENANCE
 from resources.artefacts.manifest import Manifest
 from resources.attesting.bill_of_materials import BOM, bill_of_materials
-from resources.attesting.envelope import IN_TOTO, sealed
-from resources.attesting.keys import SigningKey
-from resources.attesting.model_signature import sign_release
-from resources.attesting.provenance import PROVENANCE, provenance
+from resources.attesting.provenance import provenance
 from resources.lake import Lake
 from resources.releasing.recheck import recheck_unsigned
 from resources.releasing.release import Release, ReleaseError
+from resources.releasing.release_signature import PROVENANCE, sign_release
+from resources.signing.keys import SigningKey
 
 
 def write_attestations(output: Path, lake: Lake, release: Release, served: Sequence[Manifest], run_id: str) -> None:
@@ -43,8 +40,6 @@ def attest(lake: Lake, directory: Path, key: SigningKey) -> None:
     if not (directory / PROVENANCE).exists():
         raise ReleaseError(f"release {directory.name} was made by an earlier version and has no {PROVENANCE}: run the recipe "
                            "again, and sign the release that it makes")
-    statement = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
-    write_text(directory / SIGNED_PROVENANCE, sealed(statement, IN_TOTO, key))
     sign_release(lake, directory, key)
 
 

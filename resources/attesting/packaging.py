@@ -24,13 +24,14 @@ from typing import Any, Literal
 
 from model_ops.wording import size
 from resources.artefacts.erased import SIGNATURE, SIGNED_PROVENANCE
-from resources.attesting.keys import trusted_keys
-from resources.attesting.model_signature import check_signature, signature_of
-from resources.attesting.release_tree import lay_out, release_files
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLog
 from resources.releasing.recheck import recheck
 from resources.releasing.release import ReleaseError
+from resources.releasing.release_signature import check_signature, is_signed
+from resources.releasing.release_tree import release_files
+from resources.signing.keys import trusted_keys
+from resources.signing.model_signature import lay_out
 
 VERIFIER = Path(__file__).with_name("verify_package.py")
 ARTIFACT = "application/vnd.millrace.release.v1"
@@ -53,7 +54,7 @@ def package(lake: Lake, directory: Path, out: Path, form: Literal["directory", "
         raise ReleaseError(f"{out} exists already: name a new place for the package")
     if not out.absolute().parent.is_dir():
         raise ReleaseError(f"{out.absolute().parent} is no directory: make it first, or name another place")
-    if not signature_of(directory).exists():
+    if not is_signed(directory):
         raise ReleaseError(f"release {directory.name} is not signed, so nobody could verify the package: millrace sign "
                            f"{directory.name}")
     if problems := recheck(lake, directory):

@@ -14,7 +14,6 @@ from typing import Any
 
 from resources.artefacts.manifest import Input, Manifest
 
-PROVENANCE = "provenance.json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:millrace:build:recipe:v1"

@@ -15,8 +15,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from model_ops.wording import counted as number_of
-from resources.attesting.envelope import EnvelopeError
-from resources.attesting.keys import TrustedKeys, trusted_keys
 from resources.lake import Lake
 from resources.releasing.closed_times import closed_by
 from resources.releasing.endpoint_log import Entry, signer_of
@@ -26,6 +24,8 @@ from resources.releasing.recheck import recheck
 from resources.releasing.release import ReleaseError, read_release
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
+from resources.signing.envelope import EnvelopeError
+from resources.signing.keys import TrustedKeys, trusted_keys
 
 
 def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:

@@ -23,10 +23,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from model_ops.atomic_files import write_json
-from resources.attesting.envelope import EnvelopeError, opened, sealed
-from resources.attesting.keys import SigningKey, TrustedKey, TrustedKeys
 from resources.lake import Lake
 from resources.releasing.gate_result import GateResult
+from resources.signing.envelope import EnvelopeError, opened, sealed
+from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
 from stores.mirror.bucket import Changed
 
 Action = Literal["nominated", "approved", "promoted", "named", "unnamed", "withdrawn", "rolled back", "found"]

@@ -30,13 +30,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
 from resources.artefacts.manifest import ManifestError
-from resources.attesting.keys import signing_key
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry
 from resources.releasing.old_approvals import old_approvals
 from resources.releasing.release import ReleaseError
 from resources.releasing.signature import PIPELINE, Signature
 from resources.releasing.subject import Subject, subject_of
+from resources.signing.keys import signing_key
 from stores.mirror.bucket import Changed
 
 RESERVED = ("candidate", "champion", "previous")

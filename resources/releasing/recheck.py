@@ -9,12 +9,13 @@ from datetime import date
 from pathlib import Path
 
 from resources.artefacts.manifest import ManifestError, changed_files, digest_holds, read_manifest
-from resources.attesting.keys import TRUSTED_KEYS, trusted_keys
-from resources.attesting.model_signature import SignatureRefusedError, check_signature
 from resources.lake import Lake
 from resources.releasing.gate_result import ERASED_ROWS, GateResult, missed
 from resources.releasing.parts import disagreements
 from resources.releasing.release import Release, ReleaseError, erased_rows, parts_of, read_release
+from resources.releasing.release_signature import check_signature
+from resources.signing.keys import TRUSTED_KEYS, trusted_keys
+from resources.signing.model_signature import SignatureRefusedError
 
 
 def recheck(lake: Lake, directory: Path) -> list[str]:

@@ -14,17 +14,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from resources.artefacts.manifest import describe_files, files_digest, read_manifest
 from resources.attesting.attest import attest
-from resources.attesting.envelope import IN_TOTO, EnvelopeError, opened, sealed
-from resources.attesting.keys import KeyProblemError, signing_key, trusted_keys
-from resources.attesting.model_signature import SignatureRefusedError, check_signature
 from resources.attesting.packaging import package
 from resources.lake import Lake
 from resources.releasing.approvals import approvals_of, approve, is_approved
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.recheck import recheck
 from resources.releasing.release import ReleaseError, ReleasePolicy
+from resources.releasing.release_signature import check_signature
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
+from resources.signing.envelope import IN_TOTO, EnvelopeError, opened, sealed
+from resources.signing.keys import KeyProblemError, signing_key, trusted_keys
+from resources.signing.model_signature import SignatureRefusedError
 
 ANN, BOB = Signature("ann", "MILLRACE_USER"), Signature("bob", "MILLRACE_USER")
 TODAY = date(2026, 11, 25)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
-from resources.attesting.keys import SigningKey, TrustedKey, TrustedKeys
+from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
 
 IN_TOTO = "application/vnd.in-toto+json"
 

@@ -1,9 +1,8 @@
-"""The files that a release consists of, laid out as in the lake: release, target, drafter.
+"""The files that a release consists of: its own, and those of target and drafter.
 
     files = release_files(lake, directory)             # {path in the lake: file}
-    lay_out(files, Path("out"), link=False)            # releases/<workload>/<version>/..., models/...
 
-Paths are those in the lake, so serving scripts work in the copy as they do in the lake, and a signature over the copy says
+Paths are those in the lake, so serving scripts work in a copy as they do in the lake, and a signature over the files says
 which release of which workload it is. What an erasure may rewrite later is no part of it: the report's pages, and the records
 beside a manifest, signatures among them.
 """
@@ -11,9 +10,6 @@ beside a manifest, signatures among them.
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from resources.artefacts.erased import BESIDE
@@ -37,18 +33,6 @@ def release_files(lake: Lake, directory: Path) -> dict[str, Path]:
         lake.mirror.fetch(place)
         found |= _files_of(lake.root, place)
     return found
-
-
-def lay_out(files: Mapping[str, Path], out: Path, link: bool) -> None:
-    """Writes the files below `out`: as copies, or as hard links where the file system has them."""
-    for name, path in files.items():
-        place = out / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if link:
-            with suppress(OSError):  # another file system, or one without hard links
-                os.link(path, place)
-                continue
-        shutil.copy2(path, place)
 
 
 def _files_of(root: Path, place: Path) -> dict[str, Path]:
