@@ -20,6 +20,7 @@ from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
 from resources.composing.dataset_diff import DiffError
 from resources.curating.judge_endpoint import JudgeError
+from resources.damaged_files import DamagedFileError
 from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
 from resources.reading.sources import SourceError
@@ -39,5 +40,6 @@ MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanE
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,
-               UnknownIdError, SignatureRefusedError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error)
+               UnknownIdError, SignatureRefusedError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error,
+               DamagedFileError)
 """Errors of a checked object: exit code 1."""

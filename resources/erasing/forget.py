@@ -25,6 +25,7 @@ import pyarrow as pa
 from resources.artefacts.leftovers import remove_leftovers
 from resources.artefacts.taint import Cause, Taint, keep_taint, tainted
 from resources.catalog.build import rebuild
+from resources.damaged_files import naming_damage
 from resources.erasing import journal
 from resources.erasing.answers import Answers, answers_to_erase, erase_answers
 from resources.erasing.artefact_rows import Hit, erase_rows, kept_under, rows_in_artefacts, texts_of
@@ -79,7 +80,7 @@ def plan_erasure(lake: Lake, asked: Asked) -> Plan:
     tables = Tables(lake)
     _fetch_rows(lake)
     refuse_other_key_of(tables)
-    with select_rows(tables, asked) as selection:
+    with naming_damage(lambda: _parquet_of_datasets(lake)), select_rows(tables, asked) as selection:
         plan = _planned(lake, selection, asked)
     plan.is_known = {(asked.kind, sha256) for sha256 in asked.hashes} <= _known(tables)
     return plan
@@ -156,7 +157,7 @@ def _erase(lake: Lake, request: Request) -> Plan:
     """Carries an erasure out, from its journal on."""
     tables = Tables(lake)
     _fetch_rows(lake)
-    with select_rows(tables, request.asked) as selection:
+    with naming_damage(lambda: _parquet_of_datasets(lake)), select_rows(tables, request.asked) as selection:
         counts_only = request.kind == "source"
         if counts_only:
             tables.append("retired", selection.ids_to_retire())
@@ -199,6 +200,10 @@ def _erase(lake: Lake, request: Request) -> Plan:
     lake.mirror.publish_catalog(lake.catalog)
     journal.done(lake, request)
     return plan
+
+
+def _parquet_of_datasets(lake: Lake) -> Iterator[Path]:
+    return lake.root.glob("datasets/*/*/*/**/*.parquet")
 
 
 def _fetch_rows(lake: Lake) -> None:

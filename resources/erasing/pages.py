@@ -131,7 +131,7 @@ def _cleaned_value(text: str, sought: Sought) -> str:
         try:
             return json.dumps(sought.cleaned(json.loads(text)))
         except ValueError:
-            pass
+            pass  # it only begins like JSON, or was cut short: cleaned as text
     return sought.cleaned_text(text)
 
 
