@@ -38,7 +38,7 @@ HOME = ".mirror"
 MANIFEST = "manifest.json"
 ARTEFACTS = {"datasets": 4, "models": 4, "releases": 3}
 """Folders of artefacts, and the number of parts of a version's path."""
-SHARED = (*ARTEFACTS, "endpoints", "answers", ".erasing")
+SHARED = (*ARTEFACTS, "endpoints", "answers", "counts", ".erasing")
 LOG = "_delta_log"
 
 
