@@ -9,7 +9,6 @@ Lies in <lake>/counts/<workload>.json. A digest names no row.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -39,11 +38,20 @@ def keep(lake: Lake, workload: str, before: dict[str, str], after: dict[str, str
 
 def counted_as(lake: Lake, workload: str, name: str, digest: str) -> str:
     """The digest that a slice counts as."""
-    try:
-        kept = _FILE.validate_python(json.loads(_place(lake, workload).read_text(encoding="utf-8"))).get(name)
-    except FileNotFoundError:
-        return digest
+    kept = _read(lake, workload).get(name)
     return kept.before if kept is not None and kept.after == digest else digest
+
+
+def counts_alone(lake: Lake, workload: str, digest: str) -> bool:
+    """Whether a slice's digest is that of rows of which only counts were kept."""
+    return any(kept.before == digest != kept.after for kept in _read(lake, workload).values())
+
+
+def _read(lake: Lake, workload: str) -> dict[str, Kept]:
+    try:
+        return _FILE.validate_json(_place(lake, workload).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
 
 
 def _place(lake: Lake, workload: str) -> Path:

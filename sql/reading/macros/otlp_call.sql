@@ -1,9 +1,8 @@
--- What model_call_of() and joined_call_of() tell of an item, as columns. Of an item of more than 16 MiB only that
--- is told: a record of another format may not be longer either.
--- makes: macro otlp_call(bytes, told)
-create or replace temp macro otlp_call(bytes, told) as
+-- What model_call_of() and joined_call_of() tell of an item, as columns.
+-- makes: macro otlp_call(told)
+create or replace temp macro otlp_call(told) as
 json_transform(
-    case when bytes > 16777216 then '{"kind": "too_long"}' else told end,
+    told,
     '{
         "kind": "VARCHAR", "rule": "VARCHAR", "request_id": "VARCHAR", "alias_id": "VARCHAR", "trace_id": "VARCHAR",
         "written_ts": "VARCHAR", "workload": "VARCHAR", "session_id": "VARCHAR", "user_id": "VARCHAR",

@@ -10,9 +10,6 @@ select
     1500000 as further,
     joined_spans.service,
     joined_spans.item,
-    otlp_call(
-        strlen(coalesce(joined_spans.item, '')) + strlen(joined_spans.events),
-        joined_call_of(joined_spans.item, joined_spans.events)
-    ) as call
+    otlp_call(joined_call_of(joined_spans.item, joined_spans.events)) as call
 from joined_spans
 semi join lines using (object, row)

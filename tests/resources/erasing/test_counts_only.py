@@ -24,6 +24,7 @@ from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.releasing.signature import Signature
 from resources.tables import Tables
+from resources.workshop.workshop import Workshop
 
 BOTH = ["gateway", "thumbs"]
 
@@ -79,6 +80,25 @@ def test_a_run_without_new_logs_makes_nothing_again(lake, tmp_path):
     assert second["interactions"] != before["interactions"], "new rows are new"
     keep_counts_only(lake, "tutor", BOTH)
     assert all_digests(Tables(lake), "tutor") == second, "the digest of the last rows, although the table was as empty before"
+
+
+def test_other_code_makes_nothing_again_from_rows_that_are_gone(lake):
+    workshop = Workshop(Registry(lake, "tutor"), None, threads=1)
+
+    def made(code, **config):
+        slices = [workshop.slice("interactions")]
+        rows = workshop.build("dataset", "rows", "op", (code,), config, slices, lambda output: (output / "r").touch() or {})
+        learnt = [Registry(lake, "tutor").current("dataset", "sft_dataset").as_input()]
+        model = workshop.build("model", "of_rows", "op", (code,), config, learnt, lambda output: (output / "m").touch() or {})
+        return rows.version, model.version
+
+    code, other = "model_ops/job.py", "model_ops/errors.py"
+    before = made(code)
+    assert not set(made(other)) & set(before), "while the rows are there, other code makes others"
+    before = made(other)
+    keep_counts_only(lake, "tutor", BOTH)
+    assert made(code) == before
+    assert not set(made(code, changed=True)) & set(before), "other settings are asked for: they are made from what is there"
 
 
 def test_a_killed_removal_keeps_the_digests_of_before(lake, monkeypatch):

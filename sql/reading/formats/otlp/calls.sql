@@ -26,7 +26,6 @@ select
     sent.service as service,
     cast(sent.item as varchar) as item,
     otlp_call(
-        strlen(cast(sent.item as varchar)),
         case
             when sent.item is null then '{"kind": "passed over", "rule": "otlp_no_span_or_event"}'
             when regexp_matches(sent.item, '"(gen_ai\.|llm\.|openinference\.)')
