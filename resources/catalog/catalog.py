@@ -26,7 +26,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from resources.catalog.build import publish, rebuild
+from resources.catalog.build import rebuild, update
 from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, files_of_views, locked, memory_gib
 from resources.catalog.question import NotAQuestionError, check_question
 from resources.lake import Lake
@@ -144,7 +144,7 @@ def _bring_up_to_date(lake: Lake) -> None:
     CatalogError if the bucket cannot be reached."""
     try:
         lake.mirror.pull()
-        publish(lake)
+        update(lake)
         lake.mirror.fetch_files(lake.root / path for path in files_of_views(lake.catalog))
     except OSError as error:
         raise CatalogError(f"the lake {lake.place} cannot be read: {error}") from error

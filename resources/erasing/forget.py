@@ -33,7 +33,7 @@ from resources.erasing.artefact_rows import Hit, erase_rows, kept_under, rows_in
 from resources.erasing.asked import Asked
 from resources.erasing.journal import Request
 from resources.erasing.old_files import old_bytes, remove_old_files
-from resources.erasing.pages import Page, clean_page, pages_showing
+from resources.erasing.pages import Page, clean_page, is_searched, pages_showing
 from resources.erasing.selection import ERASED_FROM, Place, Selection, remove_rows, select_rows
 from resources.erasing.sought import Sought
 from resources.lake import Lake
@@ -201,14 +201,17 @@ def _erase(lake: Lake, request: Request) -> Plan:
     plan.old_bytes = old_bytes(lake)
     lake.catalog.unlink(missing_ok=True)
     rebuild(lake)
+    lake.mirror.publish_catalog(lake.catalog)
     journal.done(lake, request)
     return plan
 
 
 def _fetch_rows(lake: Lake) -> None:
-    """Datasets and paid answers are read whole."""
+    """Datasets and paid answers are read whole; of models, releases and endpoints every file that may show text."""
     for folder in ("datasets", "answers"):
         lake.mirror.fetch(lake.root / folder)
+    for folder in ("models", "releases", "endpoints"):
+        lake.mirror.fetch(lake.root / folder, is_searched)
 
 
 def _bury(tables: Tables, request: Request, selection: Selection) -> None:
