@@ -6,6 +6,7 @@ from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from resources.artefacts.source_digest import source_digest
 from resources.composing.dataset_settings import DatasetSettings
+from resources.composing.datasets import lent_by
 from resources.composing.other_settings import RlPromptSettings
 from resources.composing.rl_prompts import build_rl_prompts
 from resources.curating.curation import CurationSettings
@@ -15,7 +16,7 @@ SOURCES = ("resources/composing/rl_prompts.py",)
 
 
 @dg.asset(
-    deps=["cleaned_interactions", "eval_suite"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    deps=["cleaned_interactions", "eval_suite", "sft_dataset"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
 def rl_prompts(
@@ -26,17 +27,19 @@ def rl_prompts(
 ) -> dg.MaterializeResult:
     """Prompts with data to verify an answer: logged lines of reinforcement fine-tuning, and files of tasks.
 
-    Prompts with evaluation items are left out. Made from `cleaned_interactions` and `eval_suite`. Lies in
+    Prompts with evaluation items are left out. Made from `cleaned_interactions` and `eval_suite`,
+    with the splits of `sft_dataset`. Lies in
     `datasets/<workload>/rl_prompts/<version>/{train,validation,test}.parquet`, with a card in README.md.
     """
     suite, tasks = workshop.current("dataset", "eval_suite"), rl_prompt_settings.tasks
     about = {"workload": workshop.workload, "name": "rl_prompts", "pii": curation_settings.pii}
     splits = dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
+    lent = lent_by(version.metrics for version in workshop.registry.versions("dataset", "sft_dataset"))
     manifest = workshop.build(
         "dataset", "rl_prompts", op="build_rl_prompts", sources=SOURCES,
         config={
             "tasks": {name: task.model_dump(mode="json", exclude={"uri", "answers"}) for name, task in sorted(tasks.items())},
-            "max_rows": rl_prompt_settings.max_rows, "splits": splits, "about": about,
+            "max_rows": rl_prompt_settings.max_rows, "splits": splits, "lent": lent, "about": about,
             "decontamination": curation_settings.decontamination.model_dump(mode="json"),
         },
         inputs=[
@@ -47,6 +50,6 @@ def rl_prompts(
         ],
         work=lambda output: build_rl_prompts(
             workshop.tables, workshop.workload, output, rl_prompt_settings, dataset_settings,
-            workshop.directory(suite) / "items.parquet", curation_settings.decontamination, about),
+            workshop.directory(suite) / "items.parquet", curation_settings.decontamination, about, lent),
     )
     return shown(manifest, workshop, **changes(manifest, workshop))

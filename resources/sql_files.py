@@ -96,7 +96,10 @@ def attach_files(
         connection.execute(f"drop view if exists {name}")
         connection.register(name, schema.empty_table())
         return
-    create_view(connection, "tables/slice", name, schema, ", ".join(sql_literal(file) for file in files), partitions)
+    found = {column: (held, types) for column, held, types in run(connection, "tables/columns", files=list(files)).fetchall()}
+    alike = all(found.get(column) == (len(files), 1) for column in schema.names if column not in partitions)
+    create_view(connection, "tables/slice", name, schema, ", ".join(sql_literal(file) for file in files), partitions,
+                union_by_name=str(not alike).lower())
 
 
 def create_view(
@@ -106,15 +109,17 @@ def create_view(
     schema: pa.Schema,
     files: str,
     partitions: Sequence[str] = (),
+    **placeholders: str,
 ) -> None:
     """Creates the view `name` over Parquet files: the schema's columns, null if no file has them. files: SQL.
 
-    sql/<query>.sql is a `create or replace` with the placeholders view, columns, files and types.
+    sql/<query>.sql is a `create or replace` with the placeholders view, columns, files, types, and those given.
     """
     types = ", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar"
 
     def create(columns: Sequence[str]) -> None:
-        connection.execute(sql_text(query).format(view=name, columns=", ".join(columns), files=files, types=types))
+        connection.execute(
+            sql_text(query).format(view=name, columns=", ".join(columns), files=files, types=types, **placeholders))
 
     try:
         create(schema.names)

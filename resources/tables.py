@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,13 @@ class Tables:
             if part["partition.workload"] == workload:
                 found.setdefault(part["partition.dt"], []).append(part["path"])
         return found
+
+    def written_at(self, name: str, workload: str) -> datetime | None:
+        """When the newest of a workload's files was written, from the commit log alone; None if there is none."""
+        table = self.open(name)
+        parts = _parts(table, "partition.workload", "modification_time") if table is not None else []
+        written = [part["modification_time"] for part in parts if part["partition.workload"] == workload]
+        return datetime.fromtimestamp(max(written) / 1_000, UTC) if written else None
 
     def holds(self, name: str, workload: str, column: str) -> bool:
         """Whether a workload has any value in a column, from the commit log alone; True if the log has no statistics."""

@@ -16,8 +16,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
 from model_ops.wording import counted
 from pipelines.storage.lake_recipes import last_run
 from resources.artefacts.current import current_manifests
@@ -262,7 +260,8 @@ class _Slices:
     def doubts(self, manifest: Manifest) -> list[str]:
         """Sentences about large input tables that were written to after the artefact was made."""
         large = [item.name for item in manifest.inputs if item.kind == "table" and self._count(item.name) > COMPARED_ROWS]
-        return [f"may be stale: {name} was written to since" for name in large if self._written(name) > manifest.created_at]
+        written = {name: self._tables.written_at(name, self._workload) for name in large}
+        return [f"may be stale: {name} was written to since" for name, at in written.items() if at and at > manifest.created_at]
 
     def counted(self) -> list[TableStatus]:
         found = []
@@ -279,13 +278,6 @@ class _Slices:
         if table not in self._rows:
             self._rows[table] = sum(self._tables.rows_by_day(table, self._workload).values())
         return self._rows[table]
-
-    def _written(self, table: str) -> datetime:
-        opened = self._tables.open(table)
-        parts = pa.table(opened.get_add_actions(flatten=True)).to_pylist() if opened else []
-        times = [part["modification_time"] for part in parts if part["partition.workload"] == self._workload]
-        newest = max(times, default=datetime(1970, 1, 1))
-        return newest.replace(tzinfo=UTC) if newest.tzinfo is None else newest
 
 
 def _made_by(lake: Lake, name: str, manifest: Manifest, seen: list[SeenRun]) -> tuple[str, float | None]:

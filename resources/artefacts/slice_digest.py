@@ -3,15 +3,17 @@
     slice_digest(tables, "cleaned_interactions", "math-tutor")
 
 A tree: a day's digest is over its sorted rows, the slice's digest is over its days. A day's digest is remembered for the names
-of its Parquet files, which never change, so only days that were written to are read again.
+of its Parquet files, which never change, so only days that were written to are read again. Where only counts of a slice were
+kept (kept_counts.py), `slice_digest` is that of the rows that there were.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 
+from resources.artefacts.kept_counts import counted_as
 from resources.artefacts.remembered import Remembered, partition_key
 from resources.artefacts.sql_digest import sql_digest
 from resources.sql_files import attach_slice, sql_text, stream, workbench
@@ -22,6 +24,12 @@ AS_SERVED = "served"
 
 
 def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = False, remember: bool = True) -> str:
+    """The digest of a slice as an input: of its rows, or of those that there were before only their counts were kept."""
+    digest = rows_digest(tables, name, workload, as_served, remember)
+    return counted_as(tables.lake, workload, AS_SERVED if as_served else name, digest)
+
+
+def rows_digest(tables: Tables, name: str, workload: str, as_served: bool = False, remember: bool = True) -> str:
     """sha256 over a workload's days and the rows of each, sorted: the digest of a table slice as an input.
 
     A row counts by its interaction_id and content_sha256; rows of cleaned_interactions also by their cleaned values, and
@@ -41,6 +49,12 @@ def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = Fal
         memory.keep({keys[day]: known[day] for day in sorted(keys)})
     rows_of_days = "".join(f"{day} {known[day]}\n" for day in sorted(keys) if known[day])
     return hashlib.sha256(rows_of_days.encode()).hexdigest()
+
+
+def all_digests(tables: Tables, workload: str, digest: Callable[..., str] = slice_digest) -> dict[str, str]:
+    """The digests of all slices of a workload, by name."""
+    return {name: digest(tables, name, workload) for name in DIGESTS} | {
+        AS_SERVED: digest(tables, "interactions", workload, as_served=True)}
 
 
 def _digests_of_days(tables: Tables, name: str, workload: str, days: Sequence[date], query: str) -> dict[date, str]:

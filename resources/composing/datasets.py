@@ -179,7 +179,6 @@ def _attach(connection: duckdb.DuckDBPyConnection, curated: Path, seeds: Path | 
     for macro in MACROS:
         run(connection, macro)
     run(connection, "composing/datasets/conversations")
-    run(connection, "curating/clean/messages")
     run(connection, "composing/datasets/prefixes")
     run(connection, "composing/datasets/contained_rows")
     run(connection, "composing/datasets/training_conversations")
@@ -236,6 +235,7 @@ def _sample(
         raise DatasetError(f"{'; '.join(report.notes)}; nothing was made: ask for less, or set {key}.strict to false")
     connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
     run(connection, "composing/datasets/sampled", seed=str(settings.seed))
+    run(connection, "composing/datasets/sampled_texts")
     straddling = run(connection, "composing/datasets/count_split_sessions").fetchall()[0][0]
     if straddling:
         raise RuntimeError(f"{straddling} sessions lie in two splits")

@@ -10,7 +10,8 @@ Writes train.parquet, validation.parquet and test.parquet, each with
                              `kind` (model_ops.evaluation.tasks) and what it needs, such as the number
     split, weight, reason, content_sha256, synthetic
 
-A prompt that stands in several places is taken once. Prompts that contain an item of the evaluation suites are left out.
+Splits are drawn as those of `datasets.sft`, and what strata lend to a held-out split there is held out here. A prompt that
+stands in several places is taken once. Prompts that contain an item of the evaluation suites are left out.
 """
 
 from __future__ import annotations
@@ -39,21 +40,24 @@ _TASKS = pa.schema([
     ("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("workload", pa.string()),
     ("messages", pa.string()), ("tools", pa.string()), ("verifier", pa.string()), ("interaction_ids", pa.list_(pa.string())),
     ("split_group", pa.string())])
+_LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _CONTAMINATED = pa.schema([("interaction_id", pa.string())])
 
 
 def build_rl_prompts(
     tables: Tables, workload: str, output: Path, settings: RlPromptSettings, split_settings: DatasetSettings, eval_items: Path,
-    decontamination: Decontamination, about: Mapping[str, Any] | None = None,
+    decontamination: Decontamination, about: Mapping[str, Any] | None = None, lent: Mapping[str, list[str]] | None = None,
 ) -> dict[str, Any]:
-    """Fills `output` and returns counts. Raises DatasetError if there is no prompt to train on, EvalSuiteError for a file of
-    tasks that cannot be read."""
+    """Fills `output` and returns counts. lent: of sft_dataset. Raises DatasetError if there is no prompt to train on,
+    EvalSuiteError for a file of tasks that cannot be read."""
     output.mkdir(parents=True, exist_ok=True)
     items = read_eval_items(eval_items)
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
             attach_slice(connection, tables, name, workload)
         connection.register("task_prompts", _task_prompts(settings.tasks, workload, output / SCRATCH))
+        held = [{"split": split, "drawn": drawn} for split, names in (lent or {}).items() for drawn in names]
+        connection.register("lent_before", pa.Table.from_pylist(held, schema=_LENT))
         for macro in MACROS:
             run(connection, macro)
         run(connection, "composing/rl_prompts/logged_prompts", split_by=split_settings.split_by)

@@ -86,7 +86,8 @@ def curate(
         for macro in MACROS:
             run(connection, macro)
         run(connection, "curating/macros/labels_of")
-        run(connection, "curating/curate/candidates_with_ids")
+        for query in ("cleaned_rows", "logged_rows", "logged_tokens", "candidates_with_ids"):
+            run(connection, f"curating/curate/{query}")
         attach_row_feedback(connection, settings.feedback.least)
         judge = settings.judge
         run(connection, "curating/curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)

@@ -14,8 +14,6 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import pyarrow as pa
-
 from resources.artefacts.current import current_manifests
 from resources.erasing.forget import Plan, erase_sources
 from resources.erasing.journal import Request
@@ -30,12 +28,9 @@ _NOT_TRAINED = {"tiny_base", "import_base"}
 
 def is_learnt(lake: Lake, workload: str) -> bool:
     """Whether a model was trained after the last rows were read."""
-    table = Tables(lake).open("interactions")
-    parts = pa.table(table.get_add_actions(flatten=True)).to_pylist() if table is not None else []
-    written = [part["modification_time"] for part in parts if part["partition.workload"] == workload]
-    if not written:
+    newest = Tables(lake).written_at("interactions", workload)
+    if newest is None:
         return False
-    newest = datetime.fromtimestamp(max(written) / 1_000, UTC)
     return any(manifest.kind == "model" and manifest.op not in _NOT_TRAINED and manifest.created_at > newest
                for manifest in current_manifests(lake, workload).values())
 

@@ -22,7 +22,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from resources.artefacts.kept_counts import keep
 from resources.artefacts.leftovers import remove_leftovers
+from resources.artefacts.slice_digest import all_digests, rows_digest
 from resources.artefacts.taint import Cause, Taint, keep_taint, tainted
 from resources.catalog.build import rebuild
 from resources.damaged_files import naming_damage
@@ -108,6 +110,7 @@ def erase_sources(lake: Lake, request: Request) -> Plan:
     with _held(lake):
         for unfinished in journal.unfinished(lake):
             _erase(lake, unfinished)
+        request = request.model_copy(update={"digests": all_digests(Tables(lake), request.workload)})
         journal.write(lake, request)
         return _erase(lake, request)
 
@@ -190,6 +193,8 @@ def _erase(lake: Lake, request: Request) -> Plan:
                 continue
             if changed := remove_rows(tables, selection, name):
                 plan.tables[name] = changed
+    if request.digests:
+        keep(lake, request.workload, request.digests, all_digests(tables, request.workload, rows_digest))
     shutil.rmtree(lake.root / ".remembered", ignore_errors=True)
     lake.mirror.push()  # before the journal goes: a killed erasure is completed on any machine
     if request.vacuum:

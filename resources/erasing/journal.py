@@ -20,7 +20,8 @@ from resources.lake import Lake, LakeError
 
 
 class Request(BaseModel):
-    """One erasure. vacuum: also remove old files of the tables."""
+    """One erasure. vacuum: also remove old files of the tables. digests: of the workload's table slices before the erasure of
+    sources, which artefacts keep as their inputs."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,6 +34,7 @@ class Request(BaseModel):
     vacuum: bool = False
     workload: str = ""
     sources: list[str] = Field(default_factory=list)
+    digests: dict[str, str] = Field(default_factory=dict)
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property

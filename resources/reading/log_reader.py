@@ -22,6 +22,9 @@ HEAD_BYTES = 1 << 20
 """Bytes that are read to recognise how the records are written."""
 RECORD_BYTES = 64 << 20
 """Longest line or array element, in bytes; a longer one goes to quarantine."""
+LONGEST_BYTES = 16 << 20
+"""Longest record in bytes of text, without the pictures and files that references replaced: DuckDB needs about 20 times as much
+memory for it. A request or response that is paired may have half of it."""
 CHUNK_BYTES = 16 << 20
 SAMPLE = 8
 """Records that are read to recognise a file's format."""

@@ -7,6 +7,7 @@ Attribute names: the GenAI semantic conventions (messages in parts, as JSON text
 events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls it for items with one of these names. It never
 raises: for an item that is not a model call it returns {"kind": "passed over", "rule": ...}, and for an item that needs others
 of its span {"kind": "side", ...}: a span without content, or a log record with the content (resources/reading/span_events.py).
+A call of more than LONGEST_BYTES is {"kind": "too_long"}.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
+from resources.reading.log_reader import LONGEST_BYTES
 from resources.reading.otlp_messages import ROLE_OF_EVENT, content_of, structured, system_of, tools_of
 
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
@@ -47,7 +49,10 @@ def _written(tell: Callable[[], dict[str, Any]]) -> str:
         told = tell()
         written = json_text(told)
         # a part's content is base64, whether its item says so or not
-        return json_text(referenced(told)) if any(needle in written for needle in NEEDLES) else written
+        if any(needle in written for needle in NEEDLES):
+            written = json_text(referenced(told))
+        is_long = len(written) > LONGEST_BYTES // 4 and len(written.encode("utf-8", "surrogatepass")) > LONGEST_BYTES
+        return '{"kind":"too_long"}' if is_long else written
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         return '{"kind":"broken"}'
 

@@ -55,6 +55,7 @@ class Pairing:
         self._connection.execute(sql_text("reading/batch/delete_objects").format(table="pair_sides"), {"objects": failed})
         self._connection.register("places", _places(entries))
         run(self._connection, "reading/pairing/pair_matches", form=form.name)
+        run(self._connection, "reading/pairing/matched_pairs")
         run(self._connection, f"reading/formats/{form.name}/pairs")
         run(self._connection, "reading/pairing/quarantine_unpaired", form=form.name)
         self._connection.unregister("places")

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from resources.reading.extraction import LINES, Extraction
 from resources.reading.formats import BY_NAME, FORMATS, Format
 from resources.reading.ledger import Entry
-from resources.reading.log_reader import RAW_BYTES, Problem, Records
+from resources.reading.log_reader import LONGEST_BYTES, RAW_BYTES, Problem, Records
 from resources.reading.pairing import Pairing, with_unreadable_partners
 from resources.reading.read_ahead import read_ahead
 from resources.reading.remote import RemoteError
@@ -39,9 +39,6 @@ from stores import s3
 
 PART_BYTES = 48 << 20
 """Bytes of text that are parsed at a time."""
-LONGEST_BYTES = 16 << 20
-"""Longest record in bytes of text, without the pictures and files that references replaced: DuckDB needs about 20 times as much
-memory for it. A request or response that is paired may have half of it."""
 BATCH_BYTES = 512 << 20
 """Bytes of text whose rows are committed together; an object is never split."""
 MEMORY_MIB = 1280

@@ -20,6 +20,8 @@ import numpy as np
 from model_ops.job import Job
 from model_ops.settings import Settings
 from resources.artefacts.current import step_of, up_to_date, warm_start_parent
+from resources.artefacts.erased import erased_in
+from resources.artefacts.kept_counts import counts_alone
 from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
@@ -170,17 +172,41 @@ class Workshop:
         inputs: list[Input],
         work: Callable[[Path], dict[str, Any]],
     ) -> Manifest:
-        """Makes an artefact with a function that fills a directory and returns metrics."""
-        draft = self.registry.draft(kind, name, op, sources, config, inputs)
-        if draft.finished is not None and self.is_reused(draft.finished):
+        """Makes an artefact with a function that fills a directory and returns metrics.
+
+        The current one stays, whatever code made it, if it was made of these inputs and only counts of their rows were kept.
+        """
+        finished, draft = self._made_of_rows_that_are_gone(kind, name, config, inputs), None
+        if finished is None:
+            draft = self.registry.draft(kind, name, op, sources, config, inputs)
+            finished = draft.finished
+        if finished is not None and self.is_reused(finished):
             relay({
-                "event": "reused", "step": step_of(name), "version": draft.version,
-                "made_at": draft.finished.created_at.isoformat(), "run": draft.finished.run_id,
+                "event": "reused", "step": step_of(name), "version": finished.version,
+                "made_at": finished.created_at.isoformat(), "run": finished.run_id,
             })
-        with naming_damage(lambda: self._files_of(inputs)):
-            manifest = draft.finished or self.registry.finish(draft, work(draft.directory))
+        if finished is None and draft is not None:
+            with naming_damage(lambda: self._files_of(inputs)):
+                finished = self.registry.finish(draft, work(draft.directory))
         self.publish_catalog()
-        return manifest
+        return finished
+
+    def _made_of_rows_that_are_gone(
+        self, kind: Kind, name: str, config: dict[str, Any], inputs: list[Input]
+    ) -> Manifest | None:
+        """The current artefact, if it cannot be made again from these inputs with this configuration."""
+        if not any(map(self._is_gone, inputs)) or not self.registry.exists(kind, name):
+            return None
+        made = self.registry.current(kind, name)
+        same = [item.digest for item in made.inputs] == [item.digest for item in inputs] and made.config == config
+        return made if same else None
+
+    def _is_gone(self, item: Input) -> bool:
+        """Whether only counts of an input's rows were kept."""
+        if item.kind == "table":
+            return counts_alone(self.lake, self.workload, item.digest)
+        erased = erased_in(self.lake.artefacts("dataset") / item.name / item.version) if item.kind == "dataset" else None
+        return erased is not None and bool(erased.counted_as)
 
     def _files_of(self, inputs: list[Input]) -> Iterator[str | Path]:
         """Parquet files of the inputs that lie in the lake."""

@@ -137,6 +137,12 @@ CLAIMS: list[Claim] = [
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
+    (PAGE, "Do 10 readers ever", "readers", lambda r: [
+        str(r("errors") + r("s3", "errors")), str(r("inconsistent") + r("s3", "inconsistent")),
+        f"{r('queries') + r('s3', 'queries'):,}", str(r("commits") + r("s3", "commits"))]),
+    (PAGE, "How long does it take to make 200,000", "dataset_build", lambda r: [
+        hundredth(r("ratio")), decimals(r("seconds"), 0), tenth(r("peak_mib") / 1024)]),
+    (PAGE, "What does a new day's dataset", "new_day_dataset", lambda r: [hundredth(r("ratio"))]),
     (PAGE, "How many megabytes", "incremental", lambda r: [tenth(r("megabytes_ratio")), decimals(r("megabytes_1000"), 0),
         decimals(r("megabytes_10"), 0)]),
     (PAGE, "How exact is the detection", "pii", lambda r: [str(r("precision")), str(r("recall"))]),

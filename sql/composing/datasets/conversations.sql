@@ -1,4 +1,4 @@
--- Curated rows and seeds as input of curating/clean/messages.sql, which finds repeated turns. A seed's answer is its last message.
+-- Curated rows and seeds whose repeated turns are searched. A seed's answer is its last message.
 -- needs: curated, seeds
 -- makes: temp view conversations (interaction_id, messages, completion)
 create or replace temp view conversations as

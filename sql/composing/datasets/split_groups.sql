@@ -41,8 +41,8 @@ held_so_far as (
 ranked as (
     select
         *,
-        count(*) filter (where held = 'test') over () as tested,
-        count(*) filter (where held = 'validation') over () as validated,
+        count(if(held = 'test', 1, null)) over () as tested,
+        count(if(held = 'validation', 1, null)) over () as validated,
         row_number() over (partition by held is null order by draw, split_group) as from_below,
         row_number() over (partition by held is null order by draw desc, split_group) as from_above
     from held_so_far

@@ -1,6 +1,6 @@
 -- Rows of one split, in shuffled order. A row that is repeated stands in it several times; its further copies have the reason
 -- `repeated`.
--- needs: sampled
+-- needs: sampled, sampled_texts
 -- parameters: $split
 -- makes: rows (row_id, origin, source, session_id, workload, ts, messages, tools, request, text, token_ids, labels,
 --     prompt_shape, content_sha256, interaction_ids, quality, difficulty, split, weight, reason, synthetic, language)
@@ -14,4 +14,5 @@ select
     prompt_shape, content_sha256, interaction_ids, quality, difficulty, split, weight,
     if(copy > 0, 'repeated', reason) as reason, synthetic, language
 from copied
+join sampled_texts using (row_id, origin)
 order by if(copy > 0, md5(draw || copy), draw), row_id

@@ -1,6 +1,6 @@
 -- Rows that reach curation, ranked: of copies, the row with the lowest `place` is kept. Order: feedback, then length, recency,
 -- id; so the order never depends on how rows arrived.
--- needs: cleaned_interactions, row_feedback, scores
+-- needs: cleaned_rows, row_feedback, scores
 -- parameters: $drop_thumbs_down, $min_quality
 -- makes: temp table candidates (place, interaction_id, dt, session_id, ts, normalised_sha256, feedback_value,
 --     judged_quality, difficulty, thumbs_down, low_quality)
@@ -9,7 +9,7 @@ with with_feedback as (
     select
         rows.*,
         coalesce(row_feedback.value, rows.feedback) as feedback_value, scores.quality as judged_quality, scores.difficulty
-    from cleaned_interactions as rows
+    from cleaned_rows as rows
     left join row_feedback using (interaction_id)
     left join scores using (interaction_id)
     where rows.status = 'ok'

@@ -1,10 +1,9 @@
--- One line, trimmed, with single spaces (of 64 or fewer). Six plain replacements take a fifth of the time of one regular
--- expression.
+-- One line, trimmed, with single spaces. Most runs of spaces are short: two plain replacements end them, at a fraction of the time
+-- of the regular expression that ends longer ones.
 -- makes: macro one_spacing(line)
 create or replace temp macro one_spacing(line) as
     trim(case
         when contains(line, '  ') then
-            replace(replace(replace(replace(replace(replace(
-                line, '  ', ' '), '  ', ' '), '  ', ' '), '  ', ' '), '  ', ' '), '  ', ' ')
+            regexp_replace(replace(replace(line, '  ', ' '), '  ', ' '), '  +', ' ', 'g')
         else line
     end)

@@ -166,7 +166,7 @@ def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gon
 
 
 @pytest.mark.parametrize(("name", "reads"), [
-    ("preference", {"curated_interactions", "sft_dataset"}), ("rl_prompts", {"cleaned_interactions", "eval_suite"}),
+    ("preference", {"curated_interactions", "sft_dataset"}), ("rl_prompts", {"cleaned_interactions", "eval_suite", "sft_dataset"}),
     ("calibration", {"sft_dataset"})])
 def test_a_dataset_is_in_the_graph_where_the_recipe_declares_it(tmp_path, name, reads):
     found = edges(load(tmp_path, f"datasets: {{{name}: {{}}}}\nquantize: {{scheme: w4a16}}\n"))

@@ -3,7 +3,9 @@
 import io
 import json
 import sqlite3
+import time
 
+import pyarrow as pa
 import pytest
 import yaml
 from rich.console import Console
@@ -21,7 +23,9 @@ from resources.releasing.gate_result import GateResult
 from resources.releasing.release import Part, Release
 from resources.releasing.signature import Signature
 from resources.releasing.subject import Subject, subject_of
+from resources.tables import SCHEMAS, Tables
 from tests.resources.inspecting.test_survey import PAIR, put
+from tests.resources.interaction_rows import interaction
 
 ANA = Signature("ana", "MILLRACE_USER")
 SUITE = ("resources/composing/eval_suite.py",)
@@ -213,6 +217,18 @@ def test_tables_are_compared_by_their_rows(tmp_path):
     assert states(one(lake)) == {"curated_interactions": "current"}
     make(lake, "dataset", "curated_interactions", Input(kind="table", name="feedback", digest="other"))
     assert states(one(lake)) == {"curated_interactions": "stale"}
+
+
+def test_large_tables_are_compared_by_when_they_were_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.status.lake_status.COMPARED_ROWS", 1)
+    lake = Lake.open(tmp_path / "lake")
+    rows = pa.Table.from_pylist([interaction(n, "one", "1", workload="helper") for n in (1, 2)], SCHEMAS["interactions"])
+    Tables(lake).append("interactions", rows)
+    make(lake, "dataset", "curated_interactions", Input(kind="table", name="interactions", digest="not computed"))
+    assert "may be stale" not in text(lake)
+    time.sleep(0.002)
+    Tables(lake).append("interactions", rows)
+    assert "may be stale: interactions was written to since" in text(lake)
 
 
 def test_the_command(cli, lake, tmp_path):

@@ -11,10 +11,11 @@ from benchmarks.lake_bytes import places_of
 from resources.artefacts.current import current_manifests, up_to_date
 from resources.artefacts.manifest import changed_files
 from resources.artefacts.registry import Registry
+from resources.artefacts.slice_digest import all_digests
 from resources.artefacts.taint import tainted
 from resources.erasing.asked import ask_for
 from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
-from resources.erasing.forget import forget
+from resources.erasing.forget import complete_unfinished, forget
 from resources.erasing.journal import unfinished
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
 from resources.lake import Lake
@@ -23,6 +24,7 @@ from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.releasing.signature import Signature
 from resources.tables import Tables
+from resources.workshop.workshop import Workshop
 
 BOTH = ["gateway", "thumbs"]
 
@@ -64,6 +66,53 @@ def test_no_byte_of_the_texts_stays_and_counts_lineage_and_models_do(lake, whole
     assert len(table(lake, "quarantine")) == 2 and not any(row["raw"] for row in table(lake, "quarantine"))
     report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl"))})
     assert report.total.objects == 0 and table(lake, "erasures") == [], "what was read is not read again, and nothing forbids it"
+
+
+def test_a_run_without_new_logs_makes_nothing_again(lake, tmp_path):
+    tables = Tables(lake)
+    before = all_digests(tables, "tutor")
+    keep_counts_only(lake, "tutor", BOTH)
+    assert all_digests(Tables(lake), "tutor") == before and not table(lake, "interactions")
+    later = pair("later-1", "dan", "dan-1", [{"role": "user", "content": "How is barley malted?"}], "Slowly, in warm air.", 2)
+    (tmp_path / "more.jsonl").write_text(json.dumps(later) + "\n")
+    ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "more.jsonl"))})
+    second = all_digests(Tables(lake), "tutor")
+    assert second["interactions"] != before["interactions"], "new rows are new"
+    keep_counts_only(lake, "tutor", BOTH)
+    assert all_digests(Tables(lake), "tutor") == second, "the digest of the last rows, although the table was as empty before"
+
+
+def test_other_code_makes_nothing_again_from_rows_that_are_gone(lake):
+    workshop = Workshop(Registry(lake, "tutor"), None, threads=1)
+
+    def made(code, **config):
+        slices = [workshop.slice("interactions")]
+        rows = workshop.build("dataset", "rows", "op", (code,), config, slices, lambda output: (output / "r").touch() or {})
+        learnt = [Registry(lake, "tutor").current("dataset", "sft_dataset").as_input()]
+        model = workshop.build("model", "of_rows", "op", (code,), config, learnt, lambda output: (output / "m").touch() or {})
+        return rows.version, model.version
+
+    code, other = "model_ops/job.py", "model_ops/errors.py"
+    before = made(code)
+    assert not set(made(other)) & set(before), "while the rows are there, other code makes others"
+    before = made(other)
+    keep_counts_only(lake, "tutor", BOTH)
+    assert made(code) == before
+    assert not set(made(code, changed=True)) & set(before), "other settings are asked for: they are made from what is there"
+
+
+def test_a_killed_removal_keeps_the_digests_of_before(lake, monkeypatch):
+    before = all_digests(Tables(lake), "tutor")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("resources.erasing.forget.keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            keep_counts_only(lake, "tutor", BOTH)
+    assert all_digests(Tables(lake), "tutor") != before
+    assert complete_unfinished(lake) == 1 and all_digests(Tables(lake), "tutor") == before
 
 
 def test_other_sources_keep_their_rows(lake):

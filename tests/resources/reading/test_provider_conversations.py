@@ -16,8 +16,8 @@ CALLS = [("c1", "weather", {"city": "Oslo", "days": 1}), ("c2", "weather", {"cit
 RESULTS = ["15 degrees", "20 degrees"]
 ANSWER, LAST = "Bergen is warmer.", "Rome is warmest."
 CURATED = pa.schema([(name, pa.string()) for name in (
-    "interaction_id", "session_id", "messages", "completion", "reasoning", "request", "text")] + [
-    ("token_ids", pa.list_(pa.int32())), ("ts", pa.timestamp("us", tz="UTC")), ("was_cut", pa.bool_())])
+    "interaction_id", "session_id", "messages", "completion", "reasoning", "request", "text", "tools")] + [
+    ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())), ("ts", pa.timestamp("us", tz="UTC")), ("was_cut", pa.bool_())])
 
 
 def anthropic(thoughts=True):
@@ -110,10 +110,14 @@ def conversations(rows):
         for macro in MACROS:
             run(connection, macro)
         connection.register("seeds", SEEDS.empty_table())
-        for step in ("composing/datasets/conversations", "curating/clean/messages", "composing/datasets/prefixes",
-                     "composing/datasets/contained_rows", "composing/datasets/training_conversations"):
-            run(connection, step)
-        return [json.loads(row["chat"]) for row in connection.table("training_conversations").to_arrow_table().to_pylist()]
+        for step in ("conversations", "prefixes", "contained_rows"):
+            run(connection, f"composing/datasets/{step}")
+        contained = {row["interaction_id"] for row in connection.table("contained_rows").to_arrow_table().to_pylist()}
+        longest = [{"row_id": row["interaction_id"], "origin": "interaction", "copies": 1}
+                   for row in curated if row["interaction_id"] not in contained]
+        connection.register("sampled", pa.Table.from_pylist(longest))
+        run(connection, "composing/datasets/sampled_texts")
+        return [json.loads(row["messages"]) for row in connection.table("sampled_texts").to_arrow_table().to_pylist()]
 
 
 @pytest.mark.parametrize("form", FORMS)

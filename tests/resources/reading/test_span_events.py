@@ -128,6 +128,20 @@ def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, first):
     assert again[0] == rows and again[3].total.objects == 0
 
 
+@pytest.mark.parametrize("parts", ["one item", "a span and its log records"])
+def test_a_call_that_would_exhaust_the_memory_goes_to_quarantine_alone(tmp_path, parts):
+    half = "x " * (5 << 20)
+    if parts == "one item":
+        sent = [logs(details(1, half + half, "1"), details(2, "two?", "2")), traces(span(2))]
+    else:
+        sent = [logs(*messages(1, half, half), *messages(2, "two?", "2")), traces(span(1), span(2))]
+    put(tmp_path, "a.jsonl", *sent)
+    rows, (bad,), dropped, report = read(tmp_path)
+    assert set(rows) == {"chatcmpl-2"} and not dropped
+    assert bad["error_code"] == "too_long" and "more than 16 MiB" in bad["message"] and len(bad["raw"]) <= 4096
+    assert report.total.read == report.total.kept + report.total.quarantined == 2
+
+
 def test_details_are_joined_with_their_span_and_read_without_it(tmp_path):
     put(tmp_path, "a.jsonl", logs(details(1, "one?", "1"), details(2, "two?", "2")), traces(span(1)))
     rows, bad, dropped, report = read(tmp_path)

@@ -1,25 +1,17 @@
--- Each request-response pair as one record of format openai_pairs, at the response's place, numbered from 0.
--- needs: pair_matches, pair_sides
+-- Each request-response pair as one record of format openai_pairs.
+-- needs: matched_pairs
 -- makes: temp table pairs (number, object, row, raw)
 create or replace temp table pairs as
-with numbered as (
-    select *, row_number() over (order by object, row) - 1 as number
-    from pair_matches
-    where candidates = 1
-)
-
 select
-    numbered.number,
-    numbered.object,
-    numbered.row,
+    number,
+    object,
+    row,
     cast(json_object(
-        'request', json_extract(requests.raw, '$.body'),
-        'response', json_extract(responses.raw, '$.response.body'),
-        'error', case when json_type(responses.raw, '$.error') = 'OBJECT' then json_extract(responses.raw, '$.error') end,
-        'request_id', coalesce(responses.raw ->> '$.response.request_id', responses.raw ->> '$.id'),
-        'trace_id', responses.raw ->> '$.id'
+        'request', json_extract(request, '$.body'),
+        'response', json_extract(response, '$.response.body'),
+        'error', case when json_type(response, '$.error') = 'OBJECT' then json_extract(response, '$.error') end,
+        'request_id', coalesce(response ->> '$.response.request_id', response ->> '$.id'),
+        'trace_id', response ->> '$.id'
     ) as varchar) as raw
-from numbered
-inner join pair_sides as requests on requests.object = numbered.request_object and requests.row = numbered.request_row
-inner join pair_sides as responses on responses.object = numbered.object and responses.row = numbered.row
-order by numbered.number
+from matched_pairs
+order by number

@@ -1,6 +1,6 @@
 -- Spans and log records of OTLP documents, each with what it tells of a model call. place: its number in its line; further: the
 -- number that the line's further choices count on from.
--- needs: model_call_of(), otlp_items(), records
+-- needs: model_call_of(), otlp_call(), otlp_items(), records
 -- makes: temp table otlp_calls (object, row, place, further, service, item, call)
 create or replace temp table otlp_calls as
 with documents as (
@@ -25,23 +25,12 @@ select
     1000000 as further,
     sent.service as service,
     cast(sent.item as varchar) as item,
-    json_transform(
+    otlp_call(
         case
             when sent.item is null then '{"kind": "passed over", "rule": "otlp_no_span_or_event"}'
             when regexp_matches(sent.item, '"(gen_ai\.|llm\.|openinference\.)')
                 then model_call_of(cast(sent.item as varchar))
             else '{"kind": "passed over", "rule": "otlp_other"}'
-        end,
-        '{
-            "kind": "VARCHAR", "rule": "VARCHAR", "request_id": "VARCHAR", "alias_id": "VARCHAR", "trace_id": "VARCHAR",
-            "written_ts": "VARCHAR", "workload": "VARCHAR", "session_id": "VARCHAR", "user_id": "VARCHAR",
-            "model": "VARCHAR", "provider": "VARCHAR", "tools": "JSON", "params": "JSON", "messages": "JSON",
-            "choices": [{"message": "JSON", "finish_reason": "VARCHAR"}], "prompt_tokens": "BIGINT",
-            "completion_tokens": "BIGINT", "cached_tokens": "BIGINT", "reasoning_tokens": "BIGINT",
-            "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "error": "VARCHAR", "finish_reasons": ["VARCHAR"],
-            "side": "VARCHAR", "span": "VARCHAR", "moment": "BIGINT",
-            "evaluations": [{"name": "VARCHAR", "value": "DOUBLE", "label": "VARCHAR", "comment": "VARCHAR",
-                             "response_id": "VARCHAR", "written_ts": "VARCHAR"}]
-        }'
+        end
     ) as call
 from items

@@ -60,12 +60,15 @@ select
     case
         when call.kind = 'passed over' then 'skipped'
         when call.kind = 'incomplete' then 'missing_field'
+        when call.kind = 'too_long' then 'too_long'
         when call.kind = 'call' then null
         else 'wrong_type'
     end as error_code,
     case
         when call.kind = 'passed over' then call.rule
         when call.kind = 'incomplete' then 'the evaluation lacks a score and a label, or what it is about'
+        when call.kind = 'too_long' then
+            'the span or event has more than 16 MiB of text: shorten its messages, or log files as links'
         when call.kind = 'call' then null
         else 'the span or event is not as OTLP JSON writes it'
     end as message
