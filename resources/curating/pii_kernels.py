@@ -203,6 +203,8 @@ def _number_follows(plain, at, size):
     while place < size and characters < 60 and not _digit(plain[place]):
         characters += (plain[place] & 0xC0) != 0x80
         place += 1
+    if not _digit(plain[place]):
+        return False
     digits = 0
     gap = 0
     while place < size and gap <= 8 and digits < 7:
