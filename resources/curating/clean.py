@@ -19,7 +19,9 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import groupby
@@ -41,11 +43,15 @@ from resources.curating.pii_scan import might_hold
 from resources.curating.presidio import model_name
 from resources.curating.quality import measures
 from resources.curating.row_feedback import attach_row_feedback
-from resources.sql_files import attach_slice, rows, run, stream, workbench
-from resources.tables import SCHEMAS, Tables
+from resources.curating.shingles import threads
+from resources.sql_files import attach_files, attach_slice, rows, run, slice_files, stream, workbench
+from resources.tables import PARTITIONS, SCHEMAS, Tables
 
 BYTES_AT_A_TIME = 256 << 20
-"""Bytes of text cleaned at a time: several small days together, a larger day in parts of whole sessions."""
+"""Bytes of text cleaned at a time, over all workers: several small days together, a larger day in parts of whole sessions."""
+
+MOST_WORKERS = 4
+"""Parts cleaned at the same time, on as many cores. Redaction is Python and runs in one part at a time."""
 
 
 MACROS = tuple(
@@ -80,9 +86,9 @@ class CleanReport:
     def as_metrics(self) -> dict[str, Any]:
         return {"read": self.read, "kept": self.kept, "dropped": self.dropped, "pii": self.pii}
 
-    def count(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Adds the rows of the tables `facts` and `decisions`."""
-        for day, rule, count in run(connection, "curating/clean/counts").fetchall():
+    def add(self, part: _Part) -> None:
+        """Adds the counts of one part."""
+        for day, rule, count in part.rules:
             counts = self.days.setdefault(day, {"rows": 0})
             counts["rows"] += count
             counts[rule] = counts.get(rule, 0) + count
@@ -91,15 +97,26 @@ class CleanReport:
                 self.kept += count
             else:
                 self.dropped[rule] = self.dropped.get(rule, 0) + count
-        for kind, values in run(connection, "curating/clean/pii_counts").fetchall():
+        for kind, values in part.pii:
             self.pii[kind] = self.pii.get(kind, 0) + values
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one part of the sessions of some days became."""
+
+    facts: pa.Table
+    decisions: pa.Table
+    rules: list[tuple[date, str, int]]
+    """Number of rows by day and rule."""
+    pii: list[tuple[str, int]]
 
 
 def clean(tables: Tables, workload: str, days: Sequence[date], settings: CurationSettings) -> CleanReport:
     """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError where a row has no decision."""
     report = CleanReport(days={day: {"rows": 0} for day in sorted(set(days))})
-    for group, parts in _groups(tables, workload, sorted(set(days))):
-        _clean(tables, workload, group, parts, settings, report)
+    for group, parts in _cleaned_groups(tables, workload, sorted(set(days)), settings):
+        _commit(tables, workload, group, parts, report)
     if report.read != report.kept + sum(report.dropped.values()):
         raise RuntimeError(f"clean {workload}: {report.read} rows read, but {report.kept} kept and {report.dropped}")
     return report
@@ -151,37 +168,77 @@ def _stale_opinions(tables: Tables, workload: str, least: Mapping[str, float]) -
         return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
 
 
-def _groups(tables: Tables, workload: str, days: list[date]) -> Iterator[tuple[list[date], int]]:
-    """Groups of days to clean together, each with its number of parts."""
+def _cleaned_groups(
+    tables: Tables, workload: str, days: list[date], settings: CurationSettings
+) -> Iterator[tuple[list[date], Iterator[_Part]]]:
+    """Groups of days with their cleaned parts, in order. Parts of the groups that follow are cleaned meanwhile."""
+    workers = min(threads(), MOST_WORKERS)
+    groups = list(_groups(tables, workload, days, BYTES_AT_A_TIME // workers))
+    wanted = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
+    running: deque[Future[_Part]] = deque()
+    feedback = slice_files(tables, "feedback", workload)
+    with ThreadPoolExecutor(workers) as pool:
+
+        def start_next() -> None:
+            if (asked := next(wanted, None)) is not None:
+                group, part, parts = asked
+                files = {"interactions": slice_files(tables, "interactions", workload, group), "feedback": feedback}
+                running.append(pool.submit(_clean_part, files, part, parts, settings))
+
+        def results(parts: int) -> Iterator[_Part]:
+            for _ in range(parts):
+                done = running.popleft().result()
+                start_next()
+                yield done
+
+        try:
+            for _ in range(workers):
+                start_next()
+            for group, parts in groups:
+                yield group, results(parts)
+        finally:
+            for left in running:
+                left.cancel()
+
+
+def _groups(tables: Tables, workload: str, days: list[date], most: int) -> Iterator[tuple[list[date], int]]:
+    """Groups of days to clean together, each with its number of parts of about `most` bytes."""
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
         sizes = dict(run(connection, "curating/clean/bytes_by_day").fetchall())
     group: list[date] = []
     size = 0
     for day in days:
-        if group and size + sizes.get(day, 0) > BYTES_AT_A_TIME:
-            yield group, -(-size // BYTES_AT_A_TIME) or 1
+        if group and size + sizes.get(day, 0) > most:
+            yield group, -(-size // most) or 1
             group, size = [], 0
         group.append(day)
         size += sizes.get(day, 0)
     if group:
-        yield group, -(-size // BYTES_AT_A_TIME) or 1
+        yield group, -(-size // most) or 1
 
 
-def _clean(
-    tables: Tables, workload: str, days: list[date], parts: int, settings: CurationSettings, report: CleanReport
-) -> None:
+def _commit(tables: Tables, workload: str, days: list[date], parts: Iterator[_Part], report: CleanReport) -> None:
+    """Replaces the rows of some days by their cleaned parts."""
     with tempfile.TemporaryDirectory(prefix="millrace-clean-") as folder:
         with _Spool("cleaned_interactions", folder) as facts, _Spool("decisions", folder) as decisions:
-            for part in range(parts):
-                with workbench() as connection:
-                    attach_slice(connection, tables, "interactions", workload, days)
-                    attach_slice(connection, tables, "feedback", workload)
-                    facts.add(_facts(connection, part, parts, settings))
-                    decisions.add(rows(connection, "curating/clean/decisions"))
-                    report.count(connection)
+            for part in parts:
+                facts.add(part.facts)
+                decisions.add(part.decisions)
+                report.add(part)
         tables.replace("cleaned_interactions", facts.read(), workload=workload, dt=days)
         tables.replace("decisions", decisions.read(), workload=workload, stage="clean", dt=days)
+
+
+def _clean_part(files: Mapping[str, list[str]], part: int, parts: int, settings: CurationSettings) -> _Part:
+    with workbench() as connection:
+        for name, paths in files.items():
+            attach_files(connection, name, SCHEMAS[name], paths, PARTITIONS[name])
+        facts = _facts(connection, part, parts, settings)
+        decisions = rows(connection, "curating/clean/decisions")
+        rules = run(connection, "curating/clean/counts").fetchall()
+        pii = run(connection, "curating/clean/pii_counts").fetchall()
+    return _Part(facts, decisions, rules, pii)
 
 
 def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> pa.Table:

@@ -11,6 +11,7 @@ from model_ops.compiled import compiled
 def classify(content, edges, sample, least_letters, moves, rows, outputs, weights, priors):
     """Index of each text's best class (-1: too few letters) and its probability."""
     texts = len(edges) - 1
+    logarithms = np.log1p(np.arange(sample + 8).astype(np.float64)).astype(np.float32)
     best = np.full(texts, -1, dtype=np.int32)
     confidence = np.zeros(texts)
     counts = np.zeros(len(weights), dtype=np.int32)
@@ -34,9 +35,10 @@ def classify(content, edges, sample, least_letters, moves, rows, outputs, weight
         scores[:] = priors
         for place in range(features):
             feature = met[place]
-            weight = np.float32(np.log1p(counts[feature]))
+            weight = logarithms[counts[feature]]
+            row = weights[feature]
             for kind in range(len(scores)):
-                scores[kind] += weight * weights[feature, kind]
+                scores[kind] += weight * row[kind]
             counts[feature] = 0
         if features == 0:
             continue

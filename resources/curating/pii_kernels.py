@@ -6,7 +6,7 @@ import numpy as np
 
 from model_ops.compiled import compiled
 
-_TOKEN, _SECRET_WORD = 1, 2
+_TOKEN, _SECRET_WORD, _NUMBER_WORD = 1, 2, 3
 
 
 @compiled
@@ -60,6 +60,9 @@ def _unescape(content, start, stop, plain):
                 size = _put(plain, size, code)
                 at += 4
                 continue
+        if _alnum(byte):   # after a backslash that is one of the text: what precedes it is no part of this word or number
+            plain[size] = 10
+            size += 1
         plain[size] = 10 if byte in (110, 114, 116, 98, 102) else byte
         size += 1
     return size
@@ -122,6 +125,10 @@ def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs
             kind = _word(plain, at, words, word_edges, word_kinds, word_starts)
             if kind == _TOKEN:
                 return True
+            # "social security" (115: s) and words of other scripts may stand inside another word
+            anywhere = byte >= 0x80 or byte | 32 == 115
+            if kind == _NUMBER_WORD and not anywhere and at and (_alnum(plain[at - 1]) or plain[at - 1] == 95):
+                kind = 0
             if kind != 0 and _value_follows(plain, at, size, kind):
                 return True
         at += 1
@@ -169,25 +176,45 @@ def _digits_nearby(plain, at):
 @compiled
 def _value_follows(plain, at, size, kind):
     """Whether something like a secret (for a secret's word) or seven digits (for a telephone's) follow a word closely."""
-    digits = 0
+    if kind == _NUMBER_WORD:
+        return _number_follows(plain, at, size)
     run = 0
     run_digits = 0
     for place in range(at + 2, min(at + 88, size)):
         byte = plain[place]
         if _digit(byte):
-            digits += 1
             run_digits += 1
-        if kind == _SECRET_WORD:
-            if byte <= 32 or byte == 34 or byte == 39 or byte == 96 or byte == 44 or byte == 59:
-                run = 0
-                run_digits = 0
-            else:
-                run += 1
-                if run >= 6 and run_digits > 0:
-                    return True
-        elif digits >= 7:
-            return True
+        if byte <= 32 or byte == 34 or byte == 39 or byte == 96 or byte == 44 or byte == 59:
+            run = 0
+            run_digits = 0
+        else:
+            run += 1
+            if run >= 6 and run_digits > 0:
+                return True
     return False
+
+
+@compiled
+def _number_follows(plain, at, size):
+    """Whether the first digit within 60 characters of a word (its own rest, a key's quotes, 24 others) begins seven digits
+    that are at most 8 bytes apart."""
+    place = at + 2
+    characters = 2
+    while place < size and characters < 60 and not _digit(plain[place]):
+        characters += (plain[place] & 0xC0) != 0x80
+        place += 1
+    if not _digit(plain[place]):
+        return False
+    digits = 0
+    gap = 0
+    while place < size and gap <= 8 and digits < 7:
+        if _digit(plain[place]):
+            digits += 1
+            gap = 0
+        else:
+            gap += 1
+        place += 1
+    return digits >= 7
 
 
 @compiled
@@ -251,9 +278,11 @@ def _number(plain, at, size, iban_lengths):
         total += length
         one, two, three = two, three, length
         opens = first == 48 and (49 <= second <= 57 or (second == 48 and (length == 2 or plain[group + 2] != 48)))
-        trunk = trunk + length if trunk > 0 or opens else 0
+        # no card and no trunk prefix begins right after the point of a fraction
+        after_point = group >= 2 and plain[group - 1] == 46 and _digit(plain[group - 2])
+        trunk = trunk + length if trunk > 0 or (opens and not after_point) else 0
         dotted = dotted + 1 if length <= 3 else 0
-        if length >= 13 and _luhn(plain, group, at):
+        if length >= 13 and not after_point and _luhn(plain, group, at):
             return True, at
         if one == 3 and two == 2 and three == 4:
             return True, at

@@ -29,7 +29,8 @@ _SECRET_WORDS = (
     "bearer",
 )
 _PHONE_WORDS = (
-    "phone", "mobile", "cell", "whatsapp", "tel", "fax", "hotline", "call ", "text me", "reach me", "handy", "mobil",
+    "phone", "mobile", "cell", "whatsapp", "tel", "fax", "hotline", "call me", "call us", "call him", "call her", "call them",
+    "text me", "reach me", "handy", "mobil",
     "téléphone", "télephone", "portable", "teléfono", "telefono", "móvil", "movil", "celular", "telefo",
     "телефон", "тел", "电话", "手机", "電話", "携帯", "전화",
     "휴대폰", "ssn", "social security",

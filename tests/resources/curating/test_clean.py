@@ -215,6 +215,18 @@ def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
     assert len(read(apart, "decisions")) == 30
 
 
+def test_parts_of_a_day_give_the_same_rows_and_counts(tables, tmp_path, monkeypatch):
+    rows = [interaction(number, f"{TEXT} for person{number % 5}@example.org", "It marks and sweeps.", session_id=f"s{number % 7}",
+                        ts=START + timedelta(hours=3 * number)) for number in range(12)]
+    at_once, found = cleaned(tables, rows)
+    monkeypatch.setattr("resources.curating.clean.BYTES_AT_A_TIME", 1_400)
+    other = Tables(Lake.open(tmp_path / "other"))
+    in_parts, found_in_parts = cleaned(other, rows)
+    assert found_in_parts == found
+    assert in_parts == at_once and at_once.pii == {"EMAIL": 12}
+    assert len(read(other, "decisions")) == len(rows)
+
+
 def test_a_row_that_is_gone_from_its_day_is_gone_here_too(tables):
     rows = [interaction(1, TEXT, "one"), interaction(2, TEXT, "two")]
     cleaned(tables, rows)

@@ -169,9 +169,21 @@ def test_of_spans_that_overlap_the_first_kind_stays():
     assert without_overlaps(spans) == tuple(sorted(taken))
 
 
-@pytest.mark.parametrize("text", ["Authorization: Basic dXNlcjpwYXNz", "ПАРОЛЬ: HUNTER2X", "ТЕЛЕФОН 5552345678", "MÓVIL 5552345678"])
+@pytest.mark.parametrize("text", [
+    "Authorization: Basic dXNlcjpwYXNz", "ПАРОЛЬ: HUNTER2X", "ТЕЛЕФОН 5552345678", "MÓVIL 5552345678",
+    "smartphone手机 5552345678", "nosocial security 123456789", "telephone" + " " * 24 + "5 5 5 2 3 4 5 6 7 8",
+    "0.5, 4111111111111111", "0. 0171 2345678", "to 9\\DE89370400440532013000",
+])
 def test_the_scan_overlooks_nothing_that_the_patterns_find(text):
     assert find(text) and might_hold(pa.array([json.dumps([{"role": "user", "content": text}], ensure_ascii=False)]))[0]
+
+
+@pytest.mark.parametrize("text", [
+    "the hotel 5552345678", "call the shop, order 5552345678", "tel aviv, in the summer of the year before the last one, my order 5552345678",
+    "0.4111111111111111", "0.0171234567890",
+])
+def test_the_scan_passes_over_look_alikes(text):
+    assert not find(text) and not might_hold(pa.array([json.dumps([{"role": "user", "content": text}])]))[0]
 
 
 def test_presidio_adds_to_the_patterns(monkeypatch):

@@ -11,7 +11,10 @@ with tested as (
                 coalesce(error, '') <> '' or lower(cleaned.status) in ('failure', 'failed', 'error', 'timeout', 'cancelled')
                 or regexp_full_match(cleaned.status, '[45][0-9][0-9]')
             ) then 'error'
-            when coalesce(try(json_type(messages)), '') <> 'ARRAY' then 'unreadable'
+            when case
+                when prompt_messages > 0 then false   -- texts.sql has read it as a list
+                else coalesce(try(json_type(messages)), '') <> 'ARRAY'
+            end then 'unreadable'
             when cleaned.status = 'prompt' then 'prompt_only'
             when cleaned.status = 'tokens' then null
             when $drop_cache_hits and cache_hit then 'cache_hit'
@@ -22,7 +25,7 @@ with tested as (
             when $drop_truncated and finish_reason in ('length', 'max_tokens') then 'truncated'
             when $drop_empty and (
                 (coalesce(prompt_messages, 0) = 0 and cleaned.status is distinct from 'text')
-                or trim(coalesce(answer, '')) = ''
+                or ltrim(coalesce(answer, '')) = ''
             ) then 'empty'
             when coalesce(try(json_type(completion)), '') <> 'OBJECT' then 'unreadable'
         end as rule,
