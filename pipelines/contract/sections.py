@@ -203,7 +203,7 @@ automation:
 """),
     Section("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
             "never removed.", """\
-retention: {rows_days: 90, versions_days: 30, old_files_days: 7}
+retention: {raw_days: 30, curated_days: 365, versions_days: 30, old_files_days: 7}
 """),
 )
 """In the order of the graph."""

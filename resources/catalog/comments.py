@@ -127,6 +127,7 @@ COLUMNS = {
     "drafter": "name of the drafter",
     "drafts": "number of drafts",
     "dt": "day of the request, in UTC",
+    "emptied": "null; once retention removed what the row said, a hash of how it was served",
     "endpoint": "name of the endpoint",
     "environment": "package versions and device it was made with",
     "error": "the request's error, as logged",

@@ -8,7 +8,8 @@ or apart, and again, with the same result; `resources.curating.curate` compares 
 
 The rules run in this order, one file of sql/curating/clean/rules each: status, tools, language, repetition, length, refusals
 in words. The first rule that a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made
-a row; `stale_days` compares it with today's to find days that must be cleaned again.
+a row; `stale_days` compares it with today's to find days that must be cleaned again. Interactions that retention emptied of
+their text (retention.raw_days) keep the cleaned row that they have, whatever was changed since.
 
 Placeholders are numbered by first appearance within the session's day. A conversation that continues after midnight keeps its
 numbers as long as its requests repeat their history, as chat requests do.
@@ -180,8 +181,21 @@ def _clean(
                     facts.add(_facts(connection, part, parts, settings))
                     decisions.add(rows(connection, "curating/clean/decisions"))
                     report.count(connection)
+                    if run(connection, "curating/clean/has_emptied").fetchall():
+                        _keep_emptied(connection, tables, workload, days, part, parts, facts, decisions)
         tables.replace("cleaned_interactions", facts.read(), workload=workload, dt=days)
         tables.replace("decisions", decisions.read(), workload=workload, stage="clean", dt=days)
+
+
+def _keep_emptied(
+    connection: duckdb.DuckDBPyConnection, tables: Tables, workload: str, days: list[date], part: int, parts: int, facts: _Spool,
+    decisions: _Spool
+) -> None:
+    """Adds the cleaned rows of interactions whose text retention removed, as they are: rows of their day arrived late."""
+    attach_slice(connection, tables, "cleaned_interactions", workload, days)
+    attach_slice(connection, tables, "decisions", workload)
+    facts.add(rows(connection, "curating/clean/kept_facts", part=part, parts=parts))
+    decisions.add(rows(connection, "curating/clean/kept_decisions", part=part, parts=parts))
 
 
 def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> pa.Table:
