@@ -123,6 +123,13 @@ sft:
   learning_rate: 2e-4
 """),
     Section("sft.lora", "sft.lora", ""),
+    Section("second_sft", "second_sft", "Leave the key out for one stage. It takes the [training keys](#training-keys) as "
+            "well, and takes nothing over from `sft`. [training.md](training.md#a-second-stage) explains it.", """\
+datasets:
+  named:
+    best: {min_feedback: 1, max_rows: 2000}
+second_sft: {dataset: best, epochs: 1, learning_rate: 5e-6}
+"""),
     Section("teacher", "teacher", "Leave the key out to learn the logged answers. [teachers.md](teachers.md) explains cost, "
             "limits and failures.", """\
 teacher:

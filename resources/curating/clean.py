@@ -188,8 +188,8 @@ def _clean(
 
 
 def _keep_emptied(
-    connection: duckdb.DuckDBPyConnection, tables: Tables, workload: str, days: list[date], part: int, parts: int, facts: _Spool,
-    decisions: _Spool
+    connection: duckdb.DuckDBPyConnection, tables: Tables, workload: str, days: list[date], part: int, parts: int,
+    facts: _Spool, decisions: _Spool,
 ) -> None:
     """Adds the cleaned rows of interactions whose text retention removed, as they are: rows of their day arrived late."""
     attach_slice(connection, tables, "cleaned_interactions", workload, days)

@@ -3,9 +3,9 @@
     rows_to_empty(tables, "tutor", date(2026, 6, 1))       # {"interactions": 1200, "feedback": 3}: days before that one
     empty_rows(tables, "tutor", date(2026, 6, 1))          # the same, written
 
-An emptied interaction keeps its ids, times, counts, the numbers among its parameters, and `emptied`, a hash of how it was served.
-So it is not stale, no copy of it is read again, feedback still finds it, and digests of the table do not change. A row that was
-not cleaned yet keeps everything: rows of an old day that arrive late are cleaned first and emptied by the next call.
+An emptied interaction keeps its ids, times, counts, the numbers among its parameters, and `emptied`, a hash of how it was
+served. So it is not stale, no copy of it is read again, feedback still finds it, and digests of the table do not change. A row
+that was not cleaned yet keeps everything: rows of an old day that arrive late are cleaned first and emptied by the next call.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from resources.tables import Tables
 
 
 def rows_to_empty(tables: Tables, workload: str, first: date, since: date | None = None) -> dict[str, int]:
-    """Number of rows of days before `first` that `empty_rows` would empty, by table; tables without any are left out. since: the
-    first day whose rows do not go as a whole."""
+    """Number of rows of days before `first` that `empty_rows` would empty, by table; tables without any are left out. since:
+    the first day whose rows do not go as a whole."""
     counts = {
         "interactions": sum(_days_to_empty(tables, workload, first, since).values()),
         "feedback": sum(_commented_days(tables, workload, first, since).values()),

@@ -4,9 +4,9 @@
     remove_old_data(lake, "tutor", settings)            # the same, removed
 
 Rows go by their day. Raw rows may go before the curated ones that were made from them: they are emptied of what was said, and
-their ids stay as long as the curated rows (emptied_rows.py). Datasets and models that were made from either stay as long as their
-own days. A version stays, whatever its age, if it is current, if it is a release, or if a current artefact or a release was made
-from it.
+their ids stay as long as the curated rows (emptied_rows.py). Datasets and models that were made from either stay as long as
+their own days. A version stays, whatever its age, if it is current, if it is a release, or if a current artefact or a release
+was made from it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class RetentionSettings(Settings):
         None, ge=1, description="Days for which raw rows keep what was said: messages, tools, answers, token ids, comments of "
         "feedback and quarantined records. Ids, times and counts stay as long as the curated rows. Left out: rows_days")
     curated_days: int | None = Field(
-        None, ge=1, description="Days for which curated rows stay: cleaned ones with their feedback, decisions and judgements. At "
-        "least raw_days, since a day with its raw rows would be cleaned again. Left out: rows_days")
+        None, ge=1, description="Days for which curated rows stay: cleaned ones with their feedback, decisions and judgements. "
+        "At least raw_days, since a day with its raw rows would be cleaned again. Left out: rows_days")
     versions_days: int | None = Field(
         None, ge=1, description="Days for which versions of datasets and models stay that are not current and that no release "
         "and no current artefact was made from. Left out: for ever")
@@ -66,11 +66,11 @@ class RetentionSettings(Settings):
     def _raw_rows_go_first(self):
         raw, curated = self.raw_days or self.rows_days, self.days_of_rows
         if curated is not None and raw is None:
-            raise ValueError(f"curated_days is {curated} and raw rows stay for ever, from which curated rows would be made again: "
-                             f"add raw_days of at most {curated}")
+            raise ValueError(f"curated_days is {curated} and raw rows stay for ever, from which curated rows would be made "
+                             f"again: add raw_days of at most {curated}")
         if curated is not None and raw > curated:
-            raise ValueError(f"raw rows stay for {raw} days and the curated ones made from them for {curated}, so they would be "
-                             f"made again: set raw_days to at most {curated}")
+            raise ValueError(f"raw rows stay for {raw} days and the curated ones made from them for {curated}, so they would "
+                             f"be made again: set raw_days to at most {curated}")
         return self
 
     @property
@@ -87,8 +87,9 @@ class RetentionSettings(Settings):
 
 @dataclass
 class Old:
-    """What is older than the settings keep. rows: by table; emptied: rows that lose what was said, by table; versions: `dataset tutor/sft_dataset 1a2b...`; old_bytes: of all
-    replaced files of tables (before: old enough or not; after: those that were removed)."""
+    """What is older than the settings keep. rows: by table; emptied: rows that lose what was said, by table; versions:
+    `dataset tutor/sft_dataset 1a2b...`; old_bytes: of all replaced files of tables (before: old enough or not; after: those
+    that were removed)."""
 
     rows: dict[str, int] = field(default_factory=dict)
     emptied: dict[str, int] = field(default_factory=dict)
