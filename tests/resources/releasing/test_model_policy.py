@@ -47,7 +47,7 @@ def test_a_merge_reads_its_parent_and_the_base_model():
     found = policy("second_sft")
     assert found.read_by("merged_model", "sft_model") == "sft_model" and found.read_by("merged_model", "base_model") == "base_model"
     assert found.read_by("student_model", "merged_model") == "merged_model" and found.source_of("student_model") == "merged_model"
-    assert policy("sft").read_by("merged_model", "sft_model") == "base_model"
+    assert policy("sft", "second_sft").read_by("merged_model", "sft_model") == "base_model"
 
 
 @pytest.mark.parametrize("quantized", [True, False])
