@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.presentation import column_lineage, described
+from assets.presentation import column_lineage, column_schema, described
 from resources.reporting.row_preview import PEOPLE
 from resources.sql_files import attach_slice, sql_text, workbench
 from resources.tables import SCHEMAS
@@ -44,8 +44,7 @@ def report_days(
     for day in sorted(set(numbers) - set(chosen)):
         metadata = {"dagster/partition_row_count": rows.get(day, 0), **numbers[day]}
         context.log_event(dg.AssetMaterialization(key, partition=day.isoformat(), metadata=metadata))
-    columns = [dg.TableColumn(field.name, str(field.type)) for field in SCHEMAS[name]]
-    shape = {"dagster/column_schema": dg.TableSchema(columns=columns), **column_lineage(f"{workshop.workload}/{name}"),
+    shape = {"dagster/column_schema": column_schema(SCHEMAS[name], name), **column_lineage(f"{workshop.workload}/{name}"),
              **_newest_rows(workshop, name, {*chosen, *numbers} & rows.keys())}
     yield dg.MaterializeResult(asset_key=key, metadata=shape)
 
@@ -56,5 +55,5 @@ def _newest_rows(workshop: Workshop, name: str, days: Collection[date]) -> dict[
         return {}
     with workbench() as connection:
         attach_slice(connection, workshop.tables, name, workshop.workload, [max(days)])
-        query = sql_text("tables/first_rows").format(table=name, rows=DESCRIBED_ROWS)
+        query = sql_text("tables/first_rows").format(table=name, count=DESCRIBED_ROWS)
         return {"described_day": max(days).isoformat(), **described(connection, query, PEOPLE.get(name, ()))}

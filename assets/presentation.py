@@ -16,11 +16,13 @@ from typing import Any
 
 import dagster as dg
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.artefacts.erased import SPLITS
 from resources.artefacts.manifest import Manifest
 from resources.catalog.column_lineage import columns_of
+from resources.catalog.comments import comment_on
 from resources.composing.dataset_diff import DiffError, compare_versions
 from resources.plain_text import visible
 from resources.reporting.column_statistics import column_statistics, files_relation
@@ -53,7 +55,8 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     metadata |= column_lineage(manifest.name)
     first_table = next((file.path for file in manifest.files if file.path.endswith(".parquet")), None)
     if first_table:
-        metadata["dagster/column_schema"] = column_schema(directory / first_table)
+        own_name = manifest.name.rpartition("/")[2]
+        metadata["dagster/column_schema"] = column_schema(pq.read_schema(directory / first_table), own_name)
         metadata |= _described_files(manifest, directory)
     if any(file.path == "metrics.jsonl" for file in manifest.files):
         metadata["training_curves"] = embedded(training_curves(directory / "metrics.jsonl"), "training")
@@ -81,8 +84,8 @@ def _described_files(manifest: Manifest, directory: Path) -> dict[str, Any]:
 def described(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collection[str] = ()) -> dict[str, Any]:
     """Statistics of a query's columns and a few of its rows, both without texts of users: Dagster's event log keeps them.
     hidden: columns that the preview leaves out."""
-    return {"column_statistics": table(column_statistics(connection, query, with_texts=False)[1]),
-            "preview": table(rows_without_texts(connection, query, hidden))}
+    return {"preview": table(rows_without_texts(connection, query, hidden)),
+            "column_statistics": table(column_statistics(connection, query, with_texts=False)[1])}
 
 
 def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:
@@ -167,11 +170,9 @@ def training_curves(metrics: Path) -> bytes:
     return buffer.getvalue()
 
 
-def column_schema(path: Path) -> dg.TableSchema:
-    """The columns of a Parquet file."""
-    return dg.TableSchema(
-        columns=[dg.TableColumn(field.name, str(field.type)) for field in pq.read_schema(path)],
-    )
+def column_schema(schema: pa.Schema, relation: str) -> dg.TableSchema:
+    """The columns of a table or dataset, each with what it means. relation: its name, without the workload."""
+    return dg.TableSchema([dg.TableColumn(field.name, str(field.type), comment_on(relation, field.name)) for field in schema])
 
 
 def column_lineage(name: str) -> dict[str, dg.TableColumnLineage]:
