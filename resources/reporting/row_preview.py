@@ -36,7 +36,8 @@ def rows_without_texts(
     rows = found.to_arrow_table().to_pylist()
     shown = [name for name in found.columns
              if name not in (*IDENTIFYING, *hidden) and any(row[name] is not None for row in rows)]
-    return [{"column": name, **{f"row {number}": _shown(name, row[name]) for number, row in enumerate(rows, 1)}} for name in shown]
+    return [{"column": name, **{f"row {number}": _shown(name, row[name]) for number, row in enumerate(rows, 1)}}
+            for name in shown]
 
 
 def _shown(name: str, value: Any) -> str:
