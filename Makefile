@@ -10,13 +10,21 @@ PROCESSES ?= 2
 # Tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow gpu ui clean
+.PHONY: demo test test-slow gpu ui notebook clean
 
 demo: .venv/installed
 	$(BIN)/millrace demo --lake $(LAKE)
 
 ui: .venv/installed
 	$(BIN)/millrace ui --lake $(LAKE)
+
+# Makes the quick demo's lake and a second release in it, then runs docs/notebooks/analysts.ipynb again and stores its outputs.
+notebook: .venv/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[notebook]'
+	$(BIN)/millrace demo --quick --lake demo/quick/lake
+	(cat demo/quick/quick.yaml; echo 'curation: {near_duplicates: {enabled: false}}') > demo/quick/second.yaml
+	$(BIN)/millrace run demo/quick/second.yaml --lake demo/quick/lake
+	MILLRACE_LAKE=$(CURDIR)/demo/quick/lake $(BIN)/jupyter-execute --inplace docs/notebooks/analysts.ipynb
 
 test: .venv/installed
 	$(BIN)/ruff check .

@@ -1,14 +1,18 @@
 """endpoint: the alias that servers follow. It moves only to an approved release whose gates still hold."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
+from model_ops.wording import counted
 from resources.artefacts.source_digest import source_digest
-from resources.releasing.approvals import approve, approved_by, is_approved, was_decided
+from resources.lake import Lake
+from resources.releasing.approvals import approvals_of, approve, approved_by, closed_now, is_approved, was_decided
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseError, ReleaseSettings, recheck
+from resources.releasing.recheck import recheck
+from resources.releasing.release import ReleaseError, ReleaseSettings
 from resources.releasing.signature import AUTOMATIC
 from resources.releasing.subject import subject_of
 from resources.workshop.workshop import Workshop
@@ -33,11 +37,12 @@ def endpoint(
     lake, candidate = workshop.lake, workshop.current("release", "release")
     directory = workshop.directory(candidate)
     if release_settings.approval == "automatic" and not was_decided(lake, directory):
+        if closed := closed_now(directory):
+            context.log.info(f"release {candidate.version} waits, because {closed}: the next run approves it")
+            return
         approve(lake, directory, AUTOMATIC)
     if not is_approved(lake, directory):
-        withdrawn = was_decided(lake, directory)
-        state = "was withdrawn, and is served only if it is approved again" if withdrawn else "waits for approval"
-        context.log.info(f"release {candidate.version} {state}: millrace approve {candidate.version}")
+        context.log.info(f"release {candidate.version} {_waits(lake, directory)}: millrace approve {candidate.version}")
         return
     if problems := recheck(lake, directory):  # gates and digests must hold now, not only at approval
         raise ReleaseError(f"release {candidate.version} is not served: " + "; ".join(problems))
@@ -47,3 +52,10 @@ def endpoint(
         metadata={"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by},
         data_version=dg.DataVersion(candidate.digest),
     )
+
+
+def _waits(lake: Lake, directory: Path) -> str:
+    approvals = approvals_of(lake, directory)
+    if not approvals.counted and was_decided(lake, directory) and not approvals.refused:
+        return "was withdrawn, and is served only if it is approved again"
+    return "; ".join([f"waits for {counted(approvals.missing, 'approval')}", *approvals.refused])

@@ -11,19 +11,24 @@ from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
 from resources.artefacts.taint import rows_erased_from
+from resources.attesting.attest import attest, write_attestations
 from resources.releasing.champion import champion_to_beat
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import Compared, check_gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.parts import superseded
 from resources.releasing.quantized_bits import served_bits
-from resources.releasing.release import ReleaseSettings, erased_rows, read_release, recheck, write_release
+from resources.releasing.recheck import recheck
+from resources.releasing.release import ReleasePolicy, ReleaseSettings, erased_rows, read_release, write_release
+from resources.releasing.release_signature import is_signed
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
+from resources.signing.keys import signing_key
 from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
-SOURCES = tuple(f"resources/releasing/{name}.py" for name in ("release", "gates", "champion", "summary"))
+SOURCES = (*(f"resources/releasing/{name}.py" for name in ("release", "gates", "champion", "summary")),
+           *(f"resources/attesting/{name}.py" for name in ("bill_of_materials", "provenance")))
 
 
 @dg.asset(
@@ -31,6 +36,7 @@ SOURCES = tuple(f"resources/releasing/{name}.py" for name in ("release", "gates"
     pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
 )
 def release_candidate(
+    context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     release_settings: dg.ResourceParam[ReleaseSettings],
@@ -43,6 +49,7 @@ def release_candidate(
     """
     target = workshop.current("model", policy.served)
     drafter = workshop.current("model", "speculator") if policy.speculator else None
+    served = [item for item in (target, drafter) if item is not None]
     evaluation = workshop.current("dataset", "evaluation_report")
     serving = ARCHITECTURES[speculator_settings.architecture].serving
     champion = champion_to_beat(workshop.lake, workshop.workload, target)
@@ -52,22 +59,28 @@ def release_candidate(
         champion=champion.release if champion else None, champion_problem=champion.problem if champion else "",
         student="student_model" in policy.stages, drafter=serving.architecture if drafter else None,
         temperature=speculator_settings.answers.measured_at,
-        erased_rows=rows_erased_from(workshop.lake, [item for item in (target, drafter) if item is not None]),
+        erased_rows=rows_erased_from(workshop.lake, served),
     ))
 
     def work(output):
         k = speculator_settings.num_speculative_tokens
-        write_release(output, workshop.workload, target, drafter, k, gates, serving)
+        release = write_release(output, workshop.workload, target, drafter, k, gates, serving,
+                                ReleasePolicy.of(release_settings))
+        write_attestations(output, workshop.lake, release, served, context.run_id)
         summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name)
         return summary.write(output) | {"gates": {gate.name: gate.model_dump(exclude={"name"}) for gate in gates}}
 
     manifest = workshop.build(
         "release", "release", op="release", sources=SOURCES,
         config=bounds.model_dump() | {
-            "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None},
-        inputs=[item.as_input() for item in (target, drafter, evaluation) if item is not None], work=work,
+            "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None,
+            "policy": ReleasePolicy.of(release_settings).model_dump()},
+        inputs=[item.as_input() for item in (*served, evaluation)], work=work,
     )
-    Endpoint(workshop.lake, workshop.workload).nominate(subject_of(workshop.directory(manifest)))
+    directory = workshop.directory(manifest)
+    if (key := signing_key()) is not None and not is_signed(directory):
+        attest(workshop.lake, directory, key)
+    Endpoint(workshop.lake, workshop.workload).nominate(subject_of(directory))
     workshop.publish_catalog()
     return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]))
 

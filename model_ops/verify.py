@@ -23,7 +23,7 @@ from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, is_in_specul
 from model_ops.tensor_files import TensorFileError, TensorHeader, read_directory
 
 SCRATCH = ".work"
-BESIDE = {"manifest.json", "erased.json", "tainted.json", "elsewhere.json"}
+BESIDE = {"manifest.json", "erased.json", "tainted.json", "elsewhere.json", "model.sig", "provenance.dsse.json"}
 """Files beside the listed ones: the manifest, and the records of erasures."""
 
 

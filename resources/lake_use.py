@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from resources.lake import Lake, LakeError
+from resources.unpublished import drop_before_erasure
 from stores.mirror.bucket import Changed
 from stores.mirror.leases import Taken
 
@@ -57,14 +58,18 @@ def alone(lake: Lake, what: str) -> Iterator[None]:
             by = f" ({error})" if isinstance(error, Taken) else ""
             raise LakeInUse(f"a run is at work on {lake.place}{by}: wait until `millrace status` shows none, or stop it, and "
                             f"then {what} again") from error
-        with _published(lake):
+        with _published(lake, is_alone=True):
             yield
 
 
 @contextmanager
-def _published(lake: Lake) -> Iterator[None]:
-    """Publishes what the block wrote, also if it fails: finished artefacts and paid answers count."""
-    lake.mirror.pull()
+def _published(lake: Lake, is_alone: bool = False) -> Iterator[None]:
+    """Publishes what the block wrote, also if it fails: finished artefacts and paid answers count. is_alone: the block works on
+    every version of the lake."""
+    lake.mirror.pull(over_drafts=is_alone)
+    drop_before_erasure(lake)
+    if is_alone:
+        lake.mirror.require_whole()
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """Locks on directories: a process that works in a directory holds its lock; the kernel frees it when the process ends.
 
     hold(directory)             # from now on, until let_go(directory) or the end of this process
+    with holding(directory): ...
     with taken(directory): ...  # exclusive; raises InUse if any process holds it
 
 The lock is an flock on the directory itself: shared for work in it, exclusive for its removal. No lock file is left.
@@ -53,6 +54,18 @@ def let_go(directory: Path) -> None:
     handle = _HELD.pop(directory.absolute(), None)
     if handle is not None:
         os.close(handle)
+
+
+@contextmanager
+def holding(directory: Path) -> Iterator[None]:
+    """Holds a directory until the block ends, or longer if this process held it before."""
+    held_before = directory.absolute() in _HELD
+    hold(directory)
+    try:
+        yield
+    finally:
+        if not held_before:
+            let_go(directory)
 
 
 @contextmanager

@@ -48,6 +48,10 @@ class PreconditionError(S3Error):
     """The object is not as the request expects it."""
 
 
+class GoneError(S3Error, FileNotFoundError):
+    """There is no such object, or no more."""
+
+
 class BrokenOffError(Exception):
     """A response ended before its last byte."""
 
@@ -244,7 +248,7 @@ def _in_words(error: Exception, uri: str, to: str) -> S3Error:
     if code in ("NoSuchBucket",):
         return S3Error(f"there is no bucket {bucket} at {_endpoint()}; check the uri, AWS_ENDPOINT_URL and AWS_REGION")
     if isinstance(error, FileNotFoundError):
-        return S3Error(f"{uri}: the object no longer exists; the next run lists the source again")
+        return GoneError(f"{uri}: the object no longer exists; the next run lists the source again")
     if isinstance(error, PermissionError):
         return S3Error(f"{uri}: access denied ({code}); check AWS_ACCESS_KEY_ID and its secret, or AWS_PROFILE, and that they "
                        f"may list bucket {bucket} and {to} its objects")

@@ -110,10 +110,11 @@ def make_release():
     of the same model."""
     from model_ops.speculators.serving import Serving
     from resources.artefacts.registry import Registry
+    from resources.attesting.attest import write_attestations
     from resources.releasing.gate_result import GateResult
     from resources.releasing.release import write_release
 
-    def make(lake, number: int, workload: str = "tutor", recovery: float = 0.999) -> Path:
+    def make(lake, number: int, workload: str = "tutor", recovery: float = 0.999, drafts: bool = False, policy=None) -> Path:
         registry = Registry(lake, workload)
 
         def finished(kind, name, config, inputs, fill):
@@ -122,11 +123,21 @@ def make_release():
                 fill(draft.directory)
             return draft.finished or registry.finish(draft, {})
 
-        target = finished("model", "sft_model", {}, [], lambda home: (home / "config.json").write_text("{}"))
-        report = finished("dataset", "evaluation_report", {}, [target], lambda home: (home / "report.json").write_text("{}"))
+        def weights(home):
+            for name in ("config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"):
+                (home / name).write_text("{}")
+
+        target = finished("model", "sft_model", {}, [], weights)
+        drafter = finished("model", "speculator", {}, [target], weights) if drafts else None
+        served = [item for item in (target, drafter) if item is not None]
+        report = finished("dataset", "evaluation_report", {}, served, lambda home: (home / "report.json").write_text("{}"))
         gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
-        release = finished("release", "release", {"number": number}, [target, report],
-                           lambda home: write_release(home, workload, target, None, number, [gate], Serving("eagle3")))
+
+        def released(home):
+            made = write_release(home, workload, target, drafter, number, [gate], Serving("eagle3"), policy)
+            write_attestations(home, lake, made, served, "run-1")
+
+        release = finished("release", "release", {"number": number}, [*served, report], released)
         return registry.directory(release)
 
     return make

@@ -24,8 +24,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
                   "releasing", "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
-    "resources": ("copying", "reporting", "workshop", "erasing", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
-                  "lineage_events", "artefacts"),
+    "resources": ("copying", "reporting", "workshop", "erasing", "catalog", "attesting", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
+                  "lineage_events", "artefacts", "signing"),
 }
 BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})
 """Files that may import a module by a name that they compute: each chooses from a folder that it may import."""

@@ -86,7 +86,8 @@ def iterate_rows(dataset: Path, split: Split) -> Iterator[Row]:
             for table in file.iter_batches(ROWS_AT_ONCE, columns=present):
                 yield from _rows_of(table, path)
     except (pa.ArrowException, OSError) as error:
-        raise ModelError(f"{path} cannot be read as Parquet: {error}") from error
+        raise ModelError(f"{path} cannot be read as Parquet ({' '.join(str(error).split())}): restore it from a copy, or "
+                         "remove its directory and make the dataset again") from error
 
 
 def _rows_of(table: pa.RecordBatch, path: Path) -> Iterator[Row]:

@@ -20,6 +20,7 @@ from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
 from resources.composing.dataset_diff import DiffError
 from resources.curating.judge_endpoint import JudgeError
+from resources.damaged_files import DamagedFileError
 from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
 from resources.reading.sources import SourceError
@@ -28,14 +29,17 @@ from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
+from resources.signing.keys import KeyProblemError
+from resources.signing.model_signature import SignatureRefusedError, SigningMissingError
 from resources.teaching.endpoint import TeacherError
 from stores.s3 import S3Error
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
-          NothingToShow, RebuildError, DiffError)
+          NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,
-               UnknownIdError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error)
+               UnknownIdError, SignatureRefusedError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error,
+               DamagedFileError)
 """Errors of a checked object: exit code 1."""

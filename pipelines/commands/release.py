@@ -1,17 +1,33 @@
-"""Commands that check and move what is served: `verify`, `approve`, `withdraw`, `rollback`, `measure`."""
+"""Commands about what is served: `verify`, `sign`, `package`, `approve`, `withdraw`, `reject`, `promote`, `releases`,
+`compare`, `rollback`, `measure`."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from model_ops.wording import counted, size
 from pipelines.terminal.shared_options import LakeOption, ReportFormat, app, console, errors, open_lake
 
 PANEL = "Check and release"
+
+
+class PackageFormat(StrEnum):
+    """Form of a package."""
+
+    directory = "directory"
+    tar = "tar"
+    oci = "oci"
+
+    @classmethod
+    def of(cls, out: Path) -> PackageFormat:
+        return cls.tar if out.suffix == ".tar" else cls.directory
+
 
 ReleaseArgument = Annotated[str, typer.Argument(help="version of the release (6 characters are enough), or its directory")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="one line that is recorded with the decision")]
@@ -44,8 +60,8 @@ def approve(
 ) -> None:
     """Approves a release: checks gates and digests again, records who and why, moves the endpoint's alias."""
     from pipelines.releasing import release_text
+    from resources.releasing.approvals import approvals_of, is_approved
     from resources.releasing.approvals import approve as record_approval
-    from resources.releasing.approvals import is_approved
     from resources.releasing.signature import sign
     from resources.releasing.subject import subject_of
 
@@ -53,9 +69,49 @@ def approve(
     directory, endpoint, seen = _asked_about(place, release, yes, "Approve")
     again = is_approved(place, directory)
     record_approval(place, directory, by, seen)
+    approvals = approvals_of(place, directory)
+    if approvals.missing:
+        release_text.say_waiting(console, directory, approvals)
+        return
     aliases = endpoint.promote(subject_of(directory), by, seen)
     release_text.say_approved(console, place, seen, aliases, by, again)
     _publish(place, aliases)
+
+
+@app.command(rich_help_panel=PANEL)
+def sign(release: ReleaseArgument, lake: LakeOption = None) -> None:
+    """Signs a release with the key that MILLRACE_SIGNING_KEY names, after its digests were checked."""
+    from resources.attesting.attest import attest
+    from resources.releasing.release_names import find_release
+    from resources.signing.keys import SIGNING_KEY, KeyProblemError, signing_key
+
+    place = open_lake(lake)
+    key = signing_key()
+    if key is None:
+        raise KeyProblemError(f"there is no key to sign with: set {SIGNING_KEY} to the path of a private key")
+    directory = find_release(place, release).directory
+    attest(place, directory, key)
+    place.mirror.push()
+    said = f" release {directory.name} is signed by the key {key.id[:12]}"
+    console.print(Text.assemble(("✓", "green"), said), soft_wrap=True)
+
+
+@app.command(rich_help_panel=PANEL)
+def package(
+    release: ReleaseArgument,
+    out: Annotated[Path, typer.Argument(help="a new directory, or a new file that ends in .tar")],
+    format: Annotated[PackageFormat | None, typer.Option(help="default: tar for a name that ends so, else directory")] = None,
+    lake: LakeOption = None,
+) -> None:
+    """Writes a signed release with its models as one directory, tar or OCI layout that any machine can verify and serve."""
+    from resources.attesting.packaging import package as write_package
+    from resources.releasing.release_names import find_release
+
+    place = open_lake(lake)
+    named = find_release(place, release).directory
+    written = write_package(place, named, out, (format or PackageFormat.of(out)).value)
+    said = f" {out}: release {named.name}, {counted(written.files, 'file')}, {size(written.bytes)}"
+    console.print(Text.assemble(("✓", "green"), said), soft_wrap=True)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -72,6 +128,65 @@ def withdraw(
     record_withdrawal(place, directory, by, seen)
     release_text.say_withdrawn(console, place, directory, by)
     _publish(place, endpoint.read())
+
+
+app.command("reject", rich_help_panel=PANEL, help="The same as withdraw, for a candidate that nobody approved.")(withdraw)
+
+
+@app.command(rich_help_panel=PANEL)
+def promote(
+    release: Annotated[str, typer.Argument(help="version of an approved release, or, with --remove, its workload")],
+    to: Annotated[str, typer.Option(help="further alias that is to name it, such as canary or eu")],
+    remove: Annotated[bool, typer.Option("--remove", help="remove the alias instead")] = False,
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    lake: LakeOption = None,
+) -> None:
+    """Makes a further alias of the endpoint name an approved release; gates, digests and signature are checked again."""
+    from pipelines.releasing import release_text
+    from resources.releasing.endpoints import Endpoint
+    from resources.releasing.promotion import promote_to
+    from resources.releasing.signature import sign
+
+    place, by = open_lake(lake), sign(reason)
+    if remove:
+        aliases = Endpoint(place, release).unname(to, by)
+    else:
+        directory, _, seen = _asked_about(place, release, yes, f"Let {to} name")
+        aliases = promote_to(place, directory, to, by, seen)
+    release_text.say_named(console, aliases, to)
+    _publish(place, aliases)
+
+
+@app.command(rich_help_panel=PANEL)
+def releases(
+    workload: Annotated[str, typer.Argument(help="workload whose releases are listed (default: all)")] = "",
+    format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
+    lake: LakeOption = None,
+) -> None:
+    """Lists releases, newest first: decision, aliases, gates, signature, erased rows."""
+    from pipelines.releasing.release_list import as_json, print_releases, releases_of
+
+    found = releases_of(open_lake(lake), workload)
+    print(as_json(found)) if format == ReportFormat.json else print_releases(found, console)
+
+
+@app.command(rich_help_panel=PANEL)
+def compare(
+    release: ReleaseArgument,
+    other: Annotated[str, typer.Argument(help="release to compare with (default: the champion)")] = "",
+    format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
+    lake: LakeOption = None,
+) -> None:
+    """What differs between two releases: data, base, code, settings, measurements, size."""
+    from pipelines.releasing.release_comparison import as_json, print_comparison
+    from resources.releasing.comparison import compare_releases
+    from resources.releasing.release_names import find_release
+
+    place = open_lake(lake)
+    named = find_release(place, release).directory
+    found = compare_releases(place, named, find_release(place, other).directory if other else None)
+    print(as_json(found)) if format == ReportFormat.json else print_comparison(found, console)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -188,8 +188,8 @@ def _the_data(recipe: RecipeFields) -> Broken:
     for name, seed in recipe.seeds.items():
         if seed.dataset and seed.dataset.startswith(f"{recipe.workload}/") and not seed.version:
             yield ("seeds", name, "dataset"), (
-                f"{seed.dataset} is made by this recipe, so it cannot be made from its own current version; name an earlier "
-                "`version`, or a dataset of another workload")
+                f"{seed.dataset} is of this recipe's own workload, where a current version could be made from itself; name an "
+                "earlier `version`, or a dataset of another workload")
     if recipe.datasets.sft.test_share == 0:
         yield "datasets.sft.test_share", "it is 0, so the evaluation would have no row to measure on; give a share above 0"
     for name, tasks in (recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts else {}).items():

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
+from resources.releasing.approvals import Approvals
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.gate_result import missed
 from resources.releasing.parts import superseded
@@ -46,6 +47,21 @@ def say_approved(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, 
     if seen.champion and aliases.champion != seen.champion:
         _print(console, f"  undo: millrace rollback {aliases.workload} {_option(lake)}")
     _advise(console, by)
+
+
+def say_waiting(console: Console, directory: Path, approvals: Approvals) -> None:
+    """Prints that an approval is recorded and others are missing."""
+    people = ", ".join(entry.by for entry in approvals.counted) or "nobody"
+    _print(console, f"{directory.parent.name}: release {directory.name} is approved by {people}; "
+                    f"{'one more person has' if approvals.missing == 1 else f'{approvals.missing} more people have'} to "
+                    "approve it. No alias moved")
+    for sentence in approvals.refused:
+        _print(console, f"  ! {sentence}")
+
+
+def say_named(console: Console, aliases: Aliases, alias: str) -> None:
+    named = aliases.named.get(alias)
+    _ok(console, f"{aliases.workload}: {alias} names release {named}" if named else f"{aliases.workload}: {alias} is removed")
 
 
 def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature) -> None:

@@ -12,7 +12,8 @@ from model_ops.verify import verify
 from resources.artefacts.erased import TAINTED, erased_in
 from resources.lake import Lake, LakeError
 from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
-from resources.releasing.release import read_release, recheck
+from resources.releasing.recheck import recheck
+from resources.releasing.release import read_release
 from stores.mirror.location import url_at
 
 

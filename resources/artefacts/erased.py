@@ -23,7 +23,9 @@ ERASED = "erased.json"
 TAINTED = "tainted.json"
 ELSEWHERE = "elsewhere.json"
 """Beside a manifest without its files, which another lake has (resources/copying/)."""
-BESIDE = frozenset({ERASED, TAINTED, ELSEWHERE})
+SIGNATURE, SIGNED_PROVENANCE = "model.sig", "provenance.dsse.json"
+"""Signatures over a release (resources/attesting/)."""
+BESIDE = frozenset({ERASED, TAINTED, ELSEWHERE, SIGNATURE, SIGNED_PROVENANCE})
 """Files beside a manifest that are not part of the artefact."""
 
 SPLITS = frozenset({"train", "validation", "test"})

@@ -8,6 +8,7 @@
     a version that was never finished            datasets|models/<workload>/<name>/<version>/, releases/<workload>/<version>/
     checkpoints of a sweep's training            sweeps/<workload>/<stage>/<digest>/
     catalogs, writes and removals cut short      .catalog-xxxxxxxx, .<file>.xxxxxxxx, .removing-<version>
+    a signing cut short                          .signing-xxxxxxxx
 
 Age counts from the newest file: the time since anything was written, or restored, there. A directory that a process holds
 (in_use.py) stays, whatever its age. Links are never followed. Finished artefacts are never touched, and neither is a version
@@ -46,8 +47,9 @@ _NAMING = ("datasets/*/*/current.json", "models/*/*/current.json", "releases/*/c
 """Files that name finished versions; read as text, so that damaged files still count."""
 _MANIFESTS = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json")
 _REMOVING = ".removing-"
-_CUT_SHORT = re.compile(r"\.catalog-[a-z0-9_]{8}|\..+\.(json|md|html|sh|yaml|csv)\.[a-z0-9_]{8}")
-"""Names that tempfile gives: of a catalog's folder, and of a file written next to the file that it will replace."""
+_CUT_SHORT = re.compile(r"\.(?:catalog|signing)-[a-z0-9_]{8}|\..+\.(json|md|html|sh|yaml|csv)\.[a-z0-9_]{8}")
+"""Names that tempfile gives: of a catalog's folder, of files that are being signed, and of a file written next to the file that
+it will replace."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from resources.artefacts.erased import BESIDE, ERASED, ErasedRecordError, File, 
 SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
 
-RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json", "server.log"})
-"""Records of a run (seconds, tokens/s, memory, a server's output): listed in the manifest, but not part of the artefact's
-digest. So the same weights from the same inputs have the same digest in every lake and on every run."""
+RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json", "server.log", "bom.cdx.json", "provenance.json"})
+"""Records of a run (seconds, tokens/s, memory, a server's output, when and by which run it was made): listed in the manifest,
+but not part of the artefact's digest. So the same weights from the same inputs have the same digest in every lake and on every
+run."""
 
 Kind = Literal["dataset", "model", "release"]
 

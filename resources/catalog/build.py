@@ -1,9 +1,10 @@
 """Builds the catalog: one small DuckDB file of views over the lake's tables and datasets, replaced as a whole.
 
-    publish(lake)      # after a commit: brings the catalog up to date; does nothing if it is
-    rebuild(lake)      # builds all of it again
+    publish(lake)      # after a commit: brings the catalog up to date, in the bucket too; does nothing if it is
+    update(lake)       # here alone: for a machine that only reads
+    rebuild(lake)      # builds all of it again, here
 
-`publish` compares what the catalog was built from with what the lake has now: the version of each table, and name, size and
+`update` compares what the catalog was built from with what the lake has now: the version of each table, and name, size and
 time of every manifest, pointer, release and endpoint. Only the views of tables that were committed to, and the relations of
 artefacts where one of their files changed, are made again, in a copy of the catalog that replaces it in one step. What it was
 built from is in `<lake>/.remembered/catalog.json`; without that file, or with another version of this code, everything is
@@ -56,12 +57,19 @@ _POINTERS = pa.schema([("home", pa.string()), ("version", pa.string())])
 
 
 def rebuild(lake: Lake) -> None:
-    """Builds the whole catalog and replaces the old one in one step."""
+    """Builds the whole catalog here and replaces the old one in one step."""
     _build(lake, _lake_as_it_is(lake), None, {*SCHEMAS, ARTEFACTS})
 
 
 def publish(lake: Lake) -> list[str]:
-    """Brings the catalog up to date with the lake. Returns the parts that were built again."""
+    """Brings the catalog up to date with the lake, and publishes it. Returns the parts that were built again."""
+    changed = update(lake)
+    lake.mirror.publish_catalog(lake.catalog)
+    return changed
+
+
+def update(lake: Lake) -> list[str]:
+    """Brings the catalog of this machine up to date with the lake. Returns the parts that were built again."""
     now, built = _lake_as_it_is(lake), _built_from(lake)
     if built is None:
         _build(lake, now, None, {*SCHEMAS, ARTEFACTS})
@@ -84,7 +92,6 @@ def _build(lake: Lake, now: dict[str, Any], built: dict[str, Any] | None, parts:
             connection.execute("checkpoint")  # closing does the same, but hides the error of a full disk
         stamp = _stamp(beside)
         beside.replace(lake.catalog)
-    lake.mirror.publish_catalog(lake.catalog)
     with suppress(OSError):  # an unknown catalog is built again
         write_json(_state_file(lake), {**now, "catalog": stamp, "views": views})
 

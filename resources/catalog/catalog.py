@@ -26,9 +26,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from resources.catalog.build import publish, rebuild
+from resources.catalog.build import rebuild, update
 from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, files_of_views, locked, memory_gib
 from resources.catalog.question import NotAQuestionError, check_question
+from resources.damaged_files import naming_damage
 from resources.lake import Lake
 from resources.sql_files import rows
 from stores.mirror.mirror import Mirror
@@ -56,18 +57,19 @@ def ask(
 ) -> Iterator[Answer]:
     """Runs one query. `opened` is called with the connection, so that another thread can interrupt the query.
 
-    Raises CatalogError if there is no catalog, if `sql` is not exactly one query, and with DuckDB's message for invalid SQL.
+    Raises CatalogError if there is no catalog, if `sql` is not exactly one query, and with DuckDB's message for invalid SQL;
+    DamagedFileError for a file that cannot be read.
     """
     with open_catalog(lake, limits) as connection:
         if opened is not None:
             opened(connection)
         memory = memory_gib(connection)
-        with _said_plainly(lake, memory):
+        with _said_plainly(lake, memory), naming_damage(lambda: _files_read(connection, lake, sql)):
             check_question(connection, sql)
             reader = connection.sql(sql, params=parameters or None).to_arrow_reader(10_000)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with _said_plainly(lake, memory):
+            with _said_plainly(lake, memory), naming_damage(lambda: _files_read(connection, lake, sql)):
                 yield from reader
 
         yield Answer(reader.schema, batches())
@@ -144,7 +146,7 @@ def _bring_up_to_date(lake: Lake) -> None:
     CatalogError if the bucket cannot be reached."""
     try:
         lake.mirror.pull()
-        publish(lake)
+        update(lake)
         lake.mirror.fetch_files(lake.root / path for path in files_of_views(lake.catalog))
     except OSError as error:
         raise CatalogError(f"the lake {lake.place} cannot be read: {error}") from error
@@ -182,6 +184,12 @@ def _said_plainly(lake: Lake, memory: float) -> Iterator[None]:
             said = ("a query reads only the tables and datasets of the lake "
                     f"({said.removeprefix('Permission Error: ')}); plain DuckDB on {lake.catalog} reads other files")
         raise CatalogError(said) from error
+
+
+def _files_read(connection: duckdb.DuckDBPyConnection, lake: Lake, sql: str) -> list[Path]:
+    """Files of the views that a query names."""
+    found = connection.execute("select relation, path from view_files").fetchall()
+    return sorted({lake.root / path for relation, path in found if relation in sql})
 
 
 def _one_line(error: Exception) -> str:

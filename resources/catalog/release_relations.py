@@ -7,6 +7,7 @@ Unreadable files are left out; `millrace verify <lake>/endpoints` reports them.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import duckdb
@@ -30,10 +31,12 @@ _ENTRIES = pa.schema([
     ("workload", pa.string()), ("number", pa.int64()), ("ts", _TIME), ("who", pa.string()), ("identity_from", pa.string()),
     ("action", pa.string()), ("release", pa.string()), ("digest", pa.string()), ("reason", pa.string()),
     ("gates", pa.list_(_GATE)), ("replaces", pa.string()), ("generation", pa.int64()), ("candidate", pa.string()),
-    ("champion", pa.string()), ("previous", pa.string()), ("sha256", pa.string()), ("intact", pa.bool_()),
+    ("champion", pa.string()), ("previous", pa.string()), ("alias", pa.string()), ("key", pa.string()), ("sha256", pa.string()),
+    ("intact", pa.bool_()),
 ])
 _ALIASES = pa.schema([
     ("workload", pa.string()), ("candidate", pa.string()), ("champion", pa.string()), ("previous", pa.string()),
+    ("named", pa.list_(pa.struct([("alias", pa.string()), ("release", pa.string())]))),
 ])
 _TAINTS = pa.schema([("artefact", pa.string()), ("dataset", pa.string()), ("erased_rows", pa.int64()), ("last_erased", _TIME)])
 _TEXTS = pa.schema([("path", pa.string()), ("release", pa.string())])
@@ -43,7 +46,7 @@ def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) 
     """Creates the relations and their comments in the catalog that is being built."""
     workloads = workloads_with_endpoints(lake)
     entries = [row for workload in workloads for row in _entries(lake, workload)]
-    aliases = [_aliases(lake, workload).model_dump() for workload in workloads]
+    aliases = [_alias_row(_aliases(lake, workload)) for workload in workloads]
     connection.register("log_entries", pa.Table.from_pylist(entries, schema=_ENTRIES))
     connection.register("endpoint_aliases", pa.Table.from_pylist(aliases, schema=_ALIASES))
     connection.register("release_texts", pa.Table.from_pylist(_release_texts(lake), schema=_TEXTS))
@@ -64,7 +67,16 @@ def _entries(lake: Lake, workload: str) -> list[dict[str, Any]]:
 
 def _row(entry: Entry, intact: bool) -> dict[str, Any]:
     # `at` and `by` are reserved words of SQL
-    return {**entry.model_dump(), "ts": entry.at, "who": entry.by, "intact": intact}
+    return {**entry.model_dump(), "ts": entry.at, "who": entry.by, "alias": entry.alias or None, "key": _key_of(entry),
+            "intact": intact}
+
+
+def _key_of(entry: Entry) -> str | None:
+    """The id of the key that signed an entry, as its envelope names it; `millrace verify` checks the signature."""
+    try:
+        return json.loads(entry.envelope)["signatures"][0]["keyid"]
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def _aliases(lake: Lake, workload: str) -> Aliases:
@@ -72,6 +84,11 @@ def _aliases(lake: Lake, workload: str) -> Aliases:
         return Endpoint(lake, workload).read()
     except EndpointError:
         return Aliases(workload=workload)
+
+
+def _alias_row(aliases: Aliases) -> dict[str, Any]:
+    named = [{"alias": alias, "release": release} for alias, release in sorted(aliases.named.items())]
+    return {**aliases.model_dump(), "named": named}
 
 
 def _taints(lake: Lake) -> list[dict[str, Any]]:

@@ -177,6 +177,5 @@ def _served(lake: Lake, release: dict[str, Any]) -> list[dict[str, Any]]:
     aliases = Endpoint(lake, workload).read()
     return [
         {**release, "step": 10, "stage": "endpoint", "name": workload, "rule": alias, "detail": None, "current": True}
-        for alias in ("champion", "candidate", "previous")
-        if getattr(aliases, alias) == release["version"]
+        for alias, version in aliases.all().items() if version == release["version"]
     ]

@@ -10,6 +10,7 @@ A version is `current`, `previous` (the version made last before the other one),
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 
 from resources.artefacts.manifest import Manifest
 from resources.artefacts.registry import Registry
+from resources.damaged_files import naming_damage
 from resources.lake import Lake
 from resources.sql_files import attach_slice, rows, run, sql_text, workbench
 from resources.tables import Tables, sql_literal
@@ -58,7 +60,8 @@ def compare_versions(
     if new == PREVIOUS:  # of the version that it is compared with
         before = _chosen(registry, own, versions, old or CURRENT, None)
         after = _chosen(registry, own, versions, PREVIOUS, before)
-    with workbench() as connection:
+    files = [path for version in (before, after) for path in _files(registry, version)]
+    with naming_damage(lambda: files), workbench() as connection:
         _read(connection, registry, before, "old_rows")
         _read(connection, registry, after, "new_rows")
         attach_slice(connection, Tables(lake), "decisions", registry.workload)
@@ -98,9 +101,13 @@ def _chosen(registry: Registry, name: str, versions: list[Manifest], word: str, 
     return found[0]
 
 
+def _files(registry: Registry, manifest: Manifest) -> list[Path]:
+    return [path for split in SPLITS if (path := registry.directory(manifest) / f"{split}.parquet").exists()]
+
+
 def _read(connection: duckdb.DuckDBPyConnection, registry: Registry, manifest: Manifest, view: str) -> None:
     """Creates `view`, the rows of a version."""
-    files = [path for split in SPLITS if (path := registry.directory(manifest) / f"{split}.parquet").exists()]
+    files = _files(registry, manifest)
     held = set(pq.read_schema(files[0]).names) if files else set()
     if not {"row_id", "source"} <= held:
         raise DiffError(f"{manifest.name} has no rows in splits; sft_dataset and teacher_answers do")

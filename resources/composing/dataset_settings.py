@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
@@ -25,8 +26,8 @@ class MixedSource(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     share: float | None = Field(
-        None, ge=0, description="Share of the training rows, relative to the other shares; a plain number means the same. "
-        "Left out: `rows` says how many")
+        None, ge=0, allow_inf_nan=False, description="Share of the training rows, relative to the other shares; a plain number "
+        "means the same. Left out: `rows` says how many")
     rows: int | None = Field(None, ge=1, description="Number of training rows, taken before the shares are divided. Left out: "
                              "`share` says how many")
 
@@ -34,7 +35,7 @@ class MixedSource(BaseModel):
     @classmethod
     def _number_is_a_share(cls, value: Any) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            if value < 0:
+            if not 0 <= value < math.inf:  # not for NaN either
                 raise ValueError(f"it holds {value:g}; give a number of at least 0")
             return {"share": value}
         if not isinstance(value, dict | cls):

@@ -138,11 +138,7 @@ def build_sft_dataset(
     if len(report.decisions) != decided:
         raise RuntimeError(f"dataset {output.name}: {decided} curated rows and seeds, {len(report.decisions)} decisions")
     if not report.rows["train"]:
-        mix = {source: given.share if given.rows is None else f"{given.rows} rows" for source, given in settings.mix.items()}
-        raise DatasetError(
-            f"no training rows: {decided} curated rows and seeds, sources with rows for training: "
-            f"{', '.join(sorted({pool.source for pool in available})) or 'none'}, mix: {mix or 'everything'}"
-        )
+        raise DatasetError(f"no training rows: {_what_leaves_none(available, decided, settings, key)}")
     RenderingSettings(**settings.model_dump(include=set(RenderingSettings.model_fields))).write(output)
     if seeds is not None and (seeds.parent / TOKENIZERS).exists():
         shutil.copyfile(seeds.parent / TOKENIZERS, output / TOKENIZERS)
@@ -237,13 +233,26 @@ def _sample(
     quotas = sampling_quotas(available, settings)
     report.notes = shortfalls(available, quotas, settings)
     if settings.strict and report.notes:
-        raise DatasetError(f"{'; '.join(report.notes)}: ask for less, or set {key}.strict to false")
+        raise DatasetError(f"{'; '.join(report.notes)}; nothing was made: ask for less, or set {key}.strict to false")
     connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
     run(connection, "composing/datasets/sampled", seed=str(settings.seed))
     straddling = run(connection, "composing/datasets/count_split_sessions").fetchall()[0][0]
     if straddling:
         raise RuntimeError(f"{straddling} sessions lie in two splits")
     return available
+
+
+def _what_leaves_none(available: Mapping[Pool, int], decided: int, settings: DatasetSettings, key: str) -> str:
+    """Why no row is left for training, and what to change."""
+    there = {source: sum(count for pool, count in available.items() if pool.source == source)
+             for source in sorted({pool.source for pool in available})}
+    shown = ", ".join(f"{source} ({count:,})" for source, count in there.items())
+    if not there:
+        return (f"none of the curated rows and seeds, {decided:,} together, is for training; "
+                "`select stage, rule, count(*) from decisions group by all` in `millrace sql` says what became of them")
+    if settings.mix and not there.keys() & {source for source, wish in settings.mix.items() if wish.rows or wish.share}:
+        return f"{key}.mix takes rows of {', '.join(settings.mix)}, which have none; add a source that has some: {shown}"
+    return f"the bounds of {key} (limits, max_synthetic_share) leave none of those that there are: {shown}; raise a bound"
 
 
 def _count(connection: duckdb.DuckDBPyConnection, report: SftReport) -> None:

@@ -65,14 +65,14 @@ def shortfalls(available: Mapping[Pool, int], given: Mapping[Pool, int], setting
         repeats = bounds.max_repeats
         if wish.rows is not None and got < wish.rows and not bounded:
             found.append(f"mix asks for {wish.rows:,} rows of {source}, which has {counted(has, 'row')} for training"
-                         + (f", each {repeats} times at most" if repeats > 1 else "") + f": {got:,} are used")
+                         + (f", each {repeats} times at most" if repeats > 1 else ""))
         if wish.share and not has:
             found.append(f"mix gives {source} a share, and it has no row for training")
         elif wish.share and settings.max_rows and got == has * repeats and not bounded:
             wanted = settings.max_rows * wish.share / sum(other.share or 0 for other in settings.mix.values())
             if got < int(wanted) and not any(other.rows for other in settings.mix.values()):
                 found.append(f"mix asks for {int(wanted):,} rows of {source} ({wish.share:g} of the shares), which has "
-                             f"{counted(has, 'row')} for training: {got:,} are used")
+                             f"{counted(has, 'row')} for training")
     total = sum(given.values())
     if settings.max_rows is not None and total < settings.max_rows and settings.mix:
         found.append(f"max_rows asks for {settings.max_rows:,} rows, and the mix has {total:,}")

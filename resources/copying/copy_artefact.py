@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_ops.atomic_files import replaced, write_json
+from resources.artefacts.ancestry import behind
 from resources.artefacts.erased import BESIDE, ELSEWHERE, File
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.side_lake import home_of
@@ -79,20 +80,11 @@ def _parts(lake: Lake, manifest: Manifest) -> Iterator[Manifest]:
 
 
 def _copy_ancestry(lake: Lake, wholes: list[Manifest], to: Lake, copied: Copied) -> None:
-    seen = {(manifest.kind, manifest.name, manifest.version) for manifest in wholes}
-    waiting = [item for manifest in wholes for item in manifest.inputs]
-    while waiting:
-        item = waiting.pop()
-        if item.kind in ("table", "external") or (item.kind, item.name, item.version) in seen:
-            continue
-        seen.add((item.kind, item.name, item.version))
-        place = home_of(lake, item.kind, item.name) / item.version
-        try:
-            manifest = read_manifest(place)
-        except ManifestError:
+    for item, manifest in behind(lake, wholes):
+        if manifest is None:
             copied.gone.append(f"{item.name}@{item.version}")
             continue
-        waiting += manifest.inputs
+        place = _place(lake, manifest)
         there = _place(to, manifest)
         if not (there / "manifest.json").exists():
             elsewhere = place / ELSEWHERE

@@ -25,13 +25,14 @@ import pyarrow as pa
 from resources.artefacts.leftovers import remove_leftovers
 from resources.artefacts.taint import Cause, Taint, keep_taint, tainted
 from resources.catalog.build import rebuild
+from resources.damaged_files import naming_damage
 from resources.erasing import journal
 from resources.erasing.answers import Answers, answers_to_erase, erase_answers
 from resources.erasing.artefact_rows import Hit, erase_rows, kept_under, rows_in_artefacts, texts_of
 from resources.erasing.asked import Asked
 from resources.erasing.journal import Request
 from resources.erasing.old_files import old_bytes, remove_old_files
-from resources.erasing.pages import Page, clean_page, pages_showing
+from resources.erasing.pages import Page, clean_page, is_searched, pages_showing
 from resources.erasing.selection import ERASED_FROM, Place, Selection, remove_rows, select_rows
 from resources.erasing.sought import Sought
 from resources.lake import Lake
@@ -79,7 +80,7 @@ def plan_erasure(lake: Lake, asked: Asked) -> Plan:
     tables = Tables(lake)
     _fetch_rows(lake)
     refuse_other_key_of(tables)
-    with select_rows(tables, asked) as selection:
+    with naming_damage(lambda: _parquet_of_datasets(lake)), select_rows(tables, asked) as selection:
         plan = _planned(lake, selection, asked)
     plan.is_known = {(asked.kind, sha256) for sha256 in asked.hashes} <= _known(tables)
     return plan
@@ -156,7 +157,7 @@ def _erase(lake: Lake, request: Request) -> Plan:
     """Carries an erasure out, from its journal on."""
     tables = Tables(lake)
     _fetch_rows(lake)
-    with select_rows(tables, request.asked) as selection:
+    with naming_damage(lambda: _parquet_of_datasets(lake)), select_rows(tables, request.asked) as selection:
         counts_only = request.kind == "source"
         if counts_only:
             tables.append("retired", selection.ids_to_retire())
@@ -196,14 +197,21 @@ def _erase(lake: Lake, request: Request) -> Plan:
     plan.old_bytes = old_bytes(lake)
     lake.catalog.unlink(missing_ok=True)
     rebuild(lake)
+    lake.mirror.publish_catalog(lake.catalog)
     journal.done(lake, request)
     return plan
 
 
+def _parquet_of_datasets(lake: Lake) -> Iterator[Path]:
+    return lake.root.glob("datasets/*/*/*/**/*.parquet")
+
+
 def _fetch_rows(lake: Lake) -> None:
-    """Datasets and paid answers are read whole."""
+    """Datasets and paid answers are read whole; of models, releases and endpoints every file that may show text."""
     for folder in ("datasets", "answers"):
         lake.mirror.fetch(lake.root / folder)
+    for folder in ("models", "releases", "endpoints"):
+        lake.mirror.fetch(lake.root / folder, is_searched)
 
 
 def _bury(tables: Tables, request: Request, selection: Selection) -> None:

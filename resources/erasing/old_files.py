@@ -38,6 +38,7 @@ def remove_old_files(lake: Lake, keep_hours: float = 0) -> int:
     before = time.time() - keep_hours * 3_600
     freed = 0
     for place, table in _tables(lake):
+        lake.mirror.may_write()
         files = lake.mirror.table_files(place)
         try:
             table.vacuum(retention_hours=int(keep_hours), enforce_retention_duration=False, dry_run=False, full=True)

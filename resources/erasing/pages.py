@@ -36,7 +36,7 @@ NOTE = "Rows that this page showed were erased. The next run writes it again.\n"
 SHOWS_ROWS = "rendered"
 """Name of pages that show texts beside the ids of their rows (model_ops/rendering/picture.py)."""
 
-_NOT_SEARCHED = {".parquet", ".safetensors", ".npy", ".bin", ".png", ".duckdb", ".lock", ".wal"}
+_NOT_SEARCHED = {".parquet", ".safetensors", ".gguf", ".npy", ".bin", ".png", ".duckdb", ".lock", ".wal"}
 _DATABASE = b"SQLite format 3\0"
 
 
@@ -60,6 +60,12 @@ def pages_showing(lake: Lake, sought: Sought) -> Iterator[Page]:
             content += beside.read_bytes()
         if found := sought.in_bytes(content):
             yield Page(path, found, lake.artefacts("model") in path.parents)
+
+
+def is_searched(path: Path, size: int) -> bool:
+    """Whether a file may show text: not a table, weights or an array. size: in bytes."""
+    is_beside = path.name in BESIDE or path.name.endswith(("-wal", "-shm"))
+    return not is_beside and path.suffix.lower() not in _NOT_SEARCHED and size <= LARGEST
 
 
 def clean_page(page: Page, sought: Sought, erasure: str, counts_only: bool = False) -> None:
@@ -88,10 +94,7 @@ def _files(lake: Lake) -> Iterator[Path]:
         homes.append(home)
     for place in homes:
         for path in [place] if place.is_file() else sorted(place.rglob("*")):
-            ending = path.suffix.lower()
-            if ending in _NOT_SEARCHED or path.name in BESIDE or path.name.endswith(("-wal", "-shm")):
-                continue
-            if path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST:
+            if path.is_file() and not path.is_symlink() and is_searched(path, path.stat().st_size):
                 yield path
 
 
@@ -128,7 +131,7 @@ def _cleaned_value(text: str, sought: Sought) -> str:
         try:
             return json.dumps(sought.cleaned(json.loads(text)))
         except ValueError:
-            pass
+            pass  # it only begins like JSON, or was cut short: cleaned as text
     return sought.cleaned_text(text)
 
 

@@ -2,30 +2,41 @@
 
     approve(lake, directory, sign("answers read"))      # re-checked first; a second approval is a second entry
     withdraw(lake, directory, sign("wrong prices"))
-    is_approved(lake, directory)                        # the last decision on exactly these files
+    is_approved(lake, directory)                        # enough people approved exactly these files
+    approvals = approvals_of(lake, directory)           # approvals.counted, approvals.missing, approvals.refused
 
 An approval moves no alias: `Endpoint.promote` does.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+from model_ops.wording import counted as number_of
 from resources.lake import Lake
-from resources.releasing.endpoint_log import Entry
-from resources.releasing.endpoints import Aliases, Endpoint, standing
+from resources.releasing.closed_times import closed_by
+from resources.releasing.endpoint_log import Entry, signer_of
+from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.parts import superseded
-from resources.releasing.release import ReleaseError, recheck
+from resources.releasing.recheck import recheck
+from resources.releasing.release import ReleaseError, read_release
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
+from resources.signing.envelope import EnvelopeError
+from resources.signing.keys import TrustedKeys, trusted_keys
 
 
 def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:
-    """Records an approval. Raises ReleaseError if a re-check fails or a newer run has superseded the release, EndpointError if
-    the endpoint changed since it was `seen`.
+    """Records an approval. Raises ReleaseError if a re-check fails, a newer run has superseded the release, or the recipe takes
+    no approval at this time, EndpointError if the endpoint changed since it was `seen`.
 
     The champion can be approved again even after the next training has begun; this changes no alias.
     """
+    if closed := closed_now(directory):
+        raise ReleaseError(f"release {directory.name} cannot be approved now: {closed}. Approve it at another time; a rollback "
+                           "is always possible")
     endpoint = _endpoint(lake, directory)
     serves = endpoint.read().champion == directory.name
     if problems := recheck(lake, directory):
@@ -44,9 +55,46 @@ def withdraw(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = 
     _endpoint(lake, directory).decide("withdrawn", subject_of(directory), by, seen)
 
 
+def closed_now(directory: Path) -> str:
+    """Why no approval is taken at this time; "" if it is."""
+    policy = read_release(directory).policy
+    schedule = closed_by(policy.closed, policy.timezone, datetime.now(UTC))
+    return f"release.closed of its recipe has {schedule!r} ({policy.timezone})" if schedule else ""
+
+
+@dataclass(frozen=True)
+class Approvals:
+    """The approvals of a release since it was last withdrawn. counted: one entry per person. missing: how many more people have
+    to approve. refused: why an entry does not count, one sentence each."""
+
+    counted: list[Entry]
+    missing: int
+    refused: list[str]
+
+
+def approvals_of(lake: Lake, directory: Path) -> Approvals:
+    """The approvals of exactly these files.
+
+    Where keys are trusted (MILLRACE_TRUSTED_KEYS), an approval counts if one of those that approve signed it, and a person is a
+    key; otherwise a person is a name. Raises KeyProblemError for keys that cannot be read.
+    """
+    subject, trusted, today = subject_of(directory), trusted_keys(), date.today()
+    counted: dict[str, Entry] = {}
+    refused = []
+    for entry in _decisions(lake, directory):
+        if entry.action != "approved":
+            counted = {}
+        elif entry.digest == subject.digest:
+            try:
+                counted[entry.by if trusted is None else _approving_key(entry, trusted, today)] = entry
+            except EnvelopeError as error:
+                refused.append(f"the approval by {entry.by} on {entry.at:%Y-%m-%d %H:%M} does not count: {error}")
+    return Approvals(list(counted.values()), max(0, read_release(directory).policy.people - len(counted)), refused)
+
+
 def is_approved(lake: Lake, directory: Path) -> bool:
-    """Whether the last decision on exactly this release (by digest) is an approval."""
-    return standing(_endpoint(lake, directory).entries(), subject_of(directory)) == "approved"
+    """Whether enough people approved exactly this release (by digest), and none withdrew it since."""
+    return approvals_of(lake, directory).missing == 0
 
 
 def was_decided(lake: Lake, directory: Path) -> bool:
@@ -55,11 +103,22 @@ def was_decided(lake: Lake, directory: Path) -> bool:
 
 
 def approved_by(lake: Lake, directory: Path) -> Signature:
-    """Who gave the last approval, and why. Raises ReleaseError if there is none."""
-    approvals = [entry for entry in _decisions(lake, directory) if entry.action == "approved"]
-    if not approvals:
-        raise ReleaseError(f"release {directory.name} is not approved: millrace approve {directory.name}")
-    return Signature(approvals[-1].by, approvals[-1].identity_from, approvals[-1].reason)
+    """Who gave the last approval, and why. Raises ReleaseError if there are not enough."""
+    approvals = approvals_of(lake, directory)
+    if approvals.missing:
+        said = "; ".join([f"{number_of(approvals.missing, 'more approval')} needed: millrace approve {directory.name}",
+                          *approvals.refused])
+        raise ReleaseError(f"release {directory.name} is not approved, {said}")
+    last = approvals.counted[-1]
+    return Signature(last.by, last.identity_from, last.reason)
+
+
+def _approving_key(entry: Entry, trusted: TrustedKeys, today: date) -> str:
+    """The id of the key that signed an approval. Raises EnvelopeError if it may not approve."""
+    key = signer_of(entry, trusted, today)
+    if not key.approves:
+        raise EnvelopeError(f"its key {key.name} may sign releases, not approve them ({trusted.place})")
+    return key.id
 
 
 def _decisions(lake: Lake, directory: Path) -> list[Entry]:

@@ -7,7 +7,7 @@
 `<lake>/endpoints/log/<workload>/000001.json` and so on: one file per entry, written to a temporary file and renamed, so that a
 killed process leaves a whole entry or none. Each entry has the sha256 of its own content and of the previous entry: a changed,
 inserted or removed entry breaks the chain (except removal of the last). The digests have no key, so the chain shows errors and
-careless edits, but not an attacker who rewrites all later entries.
+careless edits, but not an attacker who rewrites all later entries. Signed entries show those too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +25,14 @@ from pydantic import BaseModel, Field, ValidationError
 from model_ops.atomic_files import write_json
 from resources.lake import Lake
 from resources.releasing.gate_result import GateResult
+from resources.signing.envelope import EnvelopeError, opened, sealed
+from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
 from stores.mirror.bucket import Changed
 
-Action = Literal["nominated", "approved", "promoted", "withdrawn", "rolled back", "found"]
+Action = Literal["nominated", "approved", "promoted", "named", "unnamed", "withdrawn", "rolled back", "found"]
 """found: the endpoint's file names releases without an entry (written by an earlier version, or by hand)."""
+ENTRY = "application/vnd.millrace.endpoint-entry+json"
+"""Type of a signed entry."""
 
 
 class EndpointLogError(Exception):
@@ -36,7 +40,7 @@ class EndpointLogError(Exception):
 
 
 class Entry(BaseModel):
-    """One entry. replaces: the champion before a promotion or rollback. generation, candidate, champion, previous: the
+    """One entry. replaces: the champion before a promotion or rollback. generation, candidate, champion, previous, named: the
     endpoint's state after the entry."""
 
     number: int
@@ -54,6 +58,12 @@ class Entry(BaseModel):
     candidate: str | None = None
     champion: str | None = None
     previous: str | None = None
+    named: dict[str, str] = Field(default_factory=dict)
+    """Releases by the further aliases of the endpoint, such as canary."""
+    alias: str = ""
+    """The further alias that the entry moved."""
+    envelope: str = ""
+    """DSSE envelope of this entry, signed with the key of the person; "" where no key was set."""
     before: str = ""
     sha256: str = ""
 
@@ -82,6 +92,10 @@ class EndpointLog:
                 raise EndpointLogError(stored.problem)
             entries.append(stored.entry)
         return entries
+
+    def written(self) -> list[dict[str, Any]]:
+        """The content of all entries as they were written, oldest first. Raises EndpointLogError as `entries` does."""
+        return [json.loads((self.folder / f"{entry.number:06d}.json").read_text(encoding="utf-8")) for entry in self.entries()]
 
     def stored(self) -> list[Stored]:
         """Every file of the log with its problem."""
@@ -128,13 +142,15 @@ class EndpointLog:
         )
 
 
-def next_entry(entries: Sequence[Entry], **fields: Any) -> Entry:
+def next_entry(entries: Sequence[Entry], key: SigningKey | None = None, **fields: Any) -> Entry:
     """The next entry: numbered, dated now by default, and chained to the last one. The endpoint's state is the last entry's
-    unless `fields` change it."""
+    unless `fields` change it. key: signs it."""
     last = entries[-1] if entries else None
-    kept = {name: getattr(last, name) for name in ("generation", "candidate", "champion", "previous")} if last else {}
+    kept = {name: getattr(last, name) for name in ("generation", "candidate", "champion", "previous", "named")} if last else {}
     chained = {"number": last.number + 1 if last else 1, "at": datetime.now(UTC), "before": last.sha256 if last else ""}
     entry = Entry.model_validate({**chained, **kept, **fields})
+    if key is not None:
+        entry = entry.model_copy(update={"envelope": sealed(_stated(entry), ENTRY, key)})
     return entry.model_copy(update={"sha256": entry_digest(entry.model_dump(mode="json"))})
 
 
@@ -142,3 +158,23 @@ def entry_digest(content: dict[str, Any]) -> str:
     """sha256 over an entry's content without this digest."""
     signed = {name: value for name, value in content.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def signer_of(entry: Entry, trusted: TrustedKeys, today: date) -> TrustedKey:
+    """The trusted key that signed this entry as it is. Raises EnvelopeError. An entry of an earlier version lacks fields, which
+    have their defaults then."""
+    if not entry.envelope:
+        raise EnvelopeError("it has no signature")
+    statement, key = opened(entry.envelope, ENTRY, trusted, today)
+    try:
+        same = _stated(Entry.model_validate(statement)) == _stated(entry)
+    except ValidationError:
+        same = False
+    if not same:
+        raise EnvelopeError("its signature is that of another entry")
+    return key
+
+
+def _stated(entry: Entry) -> dict[str, Any]:
+    """What a person's key signs: everything but the signature and the digest over both."""
+    return entry.model_dump(mode="json", exclude={"envelope", "sha256"})

@@ -1,9 +1,10 @@
-"""Endpoint aliases (candidate, champion, previous): changed by compare-and-swap only, every change logged.
+"""Endpoint aliases (candidate, champion, previous, further ones): changed by compare-and-swap only, every change logged.
 
     endpoint = Endpoint(lake, "math-tutor")
     endpoint.nominate(subject)                       # candidate
     endpoint.promote(subject, by)                    # champion; the old champion becomes previous
     endpoint.roll_back(subject, by)                  # champion again; the release that it replaces counts as withdrawn
+    endpoint.name("canary", subject, by)             # a further alias
     endpoint.decide("approved", subject, by)         # recorded; the aliases stay
 
 `<lake>/endpoints/<workload>.json` is what a server or a gateway reads. It is replaced as a whole, under a lock, and only if it
@@ -19,12 +20,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
 from resources.artefacts.manifest import ManifestError
@@ -34,7 +36,12 @@ from resources.releasing.old_approvals import old_approvals
 from resources.releasing.release import ReleaseError
 from resources.releasing.signature import PIPELINE, Signature
 from resources.releasing.subject import Subject, subject_of
+from resources.signing.keys import signing_key
 from stores.mirror.bucket import Changed
+
+RESERVED = ("candidate", "champion", "previous")
+"""Aliases that move by runs, approvals and rollbacks."""
+ALIAS = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
 class EndpointError(Exception):
@@ -42,7 +49,8 @@ class EndpointError(Exception):
 
 
 class Aliases(BaseModel):
-    """What one endpoint serves: release versions, and who moved them last. `generation` counts the changes."""
+    """What one endpoint serves: release versions, and who moved them last. `generation` counts the changes. named: further
+    aliases, such as canary."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -51,8 +59,14 @@ class Aliases(BaseModel):
     candidate: str | None = None
     champion: str | None = None
     previous: str | None = None
+    named: dict[str, str] = Field(default_factory=dict)
     changed_at: datetime | None = None
     changed_by: str = ""
+
+    def all(self) -> dict[str, str]:
+        """The version that each alias names."""
+        fixed = {"champion": self.champion, "candidate": self.candidate, "previous": self.previous}
+        return {alias: version for alias, version in {**fixed, **self.named}.items() if version is not None}
 
 
 class Endpoint:
@@ -104,6 +118,30 @@ class Endpoint:
                 raise EndpointError(f"{self._workload}: release {release.release} was withdrawn meanwhile, so it is not served")
             return self._write(entries, aliases, "promoted", release, by, _as_champion(aliases, release.release))
 
+    def name(self, alias: str, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
+        """Makes a further alias, such as canary, name a release. Raises EndpointError for a name that is reserved or not made
+        of small letters, digits and hyphens, for a release whose last decision is a withdrawal, and if the endpoint changed
+        since it was `seen`."""
+        if alias in RESERVED or not ALIAS.fullmatch(alias):
+            raise EndpointError(f"{alias!r} cannot be the name of an alias: give small letters, digits and hyphens, at most "
+                                f"32, and none of {', '.join(RESERVED)}, which move by approve and rollback")
+        with self._repaired_under_lock(seen) as (entries, aliases):
+            if aliases.named.get(alias) == release.release:
+                return aliases
+            if standing(entries, release) == "withdrawn":
+                raise EndpointError(f"{self._workload}: release {release.release} was withdrawn, so no alias names it")
+            named = {**aliases.named, alias: release.release}
+            return self._write(entries, aliases, "named", release, by, {"named": named}, alias)
+
+    def unname(self, alias: str, by: Signature) -> Aliases:
+        """Removes a further alias. Raises EndpointError if there is none of this name."""
+        with self._repaired_under_lock() as (entries, aliases):
+            if alias not in aliases.named:
+                raise EndpointError(f"{self._workload} has no alias {alias!r}; there are: {', '.join(aliases.named) or 'none'}")
+            release = Subject(release=aliases.named[alias])
+            named = {name: version for name, version in aliases.named.items() if name != alias}
+            return self._write(entries, aliases, "unnamed", release, by, {"named": named}, alias)
+
     def roll_back(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
         """Makes a release champion and withdraws the present champion. Raises EndpointError if there is no champion, if it is
         this release, or if the endpoint changed since it was `seen`."""
@@ -112,12 +150,13 @@ class Endpoint:
                 raise EndpointError(f"{self._workload}: there is no champion to roll back from; approve a release first")
             if aliases.champion == release.release:
                 raise EndpointError(f"{self._workload}: release {release.release} is the champion already")
-            return self._write(entries, aliases, "rolled back", release, by, _as_champion(aliases, release.release))
+            change = {**_as_champion(aliases, release.release), "named": _not_naming(aliases.named, aliases.champion)}
+            return self._write(entries, aliases, "rolled back", release, by, change)
 
     def decide(
         self, action: Literal["approved", "withdrawn"], release: Subject, by: Signature, seen: Aliases | None = None
     ) -> Aliases:
-        """Records an approval or a withdrawal. A withdrawn release stops being the candidate; other aliases stay.
+        """Records an approval or a withdrawal. A withdrawn release stops being the candidate and loses its further aliases.
 
         Raises EndpointError for the withdrawal of the champion, and if the endpoint changed since it was `seen`.
         """
@@ -127,8 +166,12 @@ class Endpoint:
                     f"{self._workload}: release {release.release} is the champion, and the endpoint needs another one: "
                     f"millrace rollback {self._workload}, or approve another release where none served before it"
                 )
-            gone = action == "withdrawn" and aliases.candidate == release.release
-            return self._write(entries, aliases, action, release, by, {"candidate": None} if gone else {})
+            change: dict[str, Any] = {}
+            if action == "withdrawn":
+                change = {"candidate": None} if aliases.candidate == release.release else {}
+                if release.release in aliases.named.values():
+                    change["named"] = _not_naming(aliases.named, release.release)
+            return self._write(entries, aliases, action, release, by, change)
 
     def problems(self) -> list[str]:
         """Problems of the log and the file, one sentence each."""
@@ -142,14 +185,15 @@ class Endpoint:
         return []
 
     def _write(
-        self, entries: Sequence[Entry], aliases: Aliases, action: str, release: Subject, by: Signature, change: dict[str, Any]
+        self, entries: Sequence[Entry], aliases: Aliases, action: str, release: Subject, by: Signature, change: dict[str, Any],
+        alias: str = "",
     ) -> Aliases:
         """Writes an entry, then the file if the entry changes an alias. The caller holds the lock."""
         moved = {**change, "generation": aliases.generation + 1} if change else {}
         replaces = aliases.champion if "champion" in change else None
         entry = next_entry(
-            entries, action=action, workload=self._workload, by=by.name, identity_from=by.identity_from, reason=by.reason,
-            replaces=replaces, **release.model_dump(), **moved,
+            entries, signing_key(), action=action, workload=self._workload, by=by.name, identity_from=by.identity_from,
+            reason=by.reason, replaces=replaces, alias=alias, **release.model_dump(), **moved,
         )
         self._log.append(entry)
         return self._write_file(_aliases(entry)) if change else aliases
@@ -170,7 +214,7 @@ class Endpoint:
             entries.append(next_entry(
                 entries, action="found", workload=self._workload, by=aliases.changed_by or "not recorded",
                 identity_from="the endpoint's file", at=aliases.changed_at or datetime.now(UTC), release=aliases.champion,
-                **aliases.model_dump(include={"generation", "candidate", "champion", "previous"}),
+                **aliases.model_dump(include={"generation", "candidate", "champion", "previous", "named"}),
             ))
         return entries, stored, aliases
 
@@ -196,7 +240,8 @@ class Endpoint:
             yield entries, aliases
 
     def _write_file(self, aliases: Aliases) -> Aliases:
-        write_text(self._path, json.dumps(aliases.model_dump(mode="json"), indent=2) + "\n")
+        content = aliases.model_dump(mode="json", exclude=None if aliases.named else {"named"})
+        write_text(self._path, json.dumps(content, indent=2) + "\n")
         try:
             self._lake.mirror.publish(self._path)
         except Changed:  # another machine's entry came after this one, and so did its file
@@ -242,9 +287,14 @@ def _as_champion(aliases: Aliases, release: str) -> dict[str, Any]:
 def _aliases(entry: Entry) -> Aliases:
     return Aliases(
         workload=entry.workload, generation=entry.generation, candidate=entry.candidate, champion=entry.champion,
-        previous=entry.previous, changed_at=entry.at, changed_by=entry.by,
+        previous=entry.previous, named=entry.named, changed_at=entry.at, changed_by=entry.by,
     )
 
 
-def _state(of: Entry | Aliases) -> tuple[int, str | None, str | None, str | None]:
-    return of.generation, of.candidate, of.champion, of.previous
+def _not_naming(named: dict[str, str], release: str) -> dict[str, str]:
+    """The further aliases without those of a release."""
+    return {alias: version for alias, version in named.items() if version != release}
+
+
+def _state(of: Entry | Aliases) -> tuple[int, str | None, str | None, str | None, dict[str, str]]:
+    return of.generation, of.candidate, of.champion, of.previous, of.named

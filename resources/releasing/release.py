@@ -1,26 +1,26 @@
 """A release: target and drafter by path and digest, gates, and serving scripts.
 
 `<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest),
-serve-vllm.sh and serve-sglang.sh, and the report. `recheck` is run again before an alias moves: a check that stopped
-one run of the graph does not stop a later one.
+serve-vllm.sh and serve-sglang.sh, the bill of materials, the provenance and the report. Signatures over it lie beside its
+manifest.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_json
 from model_ops.speculators.serving import Serving
-from resources.artefacts.manifest import Manifest, ManifestError, changed_files, digest_holds, read_manifest
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
-from resources.releasing.gate_result import ERASED_ROWS, GateResult, missed
+from resources.releasing.closed_times import checked_times, checked_zone
+from resources.releasing.gate_result import GateResult
 from resources.releasing.gate_settings import Gates
-from resources.releasing.parts import disagreements
 from resources.releasing.serving_scripts import write_scripts
 
 
@@ -36,12 +36,34 @@ class ReleaseSettings(BaseModel):
     enabled: bool = Field(
         True, description="false: no release is made and nothing is served; the models, the drafter and the evaluation report "
         "stay in the lake")
-    approval: Literal["person", "automatic"] = Field(
-        "person", description="person: `millrace approve` releases it. automatic: it is released when its gates hold")
+    approval: Literal["person", "two_people", "automatic"] = Field(
+        "person", description="person: `millrace approve` releases it. two_people: two different people have to approve. "
+        "automatic: it is released when its gates hold")
+    closed: Annotated[list[str], AfterValidator(checked_times)] = Field(
+        default_factory=list, description="Times at which no release is approved, as cron schedules of minutes: "
+        "`* 18-23 * * *` is every day from 18:00. A rollback is always possible")
+    timezone: Annotated[str, AfterValidator(checked_zone)] = Field(
+        "UTC", description="Time zone of `closed`, such as Europe/Amsterdam")
+    signed: bool = Field(
+        False, description="true: only a release that a trusted key has signed is approved and served")
     gates: Gates = Field(default_factory=Gates, description="Bounds that a release must meet")
     serve_on: str | None = Field(
         None, description="Server and device of the endpoint, such as vllm/h100, sglang/sm80, vllm/cpu. A quantize.scheme that "
         "they do not load is refused. Left out: any scheme is accepted")
+
+
+class ReleasePolicy(BaseModel):
+    """What an approval needs. people: how many different ones. closed, timezone, signed: as in the recipe."""
+
+    people: int = 1
+    closed: list[str] = Field(default_factory=list)
+    timezone: str = "UTC"
+    signed: bool = False
+
+    @classmethod
+    def of(cls, settings: ReleaseSettings) -> ReleasePolicy:
+        return cls(people=2 if settings.approval == "two_people" else 1, closed=settings.closed, timezone=settings.timezone,
+                   signed=settings.signed)
 
 
 class Part(BaseModel):
@@ -63,6 +85,7 @@ class Release(BaseModel):
     architecture: str = "eagle3"
     """Architecture of the drafter."""
     gates: list[GateResult]
+    policy: ReleasePolicy = Field(default_factory=ReleasePolicy)
 
     @property
     def passed(self) -> bool:
@@ -71,7 +94,7 @@ class Release(BaseModel):
 
 def write_release(
     output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
-    serving: Serving,
+    serving: Serving, policy: ReleasePolicy | None = None,
 ) -> Release:
     """Writes release.json and the serving scripts. k: the number of tokens that the drafter proposes; serving: how servers
     run the drafter."""
@@ -82,6 +105,7 @@ def write_release(
         num_speculative_tokens=k,
         architecture=serving.architecture,
         gates=gates,
+        policy=policy or ReleasePolicy(),
     )
     write_json(output / "release.json", release.model_dump(mode="json"))
     drafter = release.speculator.path if release.speculator else None
@@ -96,46 +120,17 @@ def read_release(directory: Path) -> Release:
         raise ReleaseError(f"{directory} holds no readable release.json") from error
 
 
-def recheck(lake: Lake, directory: Path) -> list[str]:
-    """Checks a release again: gates, digests of all its files, whether its parts belong together, and, for the gate on erased
-    rows, what was erased since."""
-    release = read_release(directory)
-    problems = [problem for gate in release.gates if (problem := missed(_now(gate, lake, release)))]
-    for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in _parts(release))]:
-        try:
-            manifest = read_manifest(place)
-            lake.mirror.fetch(place)
-        except ManifestError as error:
-            problems.append(str(error))
-            continue
-        changed = changed_files(place, manifest)
-        if changed:
-            problems.append(f"{place}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
-                            "are not those the release was made from")
-        if not digest_holds(manifest):
-            problems.append(f"{place}: the digest in its manifest does not fit the files it lists: restore it from a copy")
-        if digest is not None and digest != manifest.digest:
-            problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
-    return problems + disagreements(lake, directory)
-
-
 def erased_rows(lake: Lake, release: Release) -> int:
     """Rows that a release's target or drafter learnt and that were erased since. A part that is gone counts as none."""
     found = []
-    for part in _parts(release):
+    for part in parts_of(release):
         with suppress(ManifestError):
             found.append(read_manifest(lake.root / part.path))
     return rows_erased_from(lake, found)
 
 
-def _now(gate: GateResult, lake: Lake, release: Release) -> GateResult:
-    """A gate with its measurement as it is now."""
-    if gate.name != ERASED_ROWS:
-        return gate
-    return gate.model_copy(update={"measured": erased_rows(lake, release), "passed": True})
-
-
-def _parts(release: Release) -> list[Part]:
+def parts_of(release: Release) -> list[Part]:
+    """Target and drafter, if any."""
     return [part for part in (release.target, release.speculator) if part is not None]
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from resources.lake import Lake
 from resources.releasing.endpoint_log import Entry
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
-from resources.releasing.release import ReleaseError, recheck
+from resources.releasing.recheck import recheck
+from resources.releasing.release import ReleaseError
 from resources.releasing.signature import Signature
 from resources.releasing.subject import Subject, subject_of
 

@@ -6,7 +6,8 @@
 
 key = request_key(...): sha256 over model, messages, tools and sampling, but not the address. The file only grows, a JSON line
 for each answer. A line that a killed process left unfinished is ignored and ended by the next writer; memory holds the place of
-each answer, not its text.
+each answer, not its text. The file may be replaced while it is open (stores/mirror/paid_answers.py joins the answers of other
+machines): whoever replaces it holds its lock, and a writer opens it again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,11 +57,8 @@ class KeptAnswers:
 
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._places: dict[str, int] = {}
-        self._costs: dict[str, float] = {}
-        self._seen = 0
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._path, self._lock = path, threading.Lock()
+        self._open()
         with self._alone():
             self._read_new()
 
@@ -98,8 +97,32 @@ class KeptAnswers:
         """What the answers to these requests have cost."""
         return sum(self._costs.get(key, 0.0) for key in set(keys))
 
-    def _alone(self) -> _Locked:
-        return _Locked(self._file)
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._places: dict[str, int] = {}
+        self._costs: dict[str, float] = {}
+        self._seen = 0
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Holds the file's kernel lock, which a killed process loses."""
+        while True:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            if self._is_in_place():
+                break
+            os.close(self._file)
+            self._open()
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _is_in_place(self) -> bool:
+        """Whether the open file is still the one at the path."""
+        try:
+            return os.path.samestat(os.fstat(self._file), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def _read_new(self) -> None:
         """Notes the lines that this or another process appended, and ends a line that a killed one left unfinished."""
@@ -124,16 +147,3 @@ class KeptAnswers:
         with os.fdopen(os.dup(self._file), "rb") as lines:
             lines.seek(place)
             return lines.readline()
-
-
-class _Locked:
-    """Holds the file's kernel lock, which a killed process loses."""
-
-    def __init__(self, file: int):
-        self._file = file
-
-    def __enter__(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)

@@ -9,7 +9,7 @@ left in the artefact's directory, and the manifest is written last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ import numpy as np
 from model_ops.job import Job
 from model_ops.settings import Settings
 from resources.artefacts.current import step_of, up_to_date, warm_start_parent
-from resources.artefacts.manifest import Input, Kind, Manifest, external_input
+from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
 from resources.catalog.build import publish
 from resources.curating.curation import SemanticDuplicates
+from resources.damaged_files import naming_damage
 from resources.lake import Lake
 from resources.launching.launcher import Launcher
 from resources.launching.relay import relay
@@ -66,6 +67,11 @@ class Workshop:
         """
         workload, _, own = name.partition("/")
         registry = Registry(self.lake, workload)
+        versions = [manifest.version for manifest in registry.versions("dataset", own)]
+        if not versions:
+            raise ManifestError(f"there is no dataset {name}; `millrace sql \"select distinct name from datasets\"` lists them")
+        if version and version not in versions:
+            raise ManifestError(f"{name} has no version {version}; there are {', '.join(versions)}")
         return registry.version("dataset", own, version) if version else registry.current("dataset", own)
 
     def is_reused(self, manifest: Manifest) -> bool:
@@ -171,6 +177,15 @@ class Workshop:
                 "event": "reused", "step": step_of(name), "version": draft.version,
                 "made_at": draft.finished.created_at.isoformat(), "run": draft.finished.run_id,
             })
-        manifest = draft.finished or self.registry.finish(draft, work(draft.directory))
+        with naming_damage(lambda: self._files_of(inputs)):
+            manifest = draft.finished or self.registry.finish(draft, work(draft.directory))
         self.publish_catalog()
         return manifest
+
+    def _files_of(self, inputs: list[Input]) -> Iterator[str | Path]:
+        """Parquet files of the inputs that lie in the lake."""
+        for each in inputs:
+            if each.kind == "table":
+                yield from self.tables.files(each.name, workload=("=", self.workload))
+            elif each.kind == "dataset" and each.version:
+                yield from sorted((self.lake.artefacts("dataset") / each.name / each.version).rglob("*.parquet"))

@@ -1,10 +1,10 @@
 -- Comments of the release relations and their columns: select * from duckdb_columns() where table_name = 'releases'.
 -- makes: comments
-comment on table approvals is 'Log of every endpoint, one row per entry: approvals, withdrawals, promotions, rollbacks, nominations. Entries are never changed';
+comment on table approvals is 'Log of every endpoint, one row per entry: approvals, withdrawals, promotions, rollbacks, nominations, named aliases. Entries are never changed';
 comment on column approvals.workload is 'workload of the endpoint';
 comment on column approvals.number is 'number of the entry in its endpoint''s log, from 1';
 comment on column approvals.ts is 'time of the entry';
-comment on column approvals.action is 'nominated, approved, promoted, withdrawn, rolled back, or found (the endpoint''s file named a release without an entry)';
+comment on column approvals.action is 'nominated, approved, promoted, named or unnamed (a further alias), withdrawn, rolled back, or found (the endpoint''s file named a release without an entry)';
 comment on column approvals.release is 'version of the release; for a rollback, the release that serves again';
 comment on column approvals.digest is 'digest of the release''s files at that time';
 comment on column approvals.who is 'person or program that did it';
@@ -16,6 +16,8 @@ comment on column approvals.generation is 'number of the endpoint''s changes, in
 comment on column approvals.candidate is 'the endpoint''s candidate after the entry';
 comment on column approvals.champion is 'the endpoint''s champion after the entry';
 comment on column approvals.previous is 'the endpoint''s previous champion after the entry';
+comment on column approvals.alias is 'the further alias that the entry moved, such as canary; null for other entries';
+comment on column approvals.key is 'id of the key that signed the entry; null where none did';
 comment on column approvals.sha256 is 'digest of the entry; the next entry includes it';
 comment on column approvals.intact is 'whether the entry is unchanged and follows the entry before it';
 comment on table champions is 'Which release was champion when: one row per period';
@@ -42,6 +44,7 @@ comment on column releases.passed is 'whether all gates passed when the release 
 comment on column releases.is_candidate is 'whether the endpoint''s candidate is this release';
 comment on column releases.is_champion is 'whether the endpoint serves it';
 comment on column releases.is_previous is 'whether it was the champion before the present one';
+comment on column releases.aliases is 'further aliases that name it, such as canary';
 comment on column releases.standing is 'last decision: approved or withdrawn (a rollback withdraws the release it replaces); null: none yet';
 comment on column releases.decided_by is 'person or program that decided';
 comment on column releases.approvals is 'number of approvals it ever had';

@@ -1,7 +1,7 @@
 -- Every finished release: what it serves, how it was decided, which aliases point to it now.
 -- needs: approvals, artefacts, endpoint_aliases, release_texts, tainted
 -- makes: table releases (workload, version, digest, created_at, is_current, passed, is_candidate, is_champion, is_previous,
---     standing, decided_by, approvals, target, target_version, target_digest, drafter, drafter_version, drafter_digest,
+--     aliases, standing, decided_by, approvals, target, target_version, target_digest, drafter, drafter_version, drafter_digest,
 --     architecture, num_speculative_tokens, erased_rows, path)
 create table releases as
 with contents as (
@@ -44,6 +44,9 @@ select
     coalesce(named.version = aliases.candidate, false) as is_candidate,
     coalesce(named.version = aliases.champion, false) as is_champion,
     coalesce(named.version = aliases.previous, false) as is_previous,
+    list_transform(
+        list_filter(coalesce(aliases.named, []), lambda each: each.release = named.version), lambda each: each.alias
+    ) as aliases,
     decided.standing,
     decided.decided_by,
     coalesce(decided.approvals, 0) as approvals,

@@ -77,7 +77,7 @@ class Bucket:
 
         try:
             return s3.asked(ask, self.uri(path), "write")
-        except (s3.PreconditionError, FileNotFoundError) as error:
+        except (s3.PreconditionError, s3.GoneError) as error:
             there = self.get(path)
             if there is None or there[0] != content:
                 raise Changed(path) from error
@@ -94,7 +94,7 @@ class Bucket:
 
     def download(self, files: Iterable[tuple[str, Path]], fetched: Callable[[str, str, os.stat_result], None]) -> None:
         """Fetches objects into files, several at a time; each replaces its file when it is complete, and is told to `fetched`
-        at once: path, etag, status of the file. Raises S3Error, also for an object that is gone."""
+        at once: path, etag, status of the file. Raises S3Error, GoneError for an object that was removed."""
         async def fetch(filesystem: Any, path: str, file: Path) -> tuple[str, str]:
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_name(f".{file.name}.{id(file):x}.fetched")
@@ -125,9 +125,17 @@ class Bucket:
 
     def modified(self, path: str) -> datetime | None:
         """When an object was written, by the store's clock; None if there is none."""
-        async def ask(filesystem: Any) -> datetime | None:
+        found = self._head(path)
+        return found["LastModified"] if found is not None else None
+
+    def etag(self, path: str) -> str | None:
+        found = self._head(path)
+        return _etag(found) if found is not None else None
+
+    def _head(self, path: str) -> dict[str, Any] | None:
+        async def ask(filesystem: Any) -> dict[str, Any] | None:
             try:
-                return (await filesystem._call_s3("head_object", **self._named(path)))["LastModified"]
+                return await filesystem._call_s3("head_object", **self._named(path))
             except FileNotFoundError:
                 return None
 

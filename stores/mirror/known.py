@@ -23,6 +23,9 @@ create table if not exists objects (
     modified_ns integer not null, used_at real not null
 )
 """
+LINES = """
+create table if not exists lines (path text not null, sha256 blob not null, primary key (path, sha256)) without rowid
+"""
 PATIENCE_S = 60
 
 
@@ -57,6 +60,7 @@ class Known:
         with self._open() as connection:
             connection.execute("pragma journal_mode = wal")
             connection.execute(TABLE)
+            connection.execute(LINES)
 
     def of(self, under: str = "") -> dict[str, Object]:
         """The known objects whose path begins with `under`."""
@@ -80,13 +84,31 @@ class Known:
         with self._open() as connection:
             connection.executemany("insert or replace into objects values (?, ?, ?, ?, ?, ?, ?)", rows)
 
+    def note_grown(self, path: str, etag: str, size: int) -> None:
+        """Notes an object whose file here holds more than the object does, which is to be published."""
+        with self._open() as connection:
+            connection.execute("insert or replace into objects values (?, ?, ?, ?, ?, ?, ?)",
+                               (path, etag, size, True, 0, 0, time.time()))
+
+    def lines_of(self, path: str) -> set[bytes]:
+        """Digests of the lines that an object had when this machine last saw it."""
+        with self._open() as connection:
+            return {digest for (digest,) in connection.execute("select sha256 from lines where path = ?", (path,))}
+
+    def note_lines(self, path: str, digests: Iterable[bytes]) -> None:
+        with self._open() as connection:
+            connection.execute("delete from lines where path = ?", (path,))
+            connection.executemany("insert or ignore into lines values (?, ?)", ((path, digest) for digest in digests))
+
     def used(self, paths: Iterable[str]) -> None:
         with self._open() as connection:
             connection.executemany("update objects set used_at = ? where path = ?", [(time.time(), path) for path in paths])
 
     def forget(self, paths: Iterable[str]) -> None:
+        gone = list(paths)
         with self._open() as connection:
-            connection.executemany("delete from objects where path = ?", [(path,) for path in paths])
+            for table in ("objects", "lines"):
+                connection.executemany(f"delete from {table} where path = ?", [(path,) for path in gone])
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -3,10 +3,14 @@
     with shared(bucket, "work"): ...                  # many at a time
     with exclusive(bucket, "work"): ...               # raises Taken while anybody works
     with exclusive(bucket, "ingest", wait=said): ...  # waits; said(sentence) is called once
+    require_held(bucket)                            # before each write: raises LakeError if a lease of this process was lost
 
 A lease is an object that its holder writes again every RENEW_S seconds. One that was not written for EXPIRE_S seconds, by the
 store's clock, belongs to a process that was killed, and counts no more. Both sides write their own lease first and look for the
 other's then, so that of two at least one sees the other.
+
+A holder that could not write its lease in time (its machine slept, the store did not answer) has lost it for good, one turn
+before others may take it: from then on it must not write to the lake.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 
+from stores.lake_error import LakeError
 from stores.mirror.bucket import Bucket, Changed
 from stores.s3 import S3Error
 
@@ -28,8 +33,60 @@ HOME = "leases"
 RENEW_S, EXPIRE_S, LOOK_S = 15.0, 90.0, 1.0
 
 
+_HELD: set[_Lease] = set()
+
+
 class Taken(Exception):
     """Another process holds the lease; its text says which."""
+
+
+class _Lease:
+    """A lease that this process wrote. etag: as it wrote it last."""
+
+    def __init__(self, bucket: Bucket, path: str, content: bytes):
+        self.bucket, self.path, self.process = bucket, path, os.getpid()
+        self._content, self._number, self._lost = content, 0, False
+        self._sent_at = _seconds()
+        self.etag = _taken(bucket, path, content)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether others may hold it by now. A lost lease is not taken back: others may have worked meanwhile."""
+        self._lost = self._lost or _seconds() - self._sent_at > EXPIRE_S - RENEW_S
+        return self._lost
+
+    def renew(self) -> None:
+        """Writes it again. If the store does not answer, the next turn may succeed."""
+        if self.is_lost:
+            return
+        sent_at, self._number = _seconds(), self._number + 1
+        try:
+            self.etag = self.bucket.put(self.path, self._content + b" " * (self._number % 2), self.etag)
+        except Changed:
+            self._lost = True
+        except S3Error:
+            return
+        if not self.is_lost:
+            self._sent_at = sent_at
+
+    def written(self) -> datetime:
+        """When it was last written, by the store's clock."""
+        return self.bucket.modified(self.path) or datetime.now(UTC)
+
+    def free(self) -> None:
+        with suppress(S3Error):  # it expires
+            found = self.bucket.get(self.path)
+            if found is not None and found[1] == self.etag:
+                self.bucket.delete([self.path])
+
+
+def require_held(bucket: Bucket) -> None:
+    """Raises LakeError if this process has lost a lease of the lake that it works under."""
+    for lease in list(_HELD):
+        if lease.bucket == bucket and lease.process == os.getpid() and lease.is_lost:
+            raise LakeError(f"this process could not renew its lease on {bucket.url} for {EXPIRE_S - RENEW_S:.0f} s (the "
+                            "machine slept, or the store did not answer), so other machines may have changed the lake: nothing "
+                            "more is written to it; run the command again")
 
 
 @contextmanager
@@ -39,7 +96,7 @@ def shared(bucket: Bucket, name: str, wait: Callable[[str], None]) -> Iterator[N
     while True:
         with ExitStack() as stack:
             own = stack.enter_context(_held(bucket, f"{HOME}/{name}/{secrets.token_hex(8)}.json"))
-            alone = _holder(bucket, f"{HOME}/{name}.json", own())
+            alone = _holder(bucket, f"{HOME}/{name}.json", own.written())
             if alone is None:
                 yield
                 return
@@ -58,12 +115,12 @@ def exclusive(bucket: Bucket, name: str, wait: Callable[[str], None] | None = No
             try:
                 own = stack.enter_context(_held(bucket, f"{HOME}/{name}.json"))
                 other = next((holder for item in bucket.objects(f"{HOME}/{name}")
-                              if (holder := _holder(bucket, item.key, own())) is not None), None)
-                if other is None:
-                    yield
-                    return
+                              if (holder := _holder(bucket, item.key, own.written())) is not None), None)
             except Taken as error:
                 other = str(error)
+            if other is None:
+                yield
+                return
         if wait is None:
             raise Taken(other)
         if not said:
@@ -73,30 +130,25 @@ def exclusive(bucket: Bucket, name: str, wait: Callable[[str], None] | None = No
 
 
 @contextmanager
-def _held(bucket: Bucket, path: str) -> Iterator[Callable[[], datetime]]:
-    """Writes a lease and renews it until the block ends. Gives a function that tells when it was last written, by the store's
-    clock. Raises Taken if another process holds this lease."""
+def _held(bucket: Bucket, path: str) -> Iterator[_Lease]:
+    """Writes a lease and renews it until the block ends. Raises Taken if another process holds this lease."""
     content = json.dumps({"host": socket.gethostname(), "process": os.getpid(), "lease": secrets.token_hex(8)}).encode()
-    state = {"etag": _taken(bucket, path, content)}
-    ended = threading.Event()
+    lease, ended = _Lease(bucket, path, content), threading.Event()
 
     def renew() -> None:
-        number = 0
         while not ended.wait(RENEW_S):
-            number += 1
-            with suppress(S3Error, Changed):  # the next turn may succeed; a lease that was lost is not taken back
-                state["etag"] = bucket.put(path, content + b" " * (number % 2), state["etag"])
+            lease.renew()
 
     thread = threading.Thread(target=renew, name=f"lease {path}", daemon=True)
     thread.start()
+    _HELD.add(lease)
     try:
-        yield lambda: bucket.modified(path) or datetime.now(UTC)
+        yield lease
     finally:
+        _HELD.discard(lease)
         ended.set()
         thread.join()
-        found = bucket.get(path)
-        if found is not None and found[1] == state["etag"]:
-            bucket.delete([path])
+        lease.free()
 
 
 def _taken(bucket: Bucket, path: str, content: bytes) -> str:
@@ -132,3 +184,8 @@ def _holder(bucket: Bucket, path: str, now: datetime) -> str | None:
         return f"process {said['process']} on {said['host']}"
     except (ValueError, KeyError, TypeError):
         return "another process"
+
+
+def _seconds() -> float:
+    """A clock that only goes on, also while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -6,8 +6,7 @@
 Mirrors lie in MILLRACE_MIRRORS, or ~/.local/share/millrace/lakes. The folder's name has a digest of the url and of the
 endpoint, since two endpoints may each have a bucket of one name.
 
-A lake needs a store with conditional writes: two writers of one version of a table would otherwise both succeed, and one
-would be lost. `connected` tries it when it makes a lake, and when a machine first uses it.
+A lake is made only in a store with conditional writes (conditions.py).
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ import hashlib
 import json
 import os
 import re
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
 from model_ops.atomic_files import write_json
 from stores.lake_error import LakeError
 from stores.mirror.bucket import Bucket, Changed
-from stores.mirror.mirror import HOME, Mirror
+from stores.mirror.conditions import PROBE
+from stores.mirror.layout import HOME
+from stores.mirror.mirror import Mirror
 from stores.s3 import S3Error
 
 MIRRORS = "MILLRACE_MIRRORS"
 MARKER = "lake.json"
 WHERE = f"{HOME}/bucket.json"
-PROBE = ".probe-"
 
 
 def is_bucket(location: str | Path) -> bool:
@@ -76,8 +75,6 @@ def connected(root: Path, url: str, version: int, create: bool) -> Mirror:
         found = mirror.bucket.get(MARKER)
         if found is None:
             _refuse_or_create(mirror, version, create)
-        elif not (root / MARKER).exists():
-            _try_conditions(mirror.bucket)
         mirror.pull_file(root / MARKER)
         mirror.pull()
     except S3Error as error:
@@ -92,32 +89,7 @@ def _refuse_or_create(mirror: Mirror, version: int, create: bool) -> None:
     others = [item.key for item in mirror.bucket.objects() if not item.key.startswith(PROBE)]
     if others and MARKER not in others:  # it may be there by now: others create lakes too
         raise LakeError(f"{url} is not empty and is no lake (it has no {MARKER}); give an empty prefix")
-    _try_conditions(mirror.bucket)
+    mirror.may_write()
     with suppress(Changed):  # another machine has just created it
         mirror.bucket.put(MARKER, (json.dumps({"layout_version": version}, indent=2) + "\n").encode(), None)
     (mirror.root / MARKER).unlink(missing_ok=True)
-
-
-def _try_conditions(bucket: Bucket) -> None:
-    """Raises LakeError if the store ignores conditions of writes or cannot delete."""
-    path = f"{PROBE}{secrets.token_hex(8)}"
-    etag = bucket.put(path, b"1", None)
-    try:
-        ignored = []
-        for condition, was in (("If-None-Match", None), ("If-Match", "0" * 32)):
-            with suppress(Changed):
-                bucket.put(path, condition.encode(), was)
-                ignored.append(condition)
-        if not ignored:
-            etag = bucket.put(path, b"2", etag)
-    except Changed:
-        ignored = ["If-Match"]
-    finally:
-        bucket.delete([path])
-    if ignored:
-        raise LakeError(
-            f"the store of {bucket.url} has no conditional writes (it ignores {' and '.join(ignored)}), so two writers would "
-            "lose rows: use AWS S3, MinIO, Ceph, Cloudflare R2 or another store with them, or a lake on a disk"
-        )
-
-

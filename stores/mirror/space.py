@@ -2,7 +2,8 @@
 
     make_room(root, known.of().values(), known, bytes_needed, "s3://company/lakes/tutor")
 
-Files that were not needed for longest go first. A folder that a process holds (in_use.py) stays, and so does every small file.
+Files that were not needed for longest go first. A folder that a process holds (in_use.py) stays, and so do every small file and
+every version whose upload was stopped: the bucket may lose it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ KEEP_FREE = 64 << 20
 
 def make_room(root: Path, objects: Iterable[Object], known: Known, needed: int, lake: str) -> None:
     """Drops fetched files until `needed` more bytes fit. objects: all that `known` has. Raises LakeError if they cannot fit."""
-    there = [item for item in objects if item.is_here]
+    every = {item.path: item for item in objects}
+    there = [item for item in every.values() if item.is_here]
     room = _room(root, sum(item.size for item in there))
     for item in sorted(there, key=lambda each: each.used_at):
         if needed <= room:
             return
-        if _drop(root, known, item):
+        unit = droppable(item.path)
+        if (item.path.startswith("tables/") or f"{unit}/manifest.json" in every) and _drop(root, known, item):
             room += item.size
     if needed > room:
         raise LakeError(

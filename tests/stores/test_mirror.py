@@ -5,17 +5,17 @@ import os
 
 import pyarrow as pa
 import pytest
+from made_versions import LARGE, made
 
 from resources.artefacts.manifest import ManifestError, changed_files
 from resources.artefacts.registry import Registry
+from resources.erasing.old_files import remove_old_files
 from resources.lake import Lake, LakeError
 from resources.lake_use import LakeInUse, alone, at_work
 from resources.tables import SCHEMAS, Tables
 from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error
-
-LARGE = os.urandom(400_000)
 
 
 def quarantined(*rows: int, workload="w") -> pa.Table:
@@ -29,16 +29,6 @@ def rows_of(lake, workload="w") -> list[int]:
 
     files = Tables(lake).files("quarantine", workload=("=", workload))
     return sorted(row for file in files for row in pq.ParquetFile(file).read(["source_row"])["source_row"].to_pylist())
-
-
-def made(lake, name="sft_dataset", config=None, content=LARGE):
-    registry = Registry(lake, "tutor")
-    draft = registry.draft("dataset", name, op="t", sources=("resources/lake.py",), config=config or {}, inputs=[])
-    if draft.finished is not None:
-        return draft.finished
-    (draft.directory / "large.bin").write_bytes(content)
-    (draft.directory / "small.txt").write_text("small")
-    return registry.finish(draft, {"rows": 1})
 
 
 def test_a_second_machine_sees_tables_and_artefacts_and_fetches_large_files_when_they_are_read(machine):
@@ -71,9 +61,9 @@ def test_a_lake_is_created_once_and_only_in_an_empty_place_of_a_store_with_condi
     server.heal()
     assert json.loads((machine("a").root / "lake.json").read_text()) == {"layout_version": 2}
     assert server.names(bucket) == ["lakes/tutor/lake.json"]
-    server.fail("unconditional")  # a machine that comes later tries it too
-    with pytest.raises(LakeError, match="has no conditional writes"):
-        machine("b")
+    server.fail("unconditional")  # a machine that comes later tries it too, before it writes
+    with pytest.raises(LakeError, match="has no conditional writes"), at_work(machine("b")):
+        raise AssertionError("it must not work")
 
 
 def test_what_cannot_be_a_lake_is_refused_in_a_sentence(machine, server, bucket):
@@ -203,7 +193,7 @@ def test_the_lease_of_a_killed_process_counts_no_more_after_a_while(machine, ser
     monkeypatch.setattr(leases.time, "sleep", lambda seconds: monkeypatch.setattr(leases, "EXPIRE_S", -1.0))
     with a.mirror.at_work(waited.append):
         assert waited == ["process 7 on gone"]
-    with alone(a, "forget"):  # takes it over
+    with leases.exclusive(a.mirror.bucket, "work"):  # takes it over
         assert json.loads(server.client.get_object(Bucket=bucket, Key="lakes/tutor/leases/work.json")["Body"].read())["host"] != "gone"
 
 
@@ -237,6 +227,16 @@ def test_keys_are_written_nowhere(machine, server):
     secret = server.environment["AWS_SECRET_ACCESS_KEY"].encode()
     files = [path for path in a.root.rglob("*") if path.is_file()]
     assert files and not [path for path in files if secret in path.read_bytes()]
+
+
+def test_a_table_is_read_on_after_another_machine_shortened_its_log(machine):
+    a, b = machine("a"), machine("b")
+    Tables(a).append("quarantine", quarantined(1))
+    assert rows_of(b) == [1]
+    remove_old_files(a)
+    assert rows_of(b) == [1]
+    Tables(b).append("quarantine", quarantined(2))
+    assert rows_of(a) == rows_of(b) == [1, 2]
 
 
 def test_what_another_process_publishes_during_a_pull_stays(machine, monkeypatch):

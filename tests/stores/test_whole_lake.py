@@ -18,7 +18,7 @@ from resources.erasing.forget import complete_unfinished, forget
 from resources.lake import Lake, LakeError
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import recheck
+from resources.releasing.recheck import recheck
 from resources.releasing.signature import Signature
 from resources.releasing.subject import Subject
 from resources.tables import Tables

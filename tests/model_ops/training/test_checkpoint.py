@@ -205,7 +205,10 @@ def test_copies_take_no_more_memory_than_allowed_and_the_update_waits_for_the_re
 def test_an_update_does_not_wait_for_a_reader_that_failed():
     snapshot = Snapshot({"a": torch.ones(100)}, host_bytes=0)
     threading.Timer(0.05, snapshot.end).start()
-    snapshot.detach()
+    update = threading.Thread(target=snapshot.detach, daemon=True)
+    update.start()
+    update.join(10)
+    assert not update.is_alive()
 
 
 @pytest.mark.gpu

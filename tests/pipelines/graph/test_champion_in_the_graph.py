@@ -16,7 +16,8 @@ from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.model_policy import ModelPolicy
-from resources.releasing.release import Part, Release, ReleaseSettings, read_release, recheck
+from resources.releasing.recheck import recheck
+from resources.releasing.release import Part, Release, ReleaseSettings, read_release
 from resources.releasing.signature import Signature
 from resources.releasing.subject import Subject
 from resources.releasing.summary import Summary

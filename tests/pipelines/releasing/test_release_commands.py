@@ -153,3 +153,46 @@ def test_verify_of_the_endpoints_finds_a_changed_entry(lake, call, make_release)
     entry.write_text(entry.read_text().replace("ana", "eve"))
     found = call("verify", "endpoints")
     assert found.exit_code == 1 and "entry 1 was changed" in found.output
+
+
+def test_a_further_alias_names_an_approved_release_until_it_is_withdrawn_or_removed(lake, call, make_release):
+    a, b = make_release(lake, 1), make_release(lake, 2)
+    assert "not approved" in str(call("promote", b.name, "--to", "canary").exception)
+    for directory in (a, b):
+        call("approve", directory.name)
+    assert f"canary names release {a.name}" in call("promote", a.name, "--to", "canary").output
+    assert Endpoint(lake, "tutor").read().named == {"canary": a.name} and champion(lake) == b.name
+    assert query(lake, "select aliases from releases order by is_champion").to_pylist() == [
+        {"aliases": ["canary"]}, {"aliases": []}]
+    for name in ("champion", "Canary", "a/b", ""):
+        assert "cannot be the name of an alias" in str(call("promote", a.name, "--to", name).exception)
+    call("withdraw", a.name)
+    assert Endpoint(lake, "tutor").read().named == {}
+    call("promote", b.name, "--to", "eu-1")
+    assert "eu-1 is removed" in call("promote", "tutor", "--to", "eu-1", "--remove").output
+    assert "has no alias 'eu-1'" in str(call("promote", "tutor", "--to", "eu-1", "--remove").exception)
+    assert Endpoint(lake, "tutor").problems() == []
+
+
+def test_releases_are_listed_and_compared(lake, call, make_release):
+    assert "There is no release yet" in call("releases").output
+    a, b = make_release(lake, 1), make_release(lake, 2, drafts=True)
+    assert "has no champion to compare" in str(call("compare", b.name).exception)
+    call("approve", a.name)
+    call("reject", b.name, "--reason", "worse answers")
+    listed = {row["version"]: row for row in json.loads(call("releases", "tutor", "--format", "json").output)}
+    assert listed[a.name]["aliases"] == ["champion"] and listed[b.name]["decision"] == "withdrawn"
+    assert "withdrawn" in call("releases").output
+    assert "no release of 'other'; there are: tutor" in str(call("releases", "other").exception)
+    found = json.loads(call("compare", b.name, "--format", "json").output)
+    assert {row["what"]: (row["before"], row["after"]) for row in found["parts"]}["drafting"] == ("none", "eagle3, 2 tokens")
+    assert found["measurements"] == [{"what": "recovery", "before": "0.9990", "after": "0.9990"}]
+    assert "eagle3, 2 tokens" in call("compare", b.name, a.name).output
+    assert "name another one" in str(call("compare", a.name, a.name).exception)
+
+
+def test_what_signs_and_packs_says_what_is_missing(lake, call, make_release, tmp_path):
+    release = make_release(lake, 1)
+    assert "set MILLRACE_SIGNING_KEY" in str(call("sign", release.name).exception)
+    assert "is not signed" in str(call("package", release.name, str(tmp_path / "out.tar")).exception)
+    assert not (tmp_path / "out.tar").exists()

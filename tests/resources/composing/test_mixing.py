@@ -81,9 +81,9 @@ def test_bounds_on_sources_and_on_synthetic_rows():
 
 def test_what_there_are_too_few_rows_for_is_said():
     few = {"a": 1000, "b": 10}
-    assert notes(few, mix={"a": 1, "b": {"rows": 50}}) == ["mix asks for 50 rows of b, which has 10 rows for training: 10 are used"]
+    assert notes(few, mix={"a": 1, "b": {"rows": 50}}) == ["mix asks for 50 rows of b, which has 10 rows for training"]
     [said] = notes(few, mix={"a": 0.8, "b": 0.2}, max_rows=200)
-    assert said == "mix asks for 40 rows of b (0.2 of the shares), which has 10 rows for training: 10 are used"
+    assert said == "mix asks for 40 rows of b (0.2 of the shares), which has 10 rows for training"
     assert notes(few, mix={"b": 1}, max_rows=50)[-1] == "max_rows asks for 50 rows, and the mix has 10"
     assert notes({"a": 5}, mix={"a": 1, "b": 1}) == ["mix gives b a share, and it has no row for training"]
     assert notes(few, mix={"a": 1, "b": 1}) == [] and notes(few, max_rows=2000) == []

@@ -60,11 +60,22 @@ def test_the_tokenizer_of_token_ids_is_kept_with_the_rows(tmp_path):
 def test_a_strict_mix_refuses_what_is_not_there_before_anything_is_written(tmp_path):
     path = curated(tmp_path / "c.parquet", [row(n, f"q {n}", f"a {n}") for n in range(20)])
     wish = DatasetSettings(mix={"gateway": 1, "handmade": {"rows": 9}}, strict=True)
-    with pytest.raises(DatasetError, match="mix asks for 9 rows of handmade, which has 2 rows for training: 2 are used: ask for less"):
+    with pytest.raises(DatasetError, match="mix asks for 9 rows of handmade, which has 2 rows for training; nothing was made: ask for less"):
         built(path, tmp_path / "d", wish, seeds(tmp_path, [example("x", "y"), example("z", "w")]))
     assert list((tmp_path / "d").iterdir()) == []
     report, _ = built(path, tmp_path / "e", wish.model_copy(update={"strict": False}), tmp_path / "seeds" / "seeds.parquet")
     assert len(report.notes) == 1 and report.sources["handmade"] == 2
+
+
+@pytest.mark.parametrize(("asked", "said"), [
+    ({"limits": {"gateway": {"max_rows": 0}, "handmade": {"max_rows": 0}}},
+     r"the bounds of datasets.sft \(limits, max_synthetic_share\) leave none of those that there are: gateway \(\d+\), handmade \(1\); raise a bound"),
+    ({"mix": {"thumbs": 1}}, r"datasets.sft.mix takes rows of thumbs, which have none; add a source that has some: gateway"),
+])
+def test_a_dataset_without_training_rows_says_what_to_change(tmp_path, asked, said):
+    path = curated(tmp_path / "c.parquet", [row(n, f"q {n}", f"a {n}") for n in range(20)])
+    with pytest.raises(DatasetError, match=f"^no training rows: {said}"):
+        built(path, tmp_path / "d", DatasetSettings(**asked), seeds(tmp_path, [example("x", "y")]))
 
 
 @pytest.mark.parametrize(("wrong", "said"), [

@@ -22,7 +22,7 @@ from resources.lake import Lake, LakeError
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
-from resources.releasing.release import recheck
+from resources.releasing.recheck import recheck
 from resources.releasing.signature import Signature
 from resources.tables import SCHEMAS, Tables
 from tests.slow_cases import slow_except

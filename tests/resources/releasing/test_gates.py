@@ -10,7 +10,7 @@ from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.gate_settings import Gates
 from resources.releasing.gates import Compared, check_gates
 from resources.releasing.quantized_bits import served_bits
-from resources.releasing.release import recheck
+from resources.releasing.recheck import recheck
 
 OFF = dict.fromkeys(Gates.model_fields)
 EARLIER = {"recovery": 0.995, "acceptance": [

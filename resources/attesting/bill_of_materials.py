@@ -1,0 +1,112 @@
+"""The bill of materials of a release: a CycloneDX 1.7 ML-BOM of its models, what they were made from, and the software.
+
+    bom = bill_of_materials(workload, version, served, ancestry, licences, gates)      # bom.cdx.json in the release
+
+Components: the release (the subject), target and drafter as machine-learning-model with a model card each, base models,
+datasets as data, and the Python packages that made them. `dependencies` is the graph of what was made from what.
+Form: https://cyclonedx.org/docs/1.7/json/; tests validate it against the schema.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from resources.artefacts.manifest import Input, Manifest
+from resources.releasing.gate_result import GateResult
+
+BOM = "bom.cdx.json"
+LEARNING = {"speculator": "self-supervised"}
+"""How a model learnt, in the words that CycloneDX allows; the others learn from rows with answers."""
+
+
+def bill_of_materials(
+    workload: str, version: str, served: Sequence[Manifest], ancestry: Sequence[Manifest], licences: Mapping[str, str],
+    gates: Sequence[GateResult],
+) -> dict[str, Any]:
+    """The BOM. served: target and drafter. ancestry: models and datasets that they were made from. licences: by external
+    input's name. The serial number follows from the content, so that the same release has the same BOM in every lake."""
+    models = {_ref(item): item for item in served}
+    others = {_ref(item): item for item in ancestry if _ref(item) not in models}
+    made = (*served, *ancestry)
+    external = {_input_ref(item): item for manifest in made for item in manifest.inputs if item.kind == "external"}
+    subject = f"release:{workload}@{version}"
+    components = [_model(item, served, gates) for item in models.values()]
+    components += [_model(item, (), ()) if item.kind == "model" else _data(item) for item in others.values()]
+    components += [_external(item, licences.get(item.name, "")) for item in external.values()]
+    packages = {name: found for manifest in (*ancestry, *served) for name, found in manifest.environment.items()}
+    components += [{"type": "library", "bom-ref": f"pkg:pypi/{name}@{found}", "name": name, "version": found,
+                    "purl": f"pkg:pypi/{name}@{found.replace('+', '%2B')}"} for name, found in sorted(packages.items())]
+    known = {component["bom-ref"] for component in components}
+    graph = [{"ref": subject, "dependsOn": sorted(models)}]
+    graph += [{"ref": ref, "dependsOn": sorted({of for each in item.inputs if (of := _input_ref(each)) in known})}
+              for ref, item in {**models, **others}.items()]
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.7.schema.json", "bomFormat": "CycloneDX", "specVersion": "1.7",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, subject + ''.join(sorted(m.digest for m in served)))}",
+        "version": 1,
+        "metadata": {
+            "timestamp": max(item.created_at for item in served).isoformat(),
+            "tools": {"components": [{"type": "application", "name": "millrace",
+                                      "version": served[0].code.revision[:12] or "unknown"}]},
+            "component": {"type": "application", "bom-ref": subject, "name": workload, "version": version},
+        },
+        "components": components, "dependencies": graph,
+    }
+
+
+def _model(item: Manifest, served: Sequence[Manifest], gates: Sequence[GateResult]) -> dict[str, Any]:
+    name = item.name.rpartition("/")[2]
+    datasets = [{"ref": _input_ref(each)} for each in item.inputs if each.kind == "dataset"]
+    card: dict[str, Any] = {"modelParameters": {
+        "approach": {"type": LEARNING.get(name, "supervised")}, "task": "text-generation", "architectureFamily": "transformer",
+        "datasets": datasets, "inputs": [{"format": "token ids"}], "outputs": [{"format": "token ids"}]}}
+    if served and item is served[0] and (metrics := _metrics(gates)):
+        card["quantitativeAnalysis"] = {"performanceMetrics": metrics}
+    return {**_component("machine-learning-model", item), "modelCard": card}
+
+
+def _metrics(gates: Sequence[GateResult]) -> list[dict[str, Any]]:
+    """The measured gates as the card's metrics, whose values CycloneDX writes as text."""
+    found = []
+    for gate in gates:
+        if gate.measured is None:
+            continue
+        metric: dict[str, Any] = {"type": gate.name, "value": f"{gate.measured:.6g}"}
+        if gate.on:
+            metric["slice"] = gate.on
+        if gate.low is not None and gate.high is not None:
+            metric["confidenceInterval"] = {"lowerBound": f"{gate.low:.6g}", "upperBound": f"{gate.high:.6g}"}
+        found.append(metric)
+    return found
+
+
+def _data(item: Manifest) -> dict[str, Any]:
+    return {**_component("data", item), "data": [{"type": "dataset", "name": item.name}]}
+
+
+def _component(kind: str, item: Manifest) -> dict[str, Any]:
+    properties = [{"name": "millrace:op", "value": item.op}]
+    if item.kind == "model":
+        properties += [{"name": f"millrace:sha256:{file.path}", "value": file.sha256} for file in item.files]
+    return {"type": kind, "bom-ref": _ref(item), "name": item.name, "version": item.version,
+            "hashes": [{"alg": "SHA-256", "content": item.digest}], "properties": properties}
+
+
+def _external(item: Input, licence: str) -> dict[str, Any]:
+    name = Path(item.name).name if Path(item.name).is_absolute() else item.name
+    found: dict[str, Any] = {"type": "machine-learning-model", "bom-ref": _input_ref(item), "name": name,
+                             "hashes": [{"alg": "SHA-256", "content": item.digest}]}
+    if licence:
+        found["licenses"] = [{"license": {"name": licence}}]
+    return found
+
+
+def _ref(item: Manifest) -> str:
+    return f"{item.kind}:{item.name}@{item.version}"
+
+
+def _input_ref(item: Input) -> str:
+    return f"external:{item.digest[:12]}" if item.kind == "external" else f"{item.kind}:{item.name}@{item.version}"

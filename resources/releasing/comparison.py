@@ -1,0 +1,129 @@
+"""What differs between two releases: measurements, models, data, code and settings.
+
+    found = compare_releases(lake, directory, other)        # other None: the endpoint's champion
+    found.measurements, found.parts, found.settings
+
+Only manifests and release.json are read, so a release whose models are gone can be compared too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resources.artefacts.ancestry import behind
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.artefacts.taint import rows_erased_from
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import Release, ReleaseError, parts_of, read_release
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in both releases, as text: before in the other release, after in the one that was asked about. "" where it has
+    none."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """release, other: the versions. measurements: every gate of either. parts: models, datasets, code, sizes that differ.
+    settings: settings of what both were made from that differ."""
+
+    workload: str
+    release: str
+    other: str
+    measurements: list[Difference]
+    parts: list[Difference]
+    settings: list[Difference]
+
+
+def compare_releases(lake: Lake, directory: Path, other: Path | None = None) -> Comparison:
+    """Compares a release with another one of any workload, by default with the champion of its own.
+
+    Raises ReleaseError if there is no champion or it is the release itself, ManifestError for a release that cannot be read.
+    """
+    if other is None:
+        champion = Endpoint(lake, directory.parent.name).read().champion
+        if champion is None:
+            raise ReleaseError(f"{directory.parent.name} has no champion to compare release {directory.name} with: name a "
+                               "second release")
+        other = directory.parent / champion
+    if other == directory:
+        raise ReleaseError(f"release {directory.name} is the only one that was named: name another one to compare it with")
+    after, before = _Side.of(lake, directory), _Side.of(lake, other)
+    return Comparison(
+        workload=directory.parent.name, release=directory.name, other=other.name,
+        measurements=[Difference(name, before.gates.get(name, ""), after.gates.get(name, ""))
+                      for name in dict.fromkeys([*after.gates, *before.gates])],
+        parts=_differences(before.facts, after.facts), settings=_differences(before.settings, after.settings))
+
+
+@dataclass(frozen=True)
+class _Side:
+    gates: dict[str, str]
+    facts: dict[str, str]
+    settings: dict[str, str]
+
+    @classmethod
+    def of(cls, lake: Lake, directory: Path) -> _Side:
+        release = read_release(directory)
+        served = [found for part in parts_of(release) if (found := _manifest(lake.root / part.path)) is not None]
+        made = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
+        made |= {manifest.name: manifest for manifest in served}
+        return cls(_gates(release), _facts(lake, release, served, made, read_manifest(directory)),
+                   {key: value for name, manifest in made.items()
+                    for key, value in _flat(manifest.config, name.rpartition("/")[2]).items()})
+
+
+def _gates(release: Release) -> dict[str, str]:
+    return {f"{gate.name.replace('_', ' ')}{f' ({gate.compared_text})' if gate.compared_text else ''}":
+            "not measured" if gate.measured is None else
+            f"{gate.measured:.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}" for gate in release.gates}
+
+
+def _facts(lake: Lake, release: Release, served: list[Manifest], made: Mapping[str, Manifest], own: Manifest) -> dict[str, str]:
+    facts = {"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC",
+             "drafting": f"{release.architecture}, {release.num_speculative_tokens} tokens" if release.speculator else "none",
+             "rows learnt and erased since": f"{rows_erased_from(lake, served):,}"}
+    for manifest in served:
+        weights = sum(file.bytes for file in manifest.files if file.path.endswith(".safetensors"))
+        facts[f"weights of {manifest.name.rpartition('/')[2]}"] = f"{weights / 1e6:,.2f} MB"
+    for name, manifest in sorted(made.items()):
+        facts[f"{manifest.kind} {name.rpartition('/')[2]}"] = f"{manifest.version}{_rows(manifest)}"
+    for manifest in [own, *made.values()]:
+        for item in manifest.inputs:
+            if item.kind == "external":
+                facts[f"from outside: {Path(item.name).name}"] = item.digest[:12]
+    facts["code"] = ", ".join(sorted({manifest.code.revision[:12] for manifest in made.values() if manifest.code.revision}))
+    return facts
+
+
+def _rows(manifest: Manifest) -> str:
+    rows = manifest.metrics.get("rows")
+    return f" ({rows:,} rows)" if isinstance(rows, int) else ""
+
+
+def _flat(value: Any, prefix: str) -> dict[str, str]:
+    """A setting's values by dotted key."""
+    if isinstance(value, dict) and value:
+        return {key: each for name, item in value.items() for key, each in _flat(item, f"{prefix}.{name}").items()}
+    return {prefix: str(value)}
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
+    return [Difference(name, before.get(name, ""), after.get(name, "")) for name in dict.fromkeys([*before, *after])
+            if before.get(name) != after.get(name)]
+
+
+def _manifest(place: Path) -> Manifest | None:
+    try:
+        return read_manifest(place)
+    except ManifestError:
+        return None

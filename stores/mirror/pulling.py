@@ -1,0 +1,233 @@
+"""Takes into a mirror what other machines wrote to its bucket.
+
+    class Mirror(Pulling): ...                  # mirror.py
+    mirror.pull()                               # small files and the tables' logs; removes what is gone
+    mirror.pull_file(root / "endpoints/tutor.json")
+    mirror.pull_version(root / "models/tutor/sft_model/1a2b...")
+
+A file that was written here and not published yet is never overwritten, unless it is part of a version that the bucket has
+finished. Answers are joined.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from os import stat_result
+from pathlib import Path, PurePosixPath
+
+from model_ops.atomic_files import replaced
+from stores.in_use import InUse, taken
+from stores.mirror.bucket import Bucket
+from stores.mirror.known import Known, Object
+from stores.mirror.layout import (
+    HOME,
+    LOG,
+    MANIFEST,
+    is_answers,
+    is_shared,
+    is_small,
+    is_table,
+    manifest_of,
+    version_of,
+    versions_of,
+)
+from stores.mirror.paid_answers import PaidAnswers, digests_of
+from stores.s3 import ATTEMPTS, GoneError, Listed
+
+
+class Pulling:
+    """What the mirror at `root` takes from `bucket`."""
+
+    def __init__(self, root: Path, bucket: Bucket):
+        self.root, self.bucket = root, bucket
+        self.known = Known(root / HOME / "known.sqlite")
+        self._answers = PaidAnswers(bucket, self.known)
+
+    def pull(self, over_drafts: bool = False) -> None:
+        """Brings small files and the tables' logs up to date, and removes what was removed from the bucket.
+
+        A version that the bucket has finished replaces another one here, finished or not, unless a process works in that;
+        over_drafts: also then. Whoever holds the lake alone needs every version.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._pull(over_drafts)
+            except GoneError:  # an object was removed after it was listed
+                if attempt == ATTEMPTS - 1:
+                    raise
+
+    def _pull(self, over_drafts: bool) -> None:
+        with self._alone():
+            # known first: what another process publishes after this line is in neither, or in the list alone
+            known = {path: item for path, item in self.known.of().items() if is_shared(path) or is_table(path)}
+            listed = {item.key: item for item in self.bucket.objects() if is_shared(item.key) or is_table(item.key)}
+            self._drop_removed({path for path in known if path not in listed}, known)
+            finished = {version for version in versions_of(listed) if manifest_of(version) in listed}
+            brought = {version for version in finished if self._make_way(version, known, over_drafts)}
+            self._bring([item for item in listed.values() if version_of(item.key) in {*brought, None}], known)
+
+    def pull_file(self, path: Path) -> None:
+        """Brings one small file up to date; removes it if it was removed from the bucket."""
+        name = self._name(path)
+        known = self.known.get(name)
+        if (known is None and path.exists()) or (known is not None and path.exists() and not known.is_unchanged(path)):
+            return  # written here, and not published yet
+        unless = known.etag if known is not None and path.exists() else ""
+        found = self.bucket.get(name, unless)
+        if found is not None:
+            with replaced(path) as temporary:
+                temporary.write_bytes(found[0])
+            self.known.note(name, found[1], len(found[0]), path.stat())
+        elif known is not None and self.bucket.modified(name) is None:
+            path.unlink(missing_ok=True)
+            self.known.forget([name])
+
+    def pull_folder(self, folder: Path) -> None:
+        """Brings the small files of one folder up to date."""
+        name = self._name(folder)
+        with self._alone():
+            known = self.known.of(f"{name}/")
+            listed = {item.key: item for item in self.bucket.objects(name) if is_shared(item.key)}
+            self._drop_removed({path for path in known if path not in listed}, known)
+            self._bring(listed.values(), known)
+
+    def pull_log(self, table: Path) -> None:
+        """Brings the commit log of a table up to date with new commits."""
+        log = f"{self._name(table)}/{LOG}/"
+        commits = [path for path in self.known.of(log) if PurePosixPath(path).name[:1].isdigit()]
+        known = self.known.of(log)
+        wanted = self._outdated(self.bucket.objects(log, after=max(commits, default="")), known)
+        if any(key.endswith("_last_checkpoint") for key in wanted):  # the checkpoint may be of a commit that is here already
+            wanted = self._outdated(self.bucket.objects(log), known)
+        if wanted:
+            with self._alone():
+                # a commit is complete only with those before it, and a checkpoint's name before the checkpoint
+                for group in ([key for key in wanted if not key.endswith("_last_checkpoint")],
+                              [key for key in wanted if key.endswith("_last_checkpoint")]):
+                    self._download(sorted(group))
+
+    def pull_version(self, directory: Path) -> bool:
+        """Takes over a version that another machine has finished, instead of one here. False if there is none."""
+        name = self._name(directory)
+        listed = {item.key: item for item in self.bucket.objects(name)}
+        if manifest_of(name) not in listed:
+            return False
+        with self._alone():
+            known = self.known.of(f"{name}/")
+            self._make_way(name, known, always=True)
+            self._bring(listed.values(), known)
+        return True
+
+    def _make_way(self, version: str, known: dict[str, Object], always: bool) -> bool:
+        """Clears the folder of a version that the bucket has finished, if another one is here. False if that has to stay: a
+        process works in it (always: it is cleared all the same), or has just published it."""
+        place = self.root / version
+        if manifest_of(version) in known or not place.is_dir() or not any(place.iterdir()):
+            return True
+        with ExitStack() as stack:
+            is_free = True
+            try:
+                stack.enter_context(taken(place))
+            except (InUse, OSError):
+                is_free = False
+                if not always:
+                    return False
+            if self.known.get(manifest_of(version)) is not None:
+                return False
+            (place / MANIFEST).unlink(missing_ok=True)
+            for child in place.iterdir():
+                if is_free or not child.name.startswith("."):
+                    if child.is_dir() and not child.is_symlink():
+                        shutil.rmtree(child)
+                    else:
+                        child.unlink()
+        self.known.forget(self.known.of(f"{version}/"))
+        for path in [path for path in known if path.startswith(f"{version}/")]:
+            del known[path]
+        return True
+
+    def _bring(self, items: Collection[Listed], known: Mapping[str, Object]) -> None:
+        """Downloads new and changed small files, joins answers, and notes the large ones."""
+        wanted = [item.key for item in items if is_small(item) and self._is_outdated(item, known.get(item.key))]
+        # a folder without a manifest would count as unfinished
+        self._download([name for name in wanted if name.endswith(MANIFEST)])
+        self._download([name for name in wanted if not name.endswith(MANIFEST)])
+        large = [item for item in items if not is_small(item)]
+        for item in (item for item in large if is_answers(item.key)):
+            self._bring_answers(item, known.get(item.key))
+        self.known.note_all((item.key, item.etag, item.bytes, None) for item in large
+                            if not is_answers(item.key) and self._is_other(item, known.get(item.key)))
+
+    def _bring_answers(self, item: Listed, known: Object | None) -> None:
+        is_new = known is None or known.etag != item.etag
+        if (self.root / item.key).exists():
+            if known is None or is_new or not known.is_here:
+                self._answers.take(item.key, self.root / item.key)
+        elif known is None or is_new or known.is_here:
+            self.known.note(item.key, item.etag, item.bytes, None)
+
+    def _outdated(self, items: Iterable[Listed], known: Mapping[str, Object]) -> list[str]:
+        return [item.key for item in items if self._is_outdated(item, known.get(item.key))]
+
+    def _is_outdated(self, item: Listed, known: Object | None) -> bool:
+        """Whether an object has to be downloaded: it is new or changed, and the file here, if any, was not written since. Files
+        of versions are written by erasures alone, and the bucket has the result of the one that was completed."""
+        file, is_of_version = self.root / item.key, version_of(item.key) is not None
+        if known is None or not file.exists():
+            return is_of_version or not file.exists()
+        return known.etag != item.etag and (is_of_version or known.is_unchanged(file))
+
+    def _is_other(self, item: Listed, known: Object | None) -> bool:
+        """Whether a large object is another one than was known; its file, unless it was written since, is dropped."""
+        if known is not None and known.etag == item.etag:
+            return False
+        file = self.root / item.key
+        if version_of(item.key) is not None or (known is not None and known.is_unchanged(file)):
+            file.unlink(missing_ok=True)
+        return not file.exists()
+
+    def _drop_removed(self, gone: Collection[str], known: Mapping[str, Object]) -> None:
+        """Removes files whose objects were removed, and folders that are empty then.
+
+        Of a version whose manifest this machine never saw in the bucket, the only copy may be here: its files stay.
+        """
+        published = {version for version in versions_of(known) if manifest_of(version) in known}
+        removed = {version for version in published if manifest_of(version) in gone}
+        items = [item for path, item in known.items() if path in gone or version_of(path) in removed]
+        items.sort(key=lambda item: not item.path.endswith(MANIFEST))
+        forgotten = []
+        for item in items:
+            file, version = self.root / item.path, version_of(item.path)
+            if is_answers(item.path):
+                self._answers.drop(item.path, file)
+            elif version in published or (version is None and item.is_unchanged(file)):
+                file.unlink(missing_ok=True)
+            if not file.exists() or (version is not None and version not in published):
+                forgotten.append(item.path)
+        self.known.forget(reversed(forgotten))  # a manifest last: what is known without it counts as never published
+        for path in forgotten:
+            with suppress(OSError):
+                for folder in list((self.root / path).parents)[: len(PurePosixPath(path).parts) - 1]:
+                    folder.rmdir()
+
+    def _download(self, names: Iterable[str]) -> None:
+        """Each file is noted as soon as it is there: one that is not noted counts as written here."""
+        def fetched(name: str, etag: str, found: stat_result) -> None:
+            if is_answers(name):
+                self.known.note_lines(name, digests_of((self.root / name).read_bytes()))
+            self.known.note(name, etag, found.st_size, found)
+
+        self.bucket.download(((name, self.root / name) for name in names), fetched)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process of a machine at a time changes its mirror."""
+        with (self.root / HOME / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
