@@ -6,7 +6,7 @@ from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.sft_settings import SftSettings
+from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
@@ -24,6 +24,7 @@ def length_report(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     sft_settings: dg.ResourceParam[SftSettings],
+    second_sft_settings: dg.ResourceParam[SecondSftSettings],
     student_settings: dg.ResourceParam[StudentSettings],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
     evaluate_settings: dg.ResourceParam[EvaluateSettings],
@@ -35,8 +36,8 @@ def length_report(
     `datasets/<workload>/length_report/<version>/` (limits.parquet, lengths.json,
     rendered.html: rows as they are rendered, with what is learnt marked).
     """
-    limits = length_limits(policy, {"sft": sft_settings, "student": student_settings}, speculator_settings, evaluate_settings,
-                           release_settings)
+    training = {"sft": sft_settings, "second_sft": second_sft_settings, "student": student_settings}
+    limits = length_limits(policy, training, speculator_settings, evaluate_settings, release_settings)
     inputs = {"model": workshop.current("model", "base_model"), "dataset": workshop.current("dataset", "sft_dataset")}
     manifest = workshop.train("length_report", "measure_lengths", limits, inputs, context, kind="dataset")
     return shown(manifest, workshop)

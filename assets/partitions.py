@@ -5,18 +5,22 @@ A recipe's definitions set the first day: see pipelines/graph/recipe_graph.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date
 from typing import Any
 
 import dagster as dg
 
-from assets.presentation import column_lineage
+from assets.presentation import column_lineage, column_schema, described
+from resources.reporting.row_preview import PEOPLE
+from resources.sql_files import attach_slice, sql_text, workbench
 from resources.tables import SCHEMAS
 from resources.workshop.workshop import Workshop
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2020-01-01", end_offset=1)
 ONE_RUN = dg.BackfillPolicy.single_run()
+DESCRIBED_ROWS = 10_000
+"""Most rows of a table whose statistics the UI shows: those of one day, since a run may read a thousand."""
 
 
 def days_of(context: dg.AssetExecutionContext) -> list[date]:
@@ -40,6 +44,16 @@ def report_days(
     for day in sorted(set(numbers) - set(chosen)):
         metadata = {"dagster/partition_row_count": rows.get(day, 0), **numbers[day]}
         context.log_event(dg.AssetMaterialization(key, partition=day.isoformat(), metadata=metadata))
-    columns = [dg.TableColumn(field.name, str(field.type)) for field in SCHEMAS[name]]
-    shape = {"dagster/column_schema": dg.TableSchema(columns=columns), **column_lineage(f"{workshop.workload}/{name}")}
+    shape = {"dagster/column_schema": column_schema(SCHEMAS[name], name), **column_lineage(f"{workshop.workload}/{name}"),
+             **_newest_rows(workshop, name, {*chosen, *numbers} & rows.keys())}
     yield dg.MaterializeResult(asset_key=key, metadata=shape)
+
+
+def _newest_rows(workshop: Workshop, name: str, days: Collection[date]) -> dict[str, Any]:
+    """Statistics and preview of the newest of these days, over DESCRIBED_ROWS rows at most."""
+    if not days:
+        return {}
+    with workbench() as connection:
+        attach_slice(connection, workshop.tables, name, workshop.workload, [max(days)])
+        query = sql_text("tables/first_rows").format(table=name, count=DESCRIBED_ROWS)
+        return {"described_day": max(days).isoformat(), **described(connection, query, PEOPLE.get(name, ()))}

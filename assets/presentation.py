@@ -9,21 +9,25 @@ import base64
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.artefacts.erased import SPLITS
 from resources.artefacts.manifest import Manifest
 from resources.catalog.column_lineage import columns_of
+from resources.catalog.comments import comment_on
 from resources.composing.dataset_diff import DiffError, compare_versions
 from resources.plain_text import visible
-from resources.reporting.column_statistics import statistics_of_files
+from resources.reporting.column_statistics import column_statistics, files_relation
+from resources.reporting.row_preview import rows_without_texts
+from resources.sql_files import workbench
 from resources.workshop.workshop import Workshop
 
 LARGEST_PICTURE = 150_000
@@ -51,8 +55,9 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     metadata |= column_lineage(manifest.name)
     first_table = next((file.path for file in manifest.files if file.path.endswith(".parquet")), None)
     if first_table:
-        metadata["dagster/column_schema"] = column_schema(directory / first_table)
-        metadata |= _statistics(manifest, directory)
+        own_name = manifest.name.rpartition("/")[2]
+        metadata["dagster/column_schema"] = column_schema(pq.read_schema(directory / first_table), own_name)
+        metadata |= _described_files(manifest, directory)
     if any(file.path == "metrics.jsonl" for file in manifest.files):
         metadata["training_curves"] = embedded(training_curves(directory / "metrics.jsonl"), "training")
     for file in manifest.files:
@@ -65,15 +70,22 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.digest))
 
 
-def _statistics(manifest: Manifest, directory: Path) -> dict[str, Any]:
-    """Statistics of a dataset's columns, over its splits together or, where it has none, its first file."""
+def _described_files(manifest: Manifest, directory: Path) -> dict[str, Any]:
+    """Statistics and preview of a dataset, over its splits together or, where it has none, its first file."""
     files = [directory / file.path for file in manifest.files if file.path.endswith(".parquet")]
     if manifest.kind != "dataset":
         return {}
     splits = [file for file in files if file.stem in SPLITS]
-    with suppress(duckdb.Error):  # a file that cannot be read is for `millrace verify` to name
-        return {"column_statistics": table(statistics_of_files(splits or files[:1]))}
+    with suppress(duckdb.Error), workbench() as connection:  # a file that cannot be read is for `millrace verify` to name
+        return described(connection, files_relation(splits or files[:1]))
     return {}
+
+
+def described(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collection[str] = ()) -> dict[str, Any]:
+    """Statistics of a query's columns and a few of its rows, both without texts of users: Dagster's event log keeps them.
+    hidden: columns that the preview leaves out."""
+    return {"preview": table(rows_without_texts(connection, query, hidden)),
+            "column_statistics": table(column_statistics(connection, query, with_texts=False)[1])}
 
 
 def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:
@@ -158,11 +170,9 @@ def training_curves(metrics: Path) -> bytes:
     return buffer.getvalue()
 
 
-def column_schema(path: Path) -> dg.TableSchema:
-    """The columns of a Parquet file."""
-    return dg.TableSchema(
-        columns=[dg.TableColumn(field.name, str(field.type)) for field in pq.read_schema(path)],
-    )
+def column_schema(schema: pa.Schema, relation: str) -> dg.TableSchema:
+    """The columns of a table or dataset, each with what it means. relation: its name, without the workload."""
+    return dg.TableSchema([dg.TableColumn(field.name, str(field.type), comment_on(relation, field.name)) for field in schema])
 
 
 def column_lineage(name: str) -> dict[str, dg.TableColumnLineage]:

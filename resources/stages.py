@@ -82,6 +82,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("length_report", "dataset", "models", "measure_lengths", demo_seconds=8),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
           demo_seconds=175),
+    Stage("second_sft_model", "model", "models", "sft", role="second_sft", takes_model_as="model", section="second_sft",
+          switch="second_sft", opt_in=True),
     Stage("merged_model", "model", "models", "merge", role="merged", takes_model_as="model", switch="merge",
           also_reads=("base_model",), opt_in=True),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",

@@ -43,7 +43,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. alias_id: a second
     # id of the request that feedback may name (a gateway's own, a span's). workload_name: what the record itself calls its
-    # workload.
+    # workload. emptied: null until retention empties the row of what was said (emptied_rows.py), then md5 of how it was served.
     "interactions": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, alias_id=_TEXT, trace_id=_TEXT,
         choice_index=pa.int32(), ts=_TIME, source=_TEXT, source_format=_TEXT, source_uri=_TEXT, source_row=pa.int64(),
@@ -51,7 +51,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         messages=_TEXT, tools=_TEXT, params=_TEXT, completion=_TEXT, reasoning=_TEXT, prompt_token_ids=_IDS,
         completion_token_ids=_IDS, finish_reason=_TEXT, error=_TEXT, cache_hit=pa.bool_(), prompt_tokens=pa.int64(),
         completion_tokens=pa.int64(), cached_tokens=pa.int64(), reasoning_tokens=pa.int64(), latency_ms=pa.float64(),
-        ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT, workload_name=_TEXT,
+        ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT, workload_name=_TEXT, emptied=_TEXT,
     ),
     # value: a number (thumbs: 1 or -1); label: its word. interaction_id: the interaction that it is about; tie: the id that
     # tied it (interaction, request, gateway, trace, session), or why it is not tied: several, unknown, elsewhere (in another

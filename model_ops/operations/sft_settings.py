@@ -38,3 +38,14 @@ class SftSettings(TuningSettings):
             raise ValueError(f"router_balance and router_z train routers, and method {self.method} leaves them frozen: set "
                              "method to full, or leave both out")
         return self
+
+
+class SecondSftSettings(SftSettings):
+    """A second stage of supervised fine-tuning: it goes on from the weights of the first one, on a later dataset and with a
+    schedule of its own."""
+
+    enabled: bool = Field(True, description="false: there is no second stage")
+    dataset: str | None = Field(
+        None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`")
+
+    STAY_OPEN: ClassVar[dict[str, str]] = {**SftSettings.STAY_OPEN, "dataset": "`datasets.sft`"}

@@ -135,16 +135,16 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
     served = parameters * (share if recipe.student.enabled else 1)
     heads = 2 * vocabulary * hidden
     drafter = max(0, parameters - heads) / layers + heads if recipe.speculator.enabled else 0
-    tuned = recipe.sft.enabled and (0.05 if recipe.sft.method != "full" else 1)
+    tuned = [found for found in (recipe.sft, recipe.second_sft) if found is not None and found.enabled]
     checkpoints = max(
-        recipe.sft.keep_checkpoints * parameters * tuned,
+        *(found.keep_checkpoints * parameters * (1 if found.method == "full" else 0.05) for found in tuned),
         recipe.student.keep_checkpoints * parameters * share if recipe.student.enabled else 0,
         recipe.speculator.keep_checkpoints * drafter,
     ) * CHECKPOINT_BYTES
     parts = {
         "tables and datasets": TABLES_SHARE * logs,
         "base model": base.weight_bytes or WEIGHT_BYTES * parameters,
-        "sft": WEIGHT_BYTES * parameters if recipe.sft.enabled else 0,
+        "sft": WEIGHT_BYTES * parameters * len(tuned),
         "student": WEIGHT_BYTES * parameters * share if recipe.student.enabled else 0,
         "quantized": (INT8_SHARE + (GGUF_SHARE if recipe.quantize.gguf else 0)) * served if recipe.quantize.enabled else 0,
         "drafter": 2 * WEIGHT_BYTES * drafter,  # in two layouts

@@ -86,6 +86,9 @@ def retain(
     verb = "Removed" if apply else "Would remove"
     tables = ", ".join(f"{rows:,} of {table}" for table, rows in found.rows.items())
     say(console, f"{verb} rows: {tables or 'none'}.")
+    if found.emptied:
+        emptied = ", ".join(f"{rows:,} of {table}" for table, rows in found.emptied.items())
+        say(console, f"{'Emptied' if apply else 'Would empty'} rows of what they say: {emptied}.")
     say(console, f"{verb} versions: {', '.join(found.versions) or 'none'}.")
     if found.counts_only:
         held = ", ".join(f"{rows:,} of {table}" for table, rows in found.counts_only.items())

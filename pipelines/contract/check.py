@@ -37,7 +37,7 @@ from pipelines.contract.text import Place, RecipeText, dotted
 NOT_SHOWN = {"uri", "base_url", "api_key_env", "prompt", "request"}
 """Keys whose values may hold a secret or a person's text."""
 _SECRET = re.compile(r"://|@|secret|password|passwd|^sk-|api_?key", re.IGNORECASE)
-MOST_LISTED = 24
+MOST_LISTED = 26
 """Keys that one sentence lists."""
 YES_NO = ("yes", "no", "on", "off")
 """YAML 1.1's words for true and false; boolean keys accept them."""
@@ -237,6 +237,7 @@ def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
     meant = _meant(model, text, place)
     if len(meant) > 4:  # keys of the nearest sections: those of training stages before those of a part of a stage
         meant = [key for key in meant if len(key.path) == min(len(other.path) for other in meant)]
+        meant = [key for key in meant if key.path[:-1] in text.lines or not _is_left_out(model, key)]
     if ":" in str(name):
         return "there is no such key; write one colon after a key, and a space after the colon"
     if meant and len(meant) <= 4:
@@ -253,6 +254,12 @@ def _meant(model: type[BaseModel], text: RecipeText, place: Place) -> list[Key]:
     section = kind_at(model, tuple(above)) or Kind(model)
     given = {str(other[-1]) for other in text.lines if other[:-1] == tuple(above)}
     return meant_by(model, section.path, str(name), frozenset(given - {str(name)}))
+
+
+def _is_left_out(model: type[BaseModel], key: Key) -> bool:
+    """Whether a key belongs to a section that a recipe has only where it names it."""
+    section = kind_at(model, key.path[:-1])
+    return section is not None and section.field is not None and section.field.default is None
 
 
 def _as_written(path: tuple[str, ...], above: list[str | int]) -> str:

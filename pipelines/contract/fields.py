@@ -17,7 +17,7 @@ from model_ops.evaluation.settings import EvaluationSettings
 from model_ops.merging.settings import TRAINED, MergeSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.operations.sft_settings import SftSettings
+from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.speculators.architectures.eagle3 import Eagle3Settings
 from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
@@ -40,8 +40,10 @@ from resources.teaching.settings import TeacherSettings
 
 _FIRST_YEAR = 2000
 
-TAUGHT = {found.name: section for section, found in sections().items()}
-"""Stages that can learn a teacher's answers -> their section."""
+TRAINED_STAGES = {found.name: section for section, found in sections().items()}
+"""Stages that train on the rows of a dataset -> their section."""
+TAUGHT_BY_BOTH = ("sft", "student")
+"""Sections that learn a teacher's answers where `teacher.trains` is both."""
 
 
 def _as_date(value: Any) -> Any:
@@ -129,6 +131,8 @@ class RecipeFields(Settings):
     curation: CurationSettings = Field(default_factory=CurationSettings, description="Which rows are kept, and in what form")
     datasets: Datasets = Field(default_factory=Datasets, description="How rows are sampled and split")
     sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
+    second_sft: SecondSftSettings | None = Field(
+        None, description="Supervised fine-tuning of the fine-tuned model on a later dataset. Left out: one stage only")
     merge: MergeSettings | None = Field(
         None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged")
     teacher: TeacherSettings | None = Field(
@@ -169,8 +173,10 @@ class RecipeFields(Settings):
         switches = {found.switch for found in STAGES if found.switch}
         off = frozenset(name for name in switches if not self._is_on(name))
         trains = self.teacher.trains if self.teacher else ""
-        taught = frozenset(name for name, section in TAUGHT.items() if trains in (section, "both"))
-        named = {name: dataset for name, section in TAUGHT.items() if (dataset := getattr(self, section).dataset) is not None}
+        learners = TAUGHT_BY_BOTH if trains == "both" else (trains,)
+        taught = frozenset(name for name, section in TRAINED_STAGES.items() if section in learners)
+        given = {name: found for name, section in TRAINED_STAGES.items() if (found := getattr(self, section)) is not None}
+        named = {name: found.dataset for name, found in given.items() if found.dataset is not None}
         return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named)
 
     def _is_on(self, switch: str) -> bool:

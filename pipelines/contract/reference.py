@@ -14,11 +14,22 @@ from pydantic.fields import FieldInfo
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings
 from pipelines.contract.fields import RecipeFields
-from pipelines.contract.keys import ANY_NAME, accepted, keys_of, kind_at, options, section_in, sections_in, tag_of, takes_null
+from pipelines.contract.keys import (
+    ANY_NAME,
+    Key,
+    accepted,
+    keys_of,
+    kind_at,
+    options,
+    section_in,
+    sections_in,
+    tag_of,
+    takes_null,
+)
 from pipelines.contract.sections import INTRODUCTION, SECTIONS, TRAINING, Section
 
 TRAINED = tuple(name for name, field in RecipeFields.model_fields.items()
-                if isinstance(field.get_default(call_default_factory=True), TrainingSettings))
+                if any(issubclass(section, TrainingSettings) for section in sections_in(field.annotation)))
 """Sections that take the training keys."""
 LONGEST_DEFAULT = 60
 """Most characters of a default; a longer one is described, not shown."""
@@ -29,7 +40,7 @@ WIDTH = 128
 
 def reference(model: type[BaseModel]) -> str:
     """The whole page as Markdown."""
-    switches = "\n".join(f"- `{'.'.join(key.path[:-1])}`{'' if _is_on(key.field) else ' (off by default)'}"
+    switches = "\n".join(f"- `{'.'.join(key.path[:-1])}`{'' if _is_on(model, key) else ' (off by default)'}"
                          for key in keys_of(model) if key.name == "enabled" and key.annotation is bool)
     parts = ["# The recipe\n", INTRODUCTION.format(switches=switches), _contents()]
     for section in SECTIONS:
@@ -52,8 +63,10 @@ def _filled(prose: str) -> str:
     return textwrap.fill(prose, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-def _is_on(field: FieldInfo) -> bool:
-    return bool(field.default)
+def _is_on(model: type[BaseModel], switch: Key) -> bool:
+    """Whether a section is on in a recipe that does not name it."""
+    section = kind_at(model, switch.path[:-1])
+    return bool(switch.field.default) and (section is None or section.field is None or section.field.default is not None)
 
 
 def _anchor(title: str) -> str:

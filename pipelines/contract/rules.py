@@ -11,7 +11,7 @@ from model_ops.operations.quantize_settings import AUTO
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.servers import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
-from pipelines.contract.fields import TAUGHT, RecipeFields
+from pipelines.contract.fields import TAUGHT_BY_BOTH, TRAINED_STAGES, RecipeFields
 from pipelines.contract.text import Place
 from resources.stages import STAGES, stage
 from resources.tables import SCHEMAS
@@ -101,10 +101,15 @@ def _what_drafts(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_trained(recipe: RecipeFields) -> Broken:
-    if recipe.sft.enabled and recipe.sft.lora is not None and not recipe.sft.lora.merge:
-        yield "sft.lora.merge", (
-            "it is false, but student, quantization, drafter and endpoint take a whole model; leave it true, since the adapter "
-            "is kept in adapter/ next to the merged weights")
+    for section in ("sft", "second_sft"):
+        settings = getattr(recipe, section)
+        if settings is not None and settings.enabled and settings.lora is not None and not settings.lora.merge:
+            yield f"{section}.lora.merge", (
+                "it is false, but the next stages and the endpoint take a whole model; leave it true, since the adapter is "
+                "kept in adapter/ next to the merged weights")
+    if recipe.second_sft is not None and recipe.second_sft.enabled and not recipe.sft.enabled:
+        yield "second_sft", (
+            "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft")
 
 
 def _what_is_merged(recipe: RecipeFields) -> Broken:
@@ -140,7 +145,7 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
     if recipe.teacher.base == TRAINED and not recipe.sft.enabled:
         yield "teacher.base", (
             f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model")
-    learners = ("sft", "student") if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
+    learners = TAUGHT_BY_BOTH if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
     if all(name in recipe.policy.off for name in learners):
         yield "teacher.trains", (
             f"it is {recipe.teacher.trains}, and {' and '.join(f'{name}.enabled' for name in learners)} "
@@ -157,12 +162,13 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
             key = "min_quality" if settings.min_quality else "min_difficulty"
             yield ("datasets", "named", name, key), (
                 "no judge scores the rows, so none would be left; set curation.judge, or leave it out")
-    for section in TAUGHT.values():
-        dataset = getattr(recipe, section).dataset
+    for stage_name, section in TRAINED_STAGES.items():
+        settings = getattr(recipe, section)
+        dataset = settings and settings.dataset
         if dataset is not None and dataset not in named:
             yield f"{section}.dataset", f"there is no dataset {dataset} under datasets.named; " + (
                 f"there {'is' if len(named) == 1 else 'are'} {', '.join(named)}" if named else "none is given there")
-        elif dataset is not None and recipe.teacher is not None and recipe.teacher.trains in (section, "both"):
+        elif dataset is not None and stage_name in recipe.policy.taught:
             yield f"{section}.dataset", (
                 f"teacher.trains is {recipe.teacher.trains}, so {section} learns the teacher's answers to datasets.sft; leave "
                 "one of the two out")

@@ -123,6 +123,13 @@ sft:
   learning_rate: 2e-4
 """),
     Section("sft.lora", "sft.lora", ""),
+    Section("second_sft", "second_sft", "Leave the key out for one stage. It takes the [training keys](#training-keys) as "
+            "well, and takes nothing over from `sft`. [training.md](training.md#a-second-stage) explains it.", """\
+datasets:
+  named:
+    best: {min_feedback: 1, max_rows: 2000}
+second_sft: {dataset: best, epochs: 1, learning_rate: 5e-6}
+"""),
     Section("teacher", "teacher", "Leave the key out to learn the logged answers. [teachers.md](teachers.md) explains cost, "
             "limits and failures.", """\
 teacher:
@@ -203,7 +210,7 @@ automation:
 """),
     Section("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
             "never removed.", """\
-retention: {rows_days: 90, versions_days: 30, old_files_days: 7}
+retention: {raw_days: 30, curated_days: 365, versions_days: 30, old_files_days: 7}
 """),
 )
 """In the order of the graph."""

@@ -17,7 +17,7 @@ import dagster as dg
 
 from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
-from pipelines.contract.fields import TAUGHT
+from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
@@ -101,6 +101,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "calibration_settings": (recipe.datasets.calibration, "The recipe's `datasets.calibration`; None where none is made."),
         "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),
         "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
+        "second_sft_settings": (recipe.second_sft, "The recipe's `second_sft`: a later fine-tuning; None where there is none."),
         "teacher_settings": (recipe.teacher, "The recipe's `teacher`: a model whose answers are learnt; None without one."),
         "merge_settings": (recipe.merge, "The recipe's `merge`: models, method and weights; None where nothing is merged."),
         "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
@@ -179,7 +180,7 @@ def _reads_named(stage: str, recipe: Recipe) -> list[str]:
     """Datasets of `datasets.named` that a stage reads: the trained one its own, served_answers those of all stages."""
     if stage == "served_answers":
         return recipe.policy.named_datasets
-    return [name for name in recipe.policy.named_datasets if stage in TAUGHT and recipe.policy.rows_of(stage) == name]
+    return [name for name in recipe.policy.named_datasets if stage in TRAINED_STAGES and recipe.policy.rows_of(stage) == name]
 
 
 def _unread(stage: str, recipe: Recipe) -> set[str]:
@@ -189,7 +190,7 @@ def _unread(stage: str, recipe: Recipe) -> set[str]:
         return {"sft_dataset", "served_answers", "calibration_dataset"}
     if stage == "quantized_model" and recipe.datasets.calibration is not None:
         return {"sft_dataset"}
-    if stage in TAUGHT:
+    if stage in TRAINED_STAGES:
         of_the_other = {"sft_dataset": {"teacher_answers"}, "teacher_answers": {"sft_dataset", "served_answers"}}
         return of_the_other.get(recipe.policy.rows_of(stage), {"sft_dataset", "teacher_answers"})
     searches = recipe.merge is not None and recipe.merge.weights == "search"

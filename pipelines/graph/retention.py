@@ -23,8 +23,8 @@ def retention(recipe: Recipe, place: Path) -> tuple[list[dg.JobDefinition], list
     def remove_what_is_old(context: dg.OpExecutionContext) -> None:
         """Removes rows, versions and table files that are older than the recipe's `retention`."""
         found = remove_old_data(Lake.open(place), recipe.workload, settings)
-        context.log.info(f"rows removed by table: {found.rows or 'none'}; versions: {len(found.versions)}; "
-                         f"bytes of old table files: {found.old_bytes:,}")
+        context.log.info(f"rows removed by table: {found.rows or 'none'}; emptied: {found.emptied or 'none'}; versions: "
+                         f"{len(found.versions)}; bytes of old table files: {found.old_bytes:,}")
 
     @dg.job(name="retention", description="Removes rows, versions and old table files that are older than the recipe's "
             "`retention`. Keeps whatever a release or a current artefact was made from.")

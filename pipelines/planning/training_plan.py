@@ -49,12 +49,12 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
     from model_ops.planning.needs import Training, count_weights, needs_of, refuse_unmatched_targets
     from model_ops.planning.trainable_family import refuse_untrainable
 
-    settings = (recipe.sft if stage == "sft" else recipe.student).resolved()
+    settings = getattr(recipe, stage).resolved()
     config, name = _config_of(recipe)
     kind = "cpu" if device.is_cpu else "cuda"
     try:
         refuse_untrainable(config.to_dict())
-        if stage == "sft" and settings.method != "full" and settings.lora.targets:
+        if stage != "student" and settings.method != "full" and settings.lora.targets:
             refuse_unmatched_targets(config, settings.lora.targets)
         teacher = 0
         if stage == "student":

@@ -127,6 +127,7 @@ COLUMNS = {
     "drafter": "name of the drafter",
     "drafts": "number of drafts",
     "dt": "day of the request, in UTC",
+    "emptied": "null; once retention removed what the row said, a hash of how it was served",
     "endpoint": "name of the endpoint",
     "environment": "package versions and device it was made with",
     "error": "the request's error, as logged",
@@ -327,6 +328,11 @@ OWN_COLUMNS = {
 """Columns whose meaning depends on the relation, by relation (or dataset) and name."""
 
 
+def comment_on(relation: str, column: str) -> str | None:
+    """What a column holds, of a table or a dataset; None for a column that is not described."""
+    return OWN_COLUMNS.get((relation, column)) or COLUMNS.get(column)
+
+
 def add_comments(connection: duckdb.DuckDBPyConnection, datasets: Mapping[str, str]) -> None:
     """Sets the comment of every relation and column that has none yet and is described here."""
     connection.execute("begin")
@@ -334,7 +340,7 @@ def add_comments(connection: duckdb.DuckDBPyConnection, datasets: Mapping[str, s
         relation, column = item["relation"], item["column_name"]
         known = datasets.get(relation, relation)
         if column is not None:
-            text = OWN_COLUMNS.get((known, column)) or COLUMNS.get(column)
+            text = comment_on(known, column)
         elif relation in datasets:
             text = DATASETS.get(known, f"The dataset {known}") + ": the current version"
         else:

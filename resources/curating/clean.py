@@ -8,7 +8,8 @@ or apart, and again, with the same result; `resources.curating.curate` compares 
 
 The rules run in this order, one file of sql/curating/clean/rules each: status, tools, language, repetition, length, refusals
 in words. The first rule that a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made
-a row; `stale_days` compares it with today's to find days that must be cleaned again.
+a row; `stale_days` compares it with today's to find days that must be cleaned again. Interactions that retention emptied of
+their text (retention.raw_days) keep the cleaned row that they have, whatever was changed since.
 
 Placeholders are numbered by first appearance within the session's day. A conversation that continues after midnight keeps its
 numbers as long as its requests repeat their history, as chat requests do.
@@ -105,8 +106,8 @@ class CleanReport:
 class _Part:
     """What one part of the sessions of some days became."""
 
-    facts: pa.Table
-    decisions: pa.Table
+    facts: list[pa.Table]
+    decisions: list[pa.Table]
     rules: list[tuple[date, str, int]]
     """Number of rows by day and rule."""
     pii: list[tuple[str, int]]
@@ -176,14 +177,15 @@ def _cleaned_groups(
     groups = list(_groups(tables, workload, days, BYTES_AT_A_TIME // workers))
     wanted = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
     running: deque[Future[_Part]] = deque()
-    feedback = slice_files(tables, "feedback", workload)
+    of_all_days = {"feedback": slice_files(tables, "feedback", workload),
+                   "decisions": tables.files("decisions", workload=("=", workload), stage=("=", "clean"))}
     with ThreadPoolExecutor(workers) as pool:
 
         def start_next() -> None:
             if (asked := next(wanted, None)) is not None:
                 group, part, parts = asked
-                files = {"interactions": slice_files(tables, "interactions", workload, group), "feedback": feedback}
-                running.append(pool.submit(_clean_part, files, part, parts, settings))
+                files = {name: slice_files(tables, name, workload, group) for name in ("interactions", "cleaned_interactions")}
+                running.append(pool.submit(_clean_part, files | of_all_days, part, parts, settings))
 
         def results(parts: int) -> Iterator[_Part]:
             for _ in range(parts):
@@ -223,8 +225,10 @@ def _commit(tables: Tables, workload: str, days: list[date], parts: Iterator[_Pa
     with tempfile.TemporaryDirectory(prefix="millrace-clean-") as folder:
         with _Spool("cleaned_interactions", folder) as facts, _Spool("decisions", folder) as decisions:
             for part in parts:
-                facts.add(part.facts)
-                decisions.add(part.decisions)
+                for table in part.facts:
+                    facts.add(table)
+                for table in part.decisions:
+                    decisions.add(table)
                 report.add(part)
         tables.replace("cleaned_interactions", facts.read(), workload=workload, dt=days)
         tables.replace("decisions", decisions.read(), workload=workload, stage="clean", dt=days)
@@ -232,13 +236,22 @@ def _commit(tables: Tables, workload: str, days: list[date], parts: Iterator[_Pa
 
 def _clean_part(files: Mapping[str, list[str]], part: int, parts: int, settings: CurationSettings) -> _Part:
     with workbench() as connection:
-        for name, paths in files.items():
-            attach_files(connection, name, SCHEMAS[name], paths, PARTITIONS[name])
-        facts = _facts(connection, part, parts, settings)
-        decisions = rows(connection, "curating/clean/decisions")
+        _attach(connection, files, ("interactions", "feedback"))
+        facts = [_facts(connection, part, parts, settings)]
+        decisions = [rows(connection, "curating/clean/decisions")]
         rules = run(connection, "curating/clean/counts").fetchall()
         pii = run(connection, "curating/clean/pii_counts").fetchall()
+        if run(connection, "curating/clean/has_emptied").fetchall():
+            # the cleaned rows of interactions whose text retention removed stay as they are: rows of their day arrived late
+            _attach(connection, files, ("cleaned_interactions", "decisions"))
+            facts.append(rows(connection, "curating/clean/kept_facts", part=part, parts=parts))
+            decisions.append(rows(connection, "curating/clean/kept_decisions", part=part, parts=parts))
     return _Part(facts, decisions, rules, pii)
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]], names: Sequence[str]) -> None:
+    for name in names:
+        attach_files(connection, name, SCHEMAS[name], files[name], PARTITIONS[name])
 
 
 def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> pa.Table:

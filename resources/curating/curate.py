@@ -147,7 +147,9 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     if others:
         raise CurationError(
             f"near_duplicates asks for {settings.bands} bands of {settings.rows} hashes of {settings.ngram}-grams, and "
-            f"{others} rows were cleaned with other settings: materialize cleaned_interactions again for all days"
+            f"{others} rows were cleaned with other settings: materialize cleaned_interactions again for all days. Rows that "
+            "retention.raw_days emptied keep their signature: with any of them, keep the settings, or set "
+            "near_duplicates.enabled to false"
         )
     signed = rows(connection, "curating/curate/signatures").combine_chunks()
     places = signed["place"].to_numpy()

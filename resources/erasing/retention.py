@@ -3,9 +3,10 @@
     found = old_data(lake, "tutor", settings)           # Old(rows={"interactions": 1200}, versions=[...], old_bytes=...)
     remove_old_data(lake, "tutor", settings)            # the same, removed
 
-Rows go by their day, raw and cleaned ones together, since cleaned rows are made from raw ones; datasets and models that were
-made from them stay as long as their own days. A version stays, whatever its age, if it is current, if it is a release, or if
-a current artefact or a release was made from it.
+Rows go by their day. Raw rows may go before the curated ones that were made from them: they are emptied of what was said, and
+their ids stay as long as the curated rows (emptied_rows.py). Datasets and models that were made from either stay as long as
+their own days. A version stays, whatever its age, if it is current, if it is a release, or if a current artefact or a release
+was made from it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.compute as pc
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from model_ops.settings import Settings
 from resources.artefacts.current import current_manifests
@@ -26,6 +27,7 @@ from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.catalog.build import publish
 from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
+from resources.erasing.emptied_rows import empty_rows, rows_to_empty
 from resources.erasing.old_files import old_bytes, remove_old_files
 from resources.lake import Lake
 from resources.lake_use import alone
@@ -42,7 +44,14 @@ class RetentionSettings(Settings):
     `millrace retain` does it now."""
 
     rows_days: int | None = Field(
-        None, ge=1, description="Days for which rows of the tables stay, raw and cleaned ones. Left out: for ever")
+        None, ge=1, description="Days for which rows of the tables stay, raw and curated ones. Left out: for ever, or what "
+        "raw_days and curated_days say")
+    raw_days: int | None = Field(
+        None, ge=1, description="Days for which raw rows keep what was said: messages, tools, answers, token ids, comments of "
+        "feedback and quarantined records. Ids, times and counts stay as long as the curated rows. Left out: rows_days")
+    curated_days: int | None = Field(
+        None, ge=1, description="Days for which curated rows stay: cleaned ones with their feedback, decisions and judgements. "
+        "At least raw_days, since a day with its raw rows would be cleaned again. Left out: rows_days")
     versions_days: int | None = Field(
         None, ge=1, description="Days for which versions of datasets and models stay that are not current and that no release "
         "and no current artefact was made from. Left out: for ever")
@@ -53,13 +62,37 @@ class RetentionSettings(Settings):
         7.0, ge=0, description="Days for which replaced files of the tables stay, for time travel and for readers that have "
         "them open")
 
+    @model_validator(mode="after")
+    def _raw_rows_go_first(self):
+        raw, curated = self.raw_days or self.rows_days, self.days_of_rows
+        if curated is not None and raw is None:
+            raise ValueError(f"curated_days is {curated} and raw rows stay for ever, from which curated rows would be made "
+                             f"again: add raw_days of at most {curated}")
+        if curated is not None and raw > curated:
+            raise ValueError(f"raw rows stay for {raw} days and the curated ones made from them for {curated}, so they would "
+                             f"be made again: set raw_days to at most {curated}")
+        return self
+
+    @property
+    def days_of_rows(self) -> int | None:
+        """Days after which rows go as a whole; None for never."""
+        return self.curated_days or self.rows_days
+
+    @property
+    def days_of_texts(self) -> int | None:
+        """Days after which raw rows are emptied; None where they go as a whole, or never."""
+        raw = self.raw_days or self.rows_days
+        return None if raw == self.days_of_rows else raw
+
 
 @dataclass
 class Old:
-    """What is older than the settings keep. rows: by table; versions: `dataset tutor/sft_dataset 1a2b...`; old_bytes: of all
-    replaced files of tables (before: old enough or not; after: those that were removed)."""
+    """What is older than the settings keep. rows: by table; emptied: rows that lose what was said, by table; versions:
+    `dataset tutor/sft_dataset 1a2b...`; old_bytes: of all replaced files of tables (before: old enough or not; after: those
+    that were removed)."""
 
     rows: dict[str, int] = field(default_factory=dict)
+    emptied: dict[str, int] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
     old_bytes: int = 0
     counts_only: dict[str, int] = field(default_factory=dict)
@@ -72,12 +105,14 @@ def old_data(lake: Lake, workload: str, settings: RetentionSettings, now: dateti
     """What `remove_old_data` would remove. Writes nothing."""
     now, tables = now or datetime.now(UTC), Tables(lake)
     found = Old(old_bytes=old_bytes(lake))
-    if (first := _first_day(settings, now)) is not None:
+    if (first := _since(settings.days_of_rows, now)) is not None:
         found.rows = {name: count for name in BY_DAY if (count := sum(_old_days(tables, name, workload, first).values()))}
         if decisions := sum(_old_decisions(tables, workload, first).values()):
             found.rows["decisions"] = decisions
         if quarantined := _quarantine(tables, workload, first)[1]:
             found.rows["quarantine"] = quarantined
+    if settings.days_of_texts is not None:
+        found.emptied = rows_to_empty(tables, workload, _since(settings.days_of_texts, now), first)
     found.versions = [_named(manifest) for manifest, _ in _old_versions(lake, workload, settings, now)]
     if settings.counts_only:
         found.counts_only = rows_with_text(lake, workload, settings.counts_only)
@@ -93,8 +128,10 @@ def remove_old_data(lake: Lake, workload: str, settings: RetentionSettings, now:
     if found.counts_only and not found.unlearnt:
         keep_counts_only(lake, workload, settings.counts_only)
     with alone(lake, "run millrace retain"), ingesting(lake):
-        if (first := _first_day(settings, now)) is not None:
+        if (first := _since(settings.days_of_rows, now)) is not None:
             _remove_rows(tables, workload, first)
+        if settings.days_of_texts is not None:
+            empty_rows(tables, workload, _since(settings.days_of_texts, now))
         versions = list(_old_versions(lake, workload, settings, now))
         found.versions = [_named(manifest) for manifest, place in versions if _remove(lake, place)]
         if (keep_s := kept_seconds()) is not None:
@@ -104,8 +141,9 @@ def remove_old_data(lake: Lake, workload: str, settings: RetentionSettings, now:
     return found
 
 
-def _first_day(settings: RetentionSettings, now: datetime) -> date | None:
-    return None if settings.rows_days is None else now.date() - timedelta(days=settings.rows_days)
+def _since(days: int | None, now: datetime) -> date | None:
+    """The first day that stays; None if every day does."""
+    return None if days is None else now.date() - timedelta(days=days)
 
 
 def _old_days(tables: Tables, name: str, workload: str, first: date) -> dict[date, int]:

@@ -1,7 +1,7 @@
 """Statistics of the columns of a relation or of Parquet files: type, nulls, distinct values, smallest, largest, mean.
 
     count, columns = column_statistics(connection, "tutor_sft_dataset", with_texts=False)
-    columns = statistics_of_files(["train.parquet", "test.parquet"])
+    columns = column_statistics(connection, files_relation(["train.parquet", "test.parquet"]), with_texts=False)[1]
 
 Smallest and largest values of text columns are what users wrote: they are left out unless `with_texts` is set.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from resources.sql_files import sql_text, workbench
+from resources.sql_files import sql_text
 from resources.tables import sql_literal
 
 TEXTUAL = ("VARCHAR", "BLOB", "JSON")
@@ -31,12 +31,9 @@ def column_statistics(
     return found[0]["row_count"] if found else 0, [_column(row, with_texts) for row in found]
 
 
-def statistics_of_files(files: Sequence[Path]) -> list[dict[str, str]]:
-    """The columns of Parquet files together, without values of text columns. Raises duckdb.Error for a file that cannot be
-    read."""
-    listed = ", ".join(sql_literal(str(file)) for file in files)
-    with workbench() as connection:
-        return column_statistics(connection, f"from read_parquet([{listed}], union_by_name = true)", with_texts=False)[1]
+def files_relation(files: Sequence[Path]) -> str:
+    """Parquet files together, as a relation."""
+    return f"from read_parquet([{', '.join(sql_literal(str(file)) for file in files)}], union_by_name = true)"
 
 
 def short(value: Any, most: int = MOST_CHARACTERS) -> str:

@@ -1,8 +1,11 @@
--- What some of the other interactions say, to know the phrases that everybody uses.
--- needs: interactions, selected
+-- What some of the other interactions say, to know the phrases that everybody uses; as cleaned where retention emptied them.
+-- needs: cleaned_interactions, interactions, selected
 -- makes: rows (text)
-select concat(messages, chr(10), completion) as text
+select concat(coalesce(drawn.messages, cleaned.messages), chr(10), coalesce(drawn.completion, cleaned.completion)) as text
 from (
-    select workload, interaction_id, messages, completion from interactions using sample reservoir (1000 rows) repeatable (1)
+    select workload, interaction_id, messages, completion, emptied
+    from interactions using sample reservoir (1000 rows) repeatable (1)
 ) as drawn
-anti join selected using (workload, interaction_id)
+left join cleaned_interactions as cleaned
+    on cleaned.workload = drawn.workload and cleaned.interaction_id = drawn.interaction_id and drawn.emptied is not null
+anti join selected on selected.workload = drawn.workload and selected.interaction_id = drawn.interaction_id

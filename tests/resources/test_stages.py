@@ -50,10 +50,10 @@ def test_the_table_and_the_assets_agree_on_groups():
 
 
 def test_what_can_be_asked_of_the_table():
-    assert [found.role for found in model_chain()] == ["base", "sft", "merged", "student", "quantized"]
-    assert parent_of("merged_model") == "sft_model" and parent_of("student_model") == "merged_model" and stage("quantized_model").switch == "quantize"
+    assert [found.role for found in model_chain()] == ["base", "sft", "second_sft", "merged", "student", "quantized"]
+    assert parent_of("merged_model") == "second_sft_model" and parent_of("second_sft_model") == "sft_model" and parent_of("student_model") == "merged_model" and stage("quantized_model").switch == "quantize"
     assert daily_stages() == ("interactions", "feedback", "cleaned_interactions")
-    assert list(sections()) == ["sft", "student"]
+    assert list(sections()) == ["sft", "second_sft", "student"]
     assert artefact_stages()[-1].artefact_name == "release"
     with pytest.raises(KeyError, match="base_model starts from no other model"):
         parent_of("base_model")
@@ -116,7 +116,7 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
     assert seen["read"]["preference_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model"]
     assert "preference_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
     assert "preference_model" in seen["read"]["evaluation_report"]
-    assert seen["way"] == ["base_model", "sft_model", "merged_model", "preference_model", "student_model", "quantized_model"]
+    assert seen["way"] == ["base_model", "sft_model", "second_sft_model", "merged_model", "preference_model", "student_model", "quantized_model"]
     assert "preference_model" in seen["status"] and "preference_model" not in seen["budget"]
 
 

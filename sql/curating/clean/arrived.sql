@@ -1,6 +1,6 @@
--- Raw rows of the days to clean, or one part of their sessions. Where a log has no session id, requests of one client that
--- begin alike (same instructions, same first user message) share a session: a conversation repeats its beginning with every
--- turn.
+-- Raw rows of the days to clean, or one part of their sessions, without rows that retention emptied. Where a log has no session
+-- id, requests of one client that begin alike (same instructions, same first user message) share a session: a conversation
+-- repeats its beginning with every turn.
 -- needs: beginning(), interactions, request_of()
 -- parameters: $part, $parts
 -- makes: temp table arrived (*, request)
@@ -14,7 +14,8 @@ with placed as (
             end as session_id
         )
     from interactions
+    where emptied is null
 )
-select * exclude (prompt_token_ids, completion_token_ids, params), request_of(params) as request
+select * exclude (prompt_token_ids, completion_token_ids, params, emptied), request_of(params) as request
 from placed
 where hash(session_id) % $parts = $part

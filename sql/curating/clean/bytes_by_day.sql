@@ -2,6 +2,6 @@
 -- needs: interactions
 -- makes: rows (dt, bytes)
 select
-    dt, sum(strlen(messages) + coalesce(strlen(completion), 0) + coalesce(strlen(tools), 0))::bigint as bytes
+    dt, sum(coalesce(strlen(messages), 0) + coalesce(strlen(completion), 0) + coalesce(strlen(tools), 0))::bigint as bytes
 from interactions
 group by dt

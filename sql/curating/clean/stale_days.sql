@@ -1,4 +1,5 @@
--- Days to clean again: rows arrived late, changed or were removed, or the day was cleaned with other rules or code.
+-- Days to clean again: rows arrived late, changed or were removed, or the day was cleaned with other rules or code. The cleaned
+-- row of an emptied one stays as it is, since nothing is left to clean.
 -- needs: cleaned_interactions, interactions
 -- parameters: $cleaned_with
 -- makes: rows (dt)
@@ -13,5 +14,8 @@ with changed as (
 )
 select distinct dt from changed
 union
-select distinct dt from cleaned_interactions where $cleaned_with is not null and cleaned_with is distinct from $cleaned_with
+select distinct dt
+from cleaned_interactions
+anti join (select dt, interaction_id from interactions where emptied is not null) as emptied using (dt, interaction_id)
+where $cleaned_with is not null and cleaned_with is distinct from $cleaned_with
 order by dt

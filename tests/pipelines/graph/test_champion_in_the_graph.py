@@ -23,7 +23,7 @@ from resources.releasing.subject import Subject
 from resources.releasing.summary import Summary
 from resources.workshop.workshop import Workshop
 
-ALONE = ModelPolicy(off=frozenset({"merge", "student", "quantize", "speculator"}))
+ALONE = ModelPolicy(off=frozenset({"second_sft", "merge", "student", "quantize", "speculator"}))
 
 
 class Launcher:

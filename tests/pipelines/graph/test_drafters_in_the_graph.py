@@ -32,7 +32,7 @@ class Launcher:
         return {}
 
 
-UNMERGED = frozenset({"merge"})
+ONE_STAGE = frozenset({"merge", "second_sft"})
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def materialized(tmp_path):
 
 
 def test_the_student_drafts_for_its_quantized_teacher(materialized):
-    jobs, registry = materialized(ModelPolicy(UNMERGED, drafter_from="student_model"), speculator_settings(architecture="draft_model"))
+    jobs, registry = materialized(ModelPolicy(ONE_STAGE, drafter_from="student_model"), speculator_settings(architecture="draft_model"))
     assert jobs["quantize"] == {"model": "sft_model"}
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset", "draft_model": "student_model"}
     assert jobs["evaluate"] == {
@@ -74,7 +74,7 @@ def test_a_small_model_from_a_directory_leaves_the_student_on_its_way(materializ
     small = tmp_path / "small"
     small.mkdir()
     (small / "config.json").write_text("{}")
-    jobs, registry = materialized(ModelPolicy(UNMERGED), speculator_settings(architecture="draft_model", draft_model=str(small)))
+    jobs, registry = materialized(ModelPolicy(ONE_STAGE), speculator_settings(architecture="draft_model", draft_model=str(small)))
     assert jobs["quantize"] == {"model": "student_model"}
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset"}
     assert "draft_model" not in jobs["evaluate"]
@@ -82,7 +82,7 @@ def test_a_small_model_from_a_directory_leaves_the_student_on_its_way(materializ
 
 
 def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
-    jobs, registry = materialized(ModelPolicy(UNMERGED, drafter_from="base_model"), speculator_settings(architecture="mtp"))
+    jobs, registry = materialized(ModelPolicy(ONE_STAGE, drafter_from="base_model"), speculator_settings(architecture="mtp"))
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset", "mtp_layer": "base_model"}
     assert "draft_model" not in jobs["evaluate"]
     assert "tutor/base_model" in {item.name for item in registry.current("model", "speculator").inputs}

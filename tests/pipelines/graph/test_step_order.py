@@ -36,6 +36,7 @@ TEACHER = 'teacher: {{base_url: "http://localhost:8000/v1", model: big, licence:
 TAUGHT = [SWITCHES[0]._replace(more=TEACHER.format(trains)) for trains in ("sft", "student", "both")]
 TAUGHT += [SWITCHES[0]._replace(more=f"teacher: {{base: {base}, licence: mit, trains: student}}\n") for base in ("sft", "org/big")]
 NAMED = [SWITCHES[0]._replace(more="datasets: {named: {best: {}, rest: {}}}\nsft: {dataset: best}\nstudent: {dataset: rest}\n")]
+NAMED += [SWITCHES[0]._replace(more="datasets: {named: {best: {}, rest: {}}}\nsft: {dataset: rest}\nsecond_sft: {dataset: best}\n")]
 GIVEN = ("sft_dataset", "best", "rest")
 JUDGED = [choice._replace(judge=True) for choice in SWITCHES[:2]]  # the judge scores rows before any model reads them
 

@@ -13,8 +13,10 @@ from pipelines.terminal.shared_options import app
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError
 from resources.lake import Lake
-from resources.reporting.column_statistics import MOST_CHARACTERS, statistics_of_files
+from resources.reporting.column_statistics import MOST_CHARACTERS, column_statistics, files_relation
 from resources.reporting.data_report import write_data_report
+from resources.reporting.row_preview import PEOPLE, rows_without_texts
+from resources.sql_files import attach_slice, workbench
 from resources.tables import SCHEMAS, Tables
 
 NASTY = "<script>alert(1)</script>\u202e" + "x" * 200
@@ -59,6 +61,22 @@ def test_statistics_of_files_show_no_text_and_count_over_all_of_them(tmp_path):
 
     for name, first in (("train", 0), ("test", 10)):
         pq.write_table(pa.table({"messages": [NASTY, "b"], "weight": [first, None], "said": [[NASTY], ["b"]]}), tmp_path / f"{name}.parquet")
-    found = {row["name"]: row for row in statistics_of_files([tmp_path / "train.parquet", tmp_path / "test.parquet"])}
+    relation = files_relation([tmp_path / "train.parquet", tmp_path / "test.parquet"])
+    with workbench() as connection:
+        found = {row["name"]: row for row in column_statistics(connection, relation, with_texts=False)[1]}
     assert found["weight"] == {"name": "weight", "type": "BIGINT", "nulls": "50.0", "distinct": "2", "least": "0", "most": "10", "mean": "5"}
     assert {found[name][key] for name in ("messages", "said") for key in ("least", "most")} == {""}
+
+
+def test_a_preview_of_rows_shows_names_numbers_and_sizes_and_nothing_that_was_said(lake):
+    with workbench() as connection:
+        attach_slice(connection, Tables(lake), "interactions", "tutor")
+        found = rows_without_texts(connection, "from interactions order by interaction_id")
+        assert {row["column"]: row["row 1"] for row in found} == {
+            "workload": "tutor", "dt": "2026-06-01", "messages": "248 characters", "prompt_tokens": "0", "status": "error"}
+        assert found[0].keys() == {"column", "row 1", "row 2", "row 3"} and NASTY[:20] not in str(found)
+        row = {"workload": "tutor", "dt": date(2026, 6, 1), "name": "thumbs", "source": "ann@example.org", "session_id": "s", "value": 1.0}
+        connection.register("told", pa.Table.from_pylist([row], schema=SCHEMAS["feedback"]))
+        assert rows_without_texts(connection, "from told", PEOPLE["feedback"]) == [
+            {"column": "workload", "row 1": "tutor"}, {"column": "dt", "row 1": "2026-06-01"}, {"column": "name", "row 1": "thumbs"},
+            {"column": "value", "row 1": "1"}]
