@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
+import io
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -160,10 +161,16 @@ def _refused(lake: Lake, directory: Path, name: str) -> bool:
 def _verifier(root: Path, key: Path) -> Callable[..., tuple[int, str]]:
     """Runs the package's verify.py: exit code, output."""
 
+    spec = importlib.util.spec_from_file_location("verify", root / "verify.py")
+    program = importlib.util.module_from_spec(spec)
+    sys.dont_write_bytecode = True
+    spec.loader.exec_module(program)
+
     def run(*arguments: str) -> tuple[int, str]:
-        done = subprocess.run([sys.executable, "-I", str(root / "verify.py"), "--key", str(key), *arguments],
-                              capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
+        said, sys.argv = io.StringIO(), ["verify.py", str(root), "--key", str(key), *arguments]
+        with contextlib.redirect_stdout(said):
+            code = program.main()
+        return code, said.getvalue()
 
     return run
 
