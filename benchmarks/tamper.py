@@ -167,10 +167,13 @@ def _verifier(root: Path, key: Path) -> Callable[..., tuple[int, str]]:
     spec.loader.exec_module(program)
 
     def run(*arguments: str) -> tuple[int, str]:
-        said, sys.argv = io.StringIO(), ["verify.py", str(root), "--key", str(key), *arguments]
-        with contextlib.redirect_stdout(said):
-            code = program.main()
-        return code, said.getvalue()
+        said, own = io.StringIO(), sys.argv
+        sys.argv = ["verify.py", str(root), "--key", str(key), *arguments]
+        try:
+            with contextlib.redirect_stdout(said):
+                return program.main(), said.getvalue()
+        finally:
+            sys.argv = own
 
     return run
 
