@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from resources.artefacts.manifest import describe_files
+from resources.artefacts.manifest import RUN_RECORDS, describe_files
 
 
 def rebuilt(cli, toy, artefact, *words, check=0):
@@ -17,7 +17,7 @@ def test_an_artefact_is_made_again_with_the_same_bytes(toy, cli, tmp_path, artef
     before = describe_files(toy.lake / "tables"), (toy.lake / "catalog.duckdb").read_bytes()
     done = rebuilt(cli, toy, artefact, "--into", tmp_path / "again", "--format", "json")
     rows = json.loads(done.stdout)
-    assert rows and {row["bytes_of_the_second"] for row in rows} == {"same"}
+    assert {row["bytes_of_the_second"] for row in rows if row["file"] not in RUN_RECORDS} == {"same"}
     group = "releases" if artefact == "release" else "datasets"
     made = [path for path in (tmp_path / "again" / group / toy.workload).rglob("manifest.json") if not path.is_symlink()]
     assert len(made) == 1, "it was made, not linked"
