@@ -1,11 +1,10 @@
 """Zero retention: of some sources nothing but counts stays once weights have learnt their rows."""
 
 import json
-import shutil
 
 import pyarrow.parquet as pq
 import pytest
-from filled_lake import MARK, filled, pair, write_logs
+from filled_lake import MARK, pair
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.current import current_manifests, up_to_date
@@ -18,7 +17,6 @@ from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with
 from resources.erasing.forget import complete_unfinished, forget
 from resources.erasing.journal import unfinished
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
-from resources.lake import Lake
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
@@ -27,19 +25,6 @@ from resources.tables import Tables
 from resources.workshop.workshop import Workshop
 
 BOTH = ["gateway", "thumbs"]
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    home = tmp_path_factory.mktemp("counts")
-    write_logs(home / "logs")
-    return filled(home / "lake", home / "logs"), home / "logs"
-
-
-@pytest.fixture
-def lake(whole, tmp_path):
-    shutil.copytree(whole[0].root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
 
 
 def table(lake, name):

@@ -1,11 +1,10 @@
 """Retention of raw rows before curated ones: what was said goes, and nothing that was made from it is stale or lost."""
 
 import json
-import shutil
 from datetime import UTC, datetime
 
 import pytest
-from filled_lake import CURATION, MARK, filled, pair, write_logs
+from filled_lake import CURATION, MARK, pair
 from pydantic import ValidationError
 
 from benchmarks.lake_bytes import places_of
@@ -15,7 +14,6 @@ from resources.curating.curate import curate
 from resources.erasing.asked import ask_for
 from resources.erasing.forget import forget
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
-from resources.lake import Lake
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.releasing.signature import Signature
@@ -24,19 +22,6 @@ from resources.tables import Tables
 NOW = datetime(2026, 6, 4, 12, tzinfo=UTC)
 RAW_FIRST = RetentionSettings(raw_days=2, curated_days=300, old_files_days=0)
 """On NOW, raw rows of 1 June are too old and those of 2 June are not."""
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    home = tmp_path_factory.mktemp("emptied")
-    write_logs(home / "logs")
-    return filled(home / "lake", home / "logs"), home / "logs"
-
-
-@pytest.fixture
-def lake(whole, tmp_path):
-    shutil.copytree(whole[0].root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
 
 
 def rows(lake, name, day=None):

@@ -6,7 +6,7 @@ import shutil
 
 import pyarrow as pa
 import pytest
-from filled_lake import CURATION, MARK, filled, made, sources, write_logs
+from filled_lake import CURATION, MARK, made, sources
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.current import up_to_date
@@ -18,7 +18,7 @@ from resources.curating.clean import clean
 from resources.erasing import forget as forget_module
 from resources.erasing.asked import ForgetError, ask_for
 from resources.erasing.forget import complete_unfinished, forget, plan_erasure
-from resources.lake import Lake, LakeError
+from resources.lake import LakeError
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
@@ -28,20 +28,6 @@ from resources.tables import SCHEMAS, Tables
 from tests.slow_cases import slow_except
 
 BY = Signature("tester", "test", "request 1")
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """The lake before any erasure, and the folder of its logs."""
-    home = tmp_path_factory.mktemp("erasing")
-    write_logs(home / "logs")
-    return filled(home / "lake", home / "logs"), home / "logs"
-
-
-@pytest.fixture
-def lake(whole, tmp_path):
-    shutil.copytree(whole[0].root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
 
 
 def asked(lake, kind="user", identifier="ann"):

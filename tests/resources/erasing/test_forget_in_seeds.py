@@ -5,7 +5,7 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
-from filled_lake import MARK, SESSIONS, filled, records, write_logs
+from filled_lake import MARK, SESSIONS, records
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.registry import Registry
@@ -15,24 +15,10 @@ from resources.composing.seed_settings import SeedSettings
 from resources.composing.seeds import import_seeds
 from resources.erasing.asked import ask_for
 from resources.erasing.forget import forget, plan_erasure
-from resources.lake import Lake
 from resources.releasing.signature import Signature
 from resources.tables import Tables
 
 BY = Signature("tester", "test")
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    home = tmp_path_factory.mktemp("seeds")
-    write_logs(home / "logs")
-    return filled(home / "lake", home / "logs")
-
-
-@pytest.fixture
-def lake(whole, tmp_path):
-    shutil.copytree(whole.root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
 
 
 def messages(record):

@@ -4,7 +4,7 @@ import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from filled_lake import MARK, filled, write_logs
+from filled_lake import MARK
 
 from benchmarks.lake_bytes import places_of
 from model_ops.atomic_files import write_json
@@ -13,7 +13,6 @@ from resources.artefacts.registry import Registry
 from resources.erasing.asked import ask_for
 from resources.erasing.forget import forget
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
-from resources.lake import Lake
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
@@ -22,19 +21,6 @@ from resources.tables import Tables
 
 SECOND_DAY = datetime(2026, 6, 4, 12, tzinfo=UTC)
 """With rows_days 2, the rows of 1 June are too old and those of 2 June are not."""
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    home = tmp_path_factory.mktemp("retention")
-    write_logs(home / "logs")
-    return filled(home / "lake", home / "logs"), home / "logs"
-
-
-@pytest.fixture
-def lake(whole, tmp_path):
-    shutil.copytree(whole[0].root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
 
 
 def days(lake, name):
