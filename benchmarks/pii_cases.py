@@ -63,6 +63,10 @@ def _emails(draw: random.Random) -> Iterator[Case]:
              "correo.es", "a.io", "company.technology")
     for _ in range(60):
         yield _framed(draw, "email", "EMAIL", f"{draw.choice(names)}@{draw.choice(hosts)}")
+    for text, address in (("bea@example.org-1", "bea@example.org"), ("bea@example.org-thanks!", "bea@example.org"),
+                          ("s-2026-bea@example.org_2", "s-2026-bea@example.org"), ("ann@example.co.uk_", "ann@example.co.uk"),
+                          ("ann@example.org--- Ann", "ann@example.org"), ("id ann@sub.do-main.travel-a-7.", "ann@sub.do-main.travel")):
+        yield Case("email before a hyphen or underscore", text, [("EMAIL", address)])
 
 
 def card_number(draw: random.Random, prefix: str, length: int, valid: bool = True) -> str:
@@ -255,7 +259,8 @@ def _negatives(draw: random.Random) -> Iterator[Case]:
         yield Case("mac", f"eth0 {':'.join(hexadecimal(2) for _ in range(6))} at 12:{_digits(draw, 2)}:3{_digits(draw, 1)}")
         yield Case("base64", f"data:image/png;base64,{base64.b64encode(hexadecimal(60).encode()).decode()}")
     for text in (
-        "@property\ndef f(self): return a @ b", "user@localhost", "git@github.com:org/repo.git", "image@2x.png and icon@3x.svg",
+        "@property\ndef f(self): return a @ b", "user@localhost", "git@github.com:org/repo.git",
+        "git clone git@github.com-work:org/repo.git", "image@2x.png and icon@3x.svg",
         "std::vector<int>::iterator it; ab::cd::ef(); a[1::2]", "npm i react@18.2.0 lodash@4.17.21", "name@ and @name", "127.0.0.1 and ::1 and 0.0.0.0",
         "mask 255.255.255.0", "api_key = os.environ['OPENAI_API_KEY']", "API_KEY=<your-api-key>", "token = get_token(request, max_tokens=128)",
         "password: ********", "password = getpass.getpass()", "SECRET_KEY = settings.SECRET_KEY", 'api_key="YOUR_API_KEY_HERE_12345678"',

@@ -93,8 +93,9 @@ def _proposals(text: str) -> Iterator[Span]:
 
 _LOCAL = re.compile(r"[\w.%+\-']{1,64}\Z")
 _DOMAIN = re.compile(
-    r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24})(?![\w@])(?!\.\w)(?!-\w)"
+    r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24})(?![^\W_]|@)(?!\.\w)"
 )
+_REMOTE = re.compile(r"(?:[\-_][\w\-]*)?[:/]")   # git@github.com:org, and git@github.com-work:org, an alias of SSH
 _ENDINGS = "png jpg jpeg gif svg webp ico css scss js jsx ts tsx json html xml yml yaml toml txt log php"
 _FILE_ENDINGS = frozenset(_ENDINGS.split())
 
@@ -105,7 +106,7 @@ def _emails(text: str) -> Iterator[Span]:
         local, domain = _LOCAL.search(text[max(0, at - 64) : at]), _DOMAIN.match(text, at + 1)
         if local and domain and domain.group(1).lower() not in _FILE_ENDINGS:
             name = local.group().lstrip(".'-+%")
-            is_remote = name == "git" and text[domain.end() : domain.end() + 1] in (":", "/")
+            is_remote = name == "git" and _REMOTE.match(text, domain.end()) is not None
             if name and name[-1] not in ".'" and ".." not in name and not is_remote:
                 yield Span(at - len(name), domain.end(), "EMAIL", f"{name}@{domain.group()}".lower())
         at = text.find("@", at + 1)

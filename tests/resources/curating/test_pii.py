@@ -19,6 +19,7 @@ from resources.curating.presidio import PresidioError, presidio_finder
     ("text", "redacted"),
     [
         ("write to Ann.Lee+x@mail.example.co.uk, please", "write to <EMAIL_1>, please"),
+        ("bea@example.org-1, bea@example.org-thanks! and bea@example.org_2", "<EMAIL_1>-1, <EMAIL_1>-thanks! and <EMAIL_1>_2"),
         ("a@b.org and A@B.org and c@d.org", "<EMAIL_1> and <EMAIL_1> and <EMAIL_2>"),
         ("card 4111-1111-1111-1111.", "card <CARD_1>."),
         ("amex 378282246310005", "amex <CARD_1>"),
@@ -52,6 +53,7 @@ def test_personal_data_is_replaced(text, redacted):
         "f(1, +12345)",
         "ISBN 978-3-16-148410-0",
         "user@localhost",
+        "git@github.com-work:org/repo.git",
     ],
 )
 def test_what_only_looks_like_it_is_left_alone(text):
