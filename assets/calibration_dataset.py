@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
+from assets.shortages import tell_shortages
 from resources.artefacts.source_digest import source_digest
 from resources.composing.calibration import build_calibration
 from resources.composing.other_settings import CalibrationSettings
@@ -34,6 +35,5 @@ def calibration_dataset(
         config={**calibration_settings.model_dump(mode="json"), "about": about}, inputs=[dataset.as_input()],
         work=lambda output: build_calibration(workshop.directory(dataset), output, calibration_settings, about),
     )
-    for note in manifest.metrics["notes"]:
-        context.log.warning(f"calibration_dataset: {note}")
+    tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))

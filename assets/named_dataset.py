@@ -12,6 +12,7 @@ import dagster as dg
 from assets.held_out import nothing_held_out_is_learnt
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
+from assets.shortages import tell_shortages
 from resources.artefacts.source_digest import source_digest
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.datasets import build_sft_dataset, sessions_in_two_splits
@@ -61,8 +62,7 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
                 settings, workshop.tables, near, sft.metrics.get("lent"), about, asked.only,
                 tokenizers=tokenizers).as_metrics(),
         )
-        for note in manifest.metrics["notes"]:
-            context.log.warning(f"{name}: {note}")
+        tell_shortages(context, manifest)
         return shown(manifest, workshop, **changes(manifest, workshop))
 
     return named

@@ -7,6 +7,7 @@ import dagster as dg
 from assets.held_out import nothing_held_out_is_learnt
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
+from assets.shortages import tell_shortages
 from resources.artefacts.source_digest import source_digest
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.datasets import build_sft_dataset, lent_by, sessions_in_two_splits
@@ -53,8 +54,7 @@ def sft_dataset(
             earlier=[workshop.directory(version) for version in versions], tokenizers=tokenizers,
         ).as_metrics(),
     )
-    for note in manifest.metrics["notes"]:
-        context.log.warning(f"sft_dataset: {note}")
+    tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))
 
 

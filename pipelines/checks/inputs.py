@@ -6,14 +6,13 @@ import os
 import tempfile
 from pathlib import Path
 
-import yaml
-
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.checks.lengths import check_lengths
 from pipelines.contract.recipe import Recipe
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.inspecting.first_look import FirstLook, first_look
 from resources.reading.formats import BY_NAME
+from resources.reading.mixed_workloads import mixed_workloads, yaml_line
 from resources.reading.sources import SourceError, SourceSettings, list_objects
 from resources.reading.user_hash import USER_HASH_KEY
 
@@ -35,7 +34,7 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
     if not look.formats:
         uri, said = look.problems[0] if look.problems else (look.first_uri, "holds no records")
         other = (f"; leave format: {source.format} out, and each file is looked at" if source.format != "auto"
-                 else f"; or try fields: {_flow(look.proposed)}" if look.proposed else "")
+                 else f"; or try fields: {yaml_line(look.proposed)}" if look.proposed else "")
         return [problem(check, f"none of {look.opened} opened object{'s' * (look.opened != 1)} can be used; {uri}{_said(said)}",
                         f"name the right files, or convert them to a format of docs/data.md{other}")]
     days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
@@ -48,13 +47,8 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
                              f"{'the format ' + source.format if source.format != 'auto' else 'no known format'}"
                              f"{' not' if source.format != 'auto' else ''}; keys of one: {look.unknown_keys}",
                              "they go to quarantine; docs/data.md lists the formats"
-                             + (f"; or try fields: {_flow(look.proposed)}" if look.proposed else "")))
+                             + (f"; or try fields: {yaml_line(look.proposed)}" if look.proposed else "")))
     return found
-
-
-def _flow(fields: dict[str, str]) -> str:
-    """Fields as YAML on one line."""
-    return yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
 
 
 def _said(sentence: str) -> str:
@@ -82,7 +76,7 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
         return []
-    return [*_logs(seen), *_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen), *_users(seen),
+    return [*_logs(seen), *_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen), *_users(seen), *_workloads(recipe, seen),
             *check_lengths(recipe, seen), *_token_ids(recipe, seen)]
 
 
@@ -138,6 +132,11 @@ def _users(seen: dict[str, FirstLook]) -> list[Finding]:
         return []
     return [warning("user ids", f"{', '.join(names)} may hold user ids, and without a key their hashes can be guessed",
                     f"set {USER_HASH_KEY} before the lake's first ingest, and keep it")]
+
+
+def _workloads(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+    mixed = (mixed_workloads(name, recipe.sources[name], look.workloads, recipe.workload) for name, look in seen.items())
+    return [warning("workloads", f"among the first records, {each.what}", each.remedy) for each in mixed if each]
 
 
 def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:

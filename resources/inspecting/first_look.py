@@ -28,6 +28,7 @@ from resources.reading.routing import recognising
 from resources.reading.sources import SourceSettings, days_in, objects_after, open_object
 
 _USER = re.compile(r'"(user|user_id|userId|end_user|safety_identifier)"\s*:\s*"[^"]')
+_WORKLOAD = re.compile(r'"workload(?:_id)?"\s*:\s*"([^"\\]+)"')
 _SYSTEM = re.compile(r'"role"\s*:\s*"(system|developer)"')
 
 LISTED = 1_000
@@ -41,7 +42,7 @@ PROBLEMS = 1_000
 @dataclass
 class FirstLook:
     """formats: sampled records by format. days: the first and last day in keys, else of the objects' times. characters: of the
-    records' JSON. with_system: number of records with a system prompt. uris: of the listed objects. problems: (uri, sentence)
+    records' JSON. workloads: sampled records by the workload that they name. with_system: number of records with a system prompt. uris: of the listed objects. problems: (uri, sentence)
     of opened objects without a readable record. proposed: `fields` that would read the records of no known format, if any.
     """
 
@@ -57,6 +58,7 @@ class FirstLook:
     has_tools: bool = False
     with_system: int = 0
     has_users: bool = False
+    workloads: Counter[str] = field(default_factory=Counter)
     characters: list[int] = field(default_factory=list)
     uris: frozenset[str] = frozenset()
     names_days: bool = False
@@ -123,6 +125,7 @@ def _count(part: Records, named: Format | None, fields: FieldMapping | None, loo
     records = [record for text in texts if (record := record_of(text)) is not None]
     look.characters += map(len, texts)
     look.has_users = look.has_users or any(map(_USER.search, texts))
+    look.workloads.update(found.group(1) for text in texts if (found := _WORKLOAD.search(text)))
     look.with_system += sum(_SYSTEM.search(text) is not None for text in texts)
     first = named or detect(part.sample or records) or detect(records)
     unknown = []

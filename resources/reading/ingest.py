@@ -23,6 +23,7 @@ from resources.reading.erasures import decide
 from resources.reading.formats import FORMATS
 from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
+from resources.reading.mixed_workloads import MixedWorkloads, mixed_workloads
 from resources.reading.moved import rename_rows
 from resources.reading.pairing import partners_to_reread
 from resources.reading.remembered_ties import ties_of
@@ -112,6 +113,9 @@ class IngestReport(BaseModel):
     """Numbers of feedback records, by day and by the kind of id that ties them to an interaction, or the reason why none
     does."""
     tied_anew: list[date] = Field(default_factory=list)
+    named: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Numbers of rows of the workload, by source and by the workload that their records name."""
+    mixed: list[MixedWorkloads] = Field(default_factory=list)
 
     @property
     def first_failure(self) -> str:
@@ -146,6 +150,8 @@ def ingest(
             _read(ledger, tables, stage, wanted, report, apart)
         if parts := apart.objects_to_join(ledger, sources):
             _read(ledger, tables, stage, parts, report, apart)
+        report.mixed = [mixed for name, source in sources.items()
+                        if (mixed := mixed_workloads(name, source, report.named.get(name, {}), workload))]
         ties = ties_of(tables, workload, workloads_of(workload, sources))
         report.ties, report.tied_anew = ties.days.get(workload, {}), ties.changed.get(workload, [])
         if report.total.objects:
@@ -178,6 +184,9 @@ def _read(
         decide(stage, tables, workloads)
         _count(stage, batch, report)
         commit(tables, stage)
+        for source, name, count in run(stage.connection, "reading/batch/workload_names", workload=workload).fetchall():
+            names = report.named.setdefault(source, {})
+            names[name] = names.get(name, 0) + count
         found = {uri: counted for uri, *counted in run(stage.connection, "reading/batch/object_days").fetchall()}
         aside = run(stage.connection, "reading/batch/quarantined_objects").fetchall()
         done = []

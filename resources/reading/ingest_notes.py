@@ -1,4 +1,5 @@
-"""Sentences about an ingest for its log: objects that left no row and why, moved objects, feedback without interaction.
+"""Sentences about an ingest for its log: objects that left no row and why, moved objects, mixed workloads, feedback without
+interaction.
 
     for note in notes_on(report): print(note)
 """
@@ -24,6 +25,7 @@ def notes_on(report: IngestReport) -> Iterator[str]:
     if report.set_aside:
         count = sum(reason.objects for reason in report.set_aside.values())
         yield f"{counted(count, 'object')} went to quarantine as a whole:{_told(list(report.set_aside.values()))}"
+    yield from map(str, report.mixed)
     records = sum(sum(day.values()) for day in report.ties.values())
     if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):
         yield (f"none of the {records:,} feedback records names an interaction that was read: compare the ids of both with "

@@ -124,6 +124,16 @@ def test_user_ids_without_a_key(tmp_path, monkeypatch):
     assert "MILLRACE_USER_HASH_KEY" in bad(found(tmp_path), "warning")["user ids"]
 
 
+@pytest.mark.parametrize(("workloads", "warned"), [({}, True), ({"shop": "shop"}, False), ({"shop": "helper"}, False)])
+def test_a_source_that_mixes_workloads(tmp_path, workloads, warned):
+    put(tmp_path / "mixed.jsonl", PAIR | {"workload_id": "helper"}, *[PAIR | {"workload_id": "shop"}] * 2)
+    told = bad(found(tmp_path, sources={"app": {"uri": "mixed.jsonl", "workloads": workloads}}), "warning")
+    assert ("workloads" in told) == warned
+    if warned:
+        assert "source app name 2 workloads, helper (1), shop (2), and all of them become rows of helper" in told["workloads"]
+        assert "sources.app.workloads: {shop: shop} keeps them apart, and {shop: helper}" in told["workloads"]
+
+
 def test_nobody_to_approve(tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_USER", "a\nb")
     assert "MILLRACE_USER" in bad(found(tmp_path), "warning")["approval"]
