@@ -76,8 +76,8 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
         return []
-    return [*_logs(seen), *_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen), *_users(seen), *_workloads(recipe, seen),
-            *check_lengths(recipe, seen), *_token_ids(recipe, seen)]
+    return [*_logs(seen), *_days(recipe, seen), *_named_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen),
+            *_users(seen), *_workloads(recipe, seen), *check_lengths(recipe, seen), *_token_ids(recipe, seen)]
 
 
 def _logs(seen: dict[str, FirstLook]) -> list[Finding]:
@@ -102,6 +102,24 @@ def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
             found.append(warning("days", f"source {name} has {low} to {high}, the recipe {first} to {last}: the days outside "
                                  "are not read", "widen first_day or last_day if they should be"))
     return found or [ok("days", f"first_day {first}, last_day {last}")]
+
+
+def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+    """Named datasets whose days lie outside those of the recipe, or of the logs where every key names its day."""
+    logs = [look for look in seen.values() if look.holds_logs]
+    days = [day for look in logs for day in look.days or ()] if all(look.names_days and not look.has_more for look in logs) else []
+    firsts = [day for day in (recipe.first_day, min(days, default=None)) if day]
+    lasts = [day for day in (recipe.last_day, max(days, default=None)) if day]
+    found = []
+    for name, named in recipe.datasets.named.items():
+        own = f"datasets.named.{name}"
+        if named.last_day and firsts and named.last_day < max(firsts):
+            found.append(warning("days", f"{own}.last_day {named.last_day} is before the first day of the traffic, {max(firsts)}: "
+                                 "no row of traffic is trained on", f"change {own}.last_day"))
+        if named.first_day and lasts and named.first_day > min(lasts):
+            found.append(warning("days", f"{own}.first_day {named.first_day} is after the last day of the traffic, {min(lasts)}: "
+                                 "no row of traffic is trained on", f"change {own}.first_day"))
+    return found
 
 
 def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:

@@ -48,6 +48,7 @@ import duckdb
 import pyarrow as pa
 
 from model_ops.rendering.settings import RenderingSettings
+from model_ops.wording import counted
 from resources.composing.dataset_card import write_card
 from resources.composing.dataset_settings import DatasetError, DatasetSettings
 from resources.composing.mixing import Pool, cluster_takes, sampling_quotas, shortfalls
@@ -138,7 +139,7 @@ def build_sft_dataset(
     if len(report.decisions) != decided:
         raise RuntimeError(f"dataset {output.name}: {decided} curated rows and seeds, {len(report.decisions)} decisions")
     if not report.rows["train"]:
-        raise DatasetError(f"no training rows: {_what_leaves_none(available, decided, settings, key)}")
+        raise DatasetError(f"no training rows: {_what_leaves_none(available, report, only or RowFilter(), settings, key)}")
     RenderingSettings(**settings.model_dump(include=set(RenderingSettings.model_fields))).write(output)
     if seeds is not None and (seeds.parent / TOKENIZERS).exists():
         shutil.copyfile(seeds.parent / TOKENIZERS, output / TOKENIZERS)
@@ -242,17 +243,34 @@ def _sample(
     return available
 
 
-def _what_leaves_none(available: Mapping[Pool, int], decided: int, settings: DatasetSettings, key: str) -> str:
+_BOUNDS = {"before_first_day": "first_day", "after_last_day": "last_day", "language_not_asked_for": "languages",
+           "below_min_quality": "min_quality", "below_min_difficulty": "min_difficulty", "below_min_feedback": "min_feedback"}
+"""The rules of unwanted_rows.sql, each with the setting of RowFilter that asks for it."""
+
+
+def _what_leaves_none(
+    available: Mapping[Pool, int], report: SftReport, only: RowFilter, settings: DatasetSettings, key: str
+) -> str:
     """Why no row is left for training, and what to change."""
     there = {source: sum(count for pool, count in available.items() if pool.source == source)
              for source in sorted({pool.source for pool in available})}
     shown = ", ".join(f"{source} ({count:,})" for source, count in there.items())
+    missed = ", ".join(f"{bound} ({_written(getattr(only, bound))}) leaves out {counted(report.by_rule[rule], 'row')} of traffic"
+                       for rule, bound in _BOUNDS.items() if rule in report.by_rule)
+    if missed and not there:
+        return f"{key}.{missed}, and no other row is for training; change the bound"
     if not there:
-        return (f"none of the curated rows and seeds, {decided:,} together, is for training; "
+        return (f"none of the curated rows and seeds, {len(report.decisions):,} together, is for training; "
                 "`select stage, rule, count(*) from decisions group by all` in `millrace sql` says what became of them")
     if settings.mix and not there.keys() & {source for source, wish in settings.mix.items() if wish.rows or wish.share}:
-        return f"{key}.mix takes rows of {', '.join(settings.mix)}, which have none; add a source that has some: {shown}"
+        why, change = (f" left: {key}.{missed}", "change the bound, or ") if missed else ("", "")
+        return (f"{key}.mix takes rows of {', '.join(settings.mix)}, which have none{why}; {change}add a source that has some: "
+                f"{shown}")
     return f"the bounds of {key} (limits, max_synthetic_share) leave none of those that there are: {shown}; raise a bound"
+
+
+def _written(bound: Any) -> str:
+    return ", ".join(bound) if isinstance(bound, list) else f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
 def _count(connection: duckdb.DuckDBPyConnection, report: SftReport) -> None:

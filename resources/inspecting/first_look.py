@@ -42,8 +42,9 @@ PROBLEMS = 1_000
 @dataclass
 class FirstLook:
     """formats: sampled records by format. days: the first and last day in keys, else of the objects' times. characters: of the
-    records' JSON. workloads: sampled records by the workload that they name. with_system: number of records with a system prompt. uris: of the listed objects. problems: (uri, sentence)
-    of opened objects without a readable record. proposed: `fields` that would read the records of no known format, if any.
+    records' JSON. workloads: sampled records by the workload that they name. with_system: number of records with a system
+    prompt. uris: of the listed objects. problems: (uri, sentence) of opened objects without a readable record. proposed:
+    `fields` that would read the records of no known format, if any.
     """
 
     objects: int = 0

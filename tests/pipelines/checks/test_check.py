@@ -99,6 +99,15 @@ def test_days_of_the_recipe_against_days_of_the_logs(tmp_path, days, state):
     assert found(tmp_path, **days)["days"][0][0] == state
 
 
+@pytest.mark.parametrize(("named", "recipe", "said"), [
+    ({"last_day": "2025-06-01"}, {}, "last_day 2025-06-01 is before the first day of the traffic, 2026-06-01"),
+    ({"first_day": "2026-06-02"}, {"last_day": "2026-06-01"}, "first_day 2026-06-02 is after the last day of the traffic, 2026-06-01"),
+    ({"last_day": "2026-06-01", "first_day": "2026-06-01"}, {}, None)])
+def test_a_named_dataset_whose_days_hold_no_traffic(tmp_path, named, recipe, said):
+    told = [line for _, line in found(tmp_path, datasets={"named": {"early": named}}, **recipe)["days"] if "named.early" in line]
+    assert len(told) == (said is not None) and (said is None or said in told[0])
+
+
 def test_room_for_prompt_and_answer_in_the_positions(tmp_path):
     assert "0 of 2 first records" in found(tmp_path)["room"][0][1]
     full = found(tmp_path, evaluation={"max_new_tokens": 2_048})
