@@ -107,18 +107,19 @@ def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
 def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     """Named datasets whose days lie outside those of the recipe, or of the logs where every key names its day."""
     logs = [look for look in seen.values() if look.holds_logs]
-    days = [day for look in logs for day in look.days or ()] if all(look.names_days and not look.has_more for look in logs) else []
+    is_whole = all(look.names_days and not look.has_more for look in logs)
+    days = [day for look in logs for day in look.days or ()] if is_whole else []
     firsts = [day for day in (recipe.first_day, min(days, default=None)) if day]
     lasts = [day for day in (recipe.last_day, max(days, default=None)) if day]
     found = []
     for name, named in recipe.datasets.named.items():
         own = f"datasets.named.{name}"
         if named.last_day and firsts and named.last_day < max(firsts):
-            found.append(warning("days", f"{own}.last_day {named.last_day} is before the first day of the traffic, {max(firsts)}: "
-                                 "no row of traffic is trained on", f"change {own}.last_day"))
+            found.append(warning("days", f"{own}.last_day {named.last_day} is before the first day of the traffic, "
+                                 f"{max(firsts)}: no row of traffic is trained on", f"change {own}.last_day"))
         if named.first_day and lasts and named.first_day > min(lasts):
-            found.append(warning("days", f"{own}.first_day {named.first_day} is after the last day of the traffic, {min(lasts)}: "
-                                 "no row of traffic is trained on", f"change {own}.first_day"))
+            found.append(warning("days", f"{own}.first_day {named.first_day} is after the last day of the traffic, "
+                                 f"{min(lasts)}: no row of traffic is trained on", f"change {own}.first_day"))
     return found
 
 

@@ -255,8 +255,9 @@ def _what_leaves_none(
     there = {source: sum(count for pool, count in available.items() if pool.source == source)
              for source in sorted({pool.source for pool in available})}
     shown = ", ".join(f"{source} ({count:,})" for source, count in there.items())
-    missed = ", ".join(f"{bound} ({_written(getattr(only, bound))}) leaves out {counted(report.by_rule[rule], 'row')} of traffic"
-                       for rule, bound in _BOUNDS.items() if rule in report.by_rule)
+    missed = ", ".join(
+        f"{bound} ({_written(getattr(only, bound))}) leaves out {counted(report.by_rule[rule], 'row')} of traffic"
+        for rule, bound in _BOUNDS.items() if rule in report.by_rule)
     if missed and not there:
         return f"{key}.{missed}, and no other row is for training; change the bound"
     if not there:

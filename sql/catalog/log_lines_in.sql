@@ -1,17 +1,20 @@
 -- Log lines that an artefact was trained on: select * from log_lines_in('math-tutor/sft_model'), of the current version. Add
--- @version for another. Weights hold rows of the training split only; a dataset shows all its splits. Rows come in no order.
--- needs: artefacts, dataset_rows, interactions, weight_lineage
+-- @version for another. Weights hold rows of the training split only; a dataset of conversations shows all its splits, and
+-- of its own rows only. Rows come in no order.
+-- needs: artefacts, dataset_rows, interactions, named_nodes(), weight_lineage
 -- makes: macro log_lines_in(artefact) as rows (artefact, dataset, split, row_id, interaction_id, source, source_uri,
 --     source_row, user_hash, ts)
 create macro log_lines_in(artefact) as table
 with wanted_artefacts as (
-    select node, kind from artefacts
-    where name = split_part(artefact, '@', 1)
-        and if(contains(artefact, '@'), starts_with(version, split_part(artefact, '@', 2)), is_current)
+    select node, artefacts.kind, artefacts.op
+    from named_nodes(artefact) as named
+    left join artefacts using (node)
 ),
+-- a dataset of conversations has its rows itself: of an ancestor it may have only the splits
 sources as (
     select wanted_artefacts.node as made, wanted_artefacts.kind, weight_lineage.ancestor as node
     from wanted_artefacts join weight_lineage on weight_lineage.artefact = wanted_artefacts.node
+    where wanted_artefacts.op <> 'build_sft_dataset'
     union
     select node, kind, node from wanted_artefacts
 )

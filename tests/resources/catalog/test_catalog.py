@@ -233,7 +233,7 @@ def test_ancestors_and_descendants_of_any_node(lake):
         (3, "tutor/sft_model", "abcdef123456"), (4, "tutor/release", "r1")]
     assert query(lake, "from descendants('Qwen/Qwen3')").num_rows == 2
     assert query(lake, "from descendants('tutor/sft_dataset')").num_rows == 2  # only the current version has children here
-    assert query(lake, "from ancestors('abcdef')").num_rows == 4 and query(lake, "from ancestors('nobody/x')").num_rows == 0
+    assert query(lake, "from ancestors('abcdef')").num_rows == 4
     assert query(lake, "select workload from nodes where kind = 'external'").to_pylist() == [{"workload": None}]
     assert query(lake, "from edges").num_rows == query(lake, "from lineage_edges").num_rows == 6
 
@@ -272,7 +272,22 @@ def test_which_log_lines_are_in_these_weights(lake):
         ("i4", "i4", 14),
     ]
     assert query(lake, "from log_lines_in('tutor/sft_model@abc')").num_rows == 3
-    assert query(lake, "from log_lines_in('tutor/sft_model@zzz')").num_rows == 0
+    assert query(lake, "from log_lines_in('abcdef')").num_rows == 3
+
+
+def test_rows_of_a_dataset_are_its_own_and_not_those_of_the_dataset_that_gave_its_splits(lake, tmp_path):
+    named = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    home = named.artefacts("dataset") / "tutor"
+    shutil.copytree(home / "sft_dataset" / "d1", home / "best" / "v")
+    parent = Input(kind="dataset", name="tutor/sft_dataset", version="d1", digest="d")
+    (home / "best" / "v" / "manifest.json").unlink()
+    finish(named, "dataset", "best", "v", [parent])
+    manifest = json.loads((home / "best" / "v" / "manifest.json").read_text()) | {"op": "build_sft_dataset"}
+    (home / "best" / "v" / "manifest.json").write_text(json.dumps(manifest))
+    rebuild(named)
+    assert set(query(named, "from log_lines_in('tutor/best')")["dataset"].to_pylist()) == {"dataset:tutor/best@v"}
+    assert query(named, "from log_lines_in('tutor/best')").num_rows == query(named, "from log_lines_in('tutor/sft_dataset')").num_rows == 3
+    assert query(named, "from ancestors('tutor/best')").num_rows == 3  # the splits' dataset is an ancestor all the same
 
 
 def test_which_weights_hold_a_user(lake):
@@ -281,7 +296,21 @@ def test_which_weights_hold_a_user(lake):
         {"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
         {"artefact": "release:tutor/release@r1", "interactions": 2},
     ]
-    assert query(lake, "from weights_holding($who)", {"who": "nobody"}).num_rows == 0
+    assert query(lake, "from weights_holding($who)", {"who": "i3"}).num_rows == 0  # an interaction that nothing was trained on
+
+
+@pytest.mark.parametrize("macro", ["log_lines_in", "users_in", "ancestors", "descendants", "named_nodes"])
+def test_a_name_that_means_nothing_is_an_error_with_the_remedy(lake, macro):
+    for name in ("nobody/x", "tutor/sft_model@zzz", "tutor/nosuch"):
+        with pytest.raises(CatalogError, match=f"nothing in the lake is named {name}: give workload/name of a current version"):
+            query(lake, f"from {macro}('{name}')")
+    with pytest.raises(CatalogError, match="named sft_model: write tutor/sft_model, or give workload/name"):
+        query(lake, f"select count(*) from {macro}($name)", {"name": "sft_model"})
+
+
+def test_a_user_that_nobody_is_is_an_error(lake):
+    with pytest.raises(CatalogError, match="no user and no interaction of the lake is nobody: give the whole user_hash"):
+        query(lake, "from weights_holding($who)", {"who": "nobody"})
 
 
 @pytest.mark.parametrize("asked", ["tutor/sft_model", "tutor/sft_model@abcdef", "abcdef", "directory"])
