@@ -30,7 +30,7 @@ def run(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     lake: LakeOption = None,
     select: Annotated[
-        list[str] | None, typer.Option(help="part of the graph, Dagster's selection syntax: sft_model, +curated_interactions")
+        list[str] | None, typer.Option(help="part of the graph, Dagster's selection syntax: sft_model, or +sft_dataset,+best")
     ] = None,
     partition: Annotated[
         datetime | None, typer.Option(formats=["%Y-%m-%d"], help="one day of traffic (default: all days found)")

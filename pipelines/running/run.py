@@ -162,7 +162,8 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
     everything = [key for key in asset_graph.toposorted_asset_keys if key in asset_graph.executable_asset_keys]
     if select is None:
         return everything
-    expression = " or ".join(f"({item})" for item in select)
+    items = [part for item in select for part in ([item] if '"' in item else item.split(",")) if part.strip()]
+    expression = " or ".join(f"({item})" for item in items)
     unknown = set(re.findall(r"[A-Za-z_]\w*", expression)) - set(names) - {"and", "or", "not", "key", "group", "kind"}
     if unknown and ":" not in expression:
         raise SelectionError(f"--select: no asset named {', '.join(sorted(unknown))}; there are {', '.join(names)}")
@@ -171,7 +172,8 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
     try:
         found = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
     except dg.DagsterError as error:
-        raise SelectionError(f"--select {' '.join(select)}: this is not a selection in Dagster's syntax") from error
+        raise SelectionError(f"--select {' '.join(select)}: this is not a selection in Dagster's syntax, as sft_model, "
+                             "+sft_dataset or \"sft_model or +sft_dataset\" are; a comma means `or`") from error
     chosen = [key for key in everything if key in found]
     if not chosen:
         raise SelectionError(f"--select {' '.join(select)}: nothing there can be materialized; there are {', '.join(names)}")
