@@ -99,7 +99,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "retired": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, alias_id=_TEXT, trace_id=_TEXT,
         session_id=_TEXT, user_hash=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), ts=_TIME,
-        content_sha256=_TEXT,
+        content_sha256=_TEXT, removed_at=_TIME,
     ),
     "serving_metrics": _columns(
         workload=_TEXT, endpoint=_TEXT, release=_TEXT, window_start=_TIME, window_end=_TIME, drafts=pa.int64(),

@@ -25,6 +25,7 @@ STAGES = {
     "ingest": "ingest", "interactions": "read", "clean": "cleaned", "judge": "judged", "curate": "curated",
     "dataset": "sampled", "dataset row": "dataset", "context": "context", "model": "weights", "release": "release",
     "endpoint": "endpoint", "quarantine": "quarantine", "feedback": "feedback", "object": "object",
+    "retired": "removed",
 }
 
 WORDS = {
@@ -121,6 +122,8 @@ def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -
                   (("prompt_tokens", "prompt"), ("completion_tokens", "answer")) if subject.get(name) is not None]
         facts = [subject.get("source"), subject.get("source_format"), subject.get("model"), *tokens]
         return Text(f"{detail}  ").append(_joined(", ", *facts), style="dim")
+    if stage == "retired":
+        return Text(detail)
     if stage == "quarantine":
         return Text(_joined(": ", what, rule, detail))
     if stage == "feedback":
@@ -162,6 +165,8 @@ def _ending(steps: list[dict[str, Any]]) -> str:
         return "in training rows that no weights were made from yet"
     if rows:
         return f"held out ({', '.join(sorted({row['rule'] for row in rows}))}): no weights hold it"
+    if "retired" in stages:
+        return "removed by retention; no dataset and no weights hold it"
     if "interactions" not in stages:
         return "erased: only this decision is left" if any(step["rule"] == "erased" for step in now) else "not in the table"
     left = [step for step in now if step["stage"] in ("clean", "curate", "dataset") and not step["kept"]]

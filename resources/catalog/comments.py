@@ -194,6 +194,7 @@ COLUMNS = {
     "recipe_digest": "digest of the recipe",
     "relation": "table, view or macro",
     "release": "version of the release",
+    "removed_at": "time when retention removed the row",
     "rejected": "the worse answer as JSON, a list of one message",
     "rejected_feedback": "feedback on the worse answer; of a teacher, its score",
     "rejected_id": "interaction of the worse answer; null if it is a teacher's",

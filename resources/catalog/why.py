@@ -29,8 +29,8 @@ STEPS = pa.schema(
      ("version", pa.string()), ("rule", pa.string()), ("kept", pa.bool_()), ("detail", pa.string()),
      ("kept_id", pa.string()), ("current", pa.bool_())]
 )
-"""step: 0 the line, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of other rows, 8 model,
-9 release, 10 endpoint. current: the step belongs to the current version of its artefact."""
+"""step: 0 the line, or its removal by retention, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of
+other rows, 8 model, 9 release, 10 endpoint. current: the step belongs to the current version of its artefact."""
 
 
 UNTIED = {
@@ -85,6 +85,8 @@ def history_of(lake: Lake, identifier: str) -> History:
         if about:
             steps = [_step("feedback", item["name"], item["line"], True) for item in about]
             return _told(connection, lake, identifier, "unanswered feedback", [], steps)
+        if gone := _removed(connection, identifier):
+            return _told(connection, lake, identifier, "removed id", gone, [])
         raise UnknownIdError(_unknown(connection, lake, identifier, path, row))
 
 
@@ -125,6 +127,8 @@ def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: d
     uri = item["uri"]
     found = rows(connection, "why/line", uri=uri, row=row).to_pylist()
     if not found:
+        if gone := _removed(connection, uri=uri, row=row):
+            return _told(connection, lake, asked, f"line {row} of {uri}", gone, [])
         raise UnknownIdError(_no_such_line(connection, item, row))
     ids = list(dict.fromkeys(came["interaction_id"] for came in found if came["interaction_id"]))
     steps = []
@@ -137,6 +141,14 @@ def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: d
             named = rows(connection, "why/interactions_with_id", identifier=came["about"]).to_pylist()
             ids += [other["interaction_id"] for other in named if other["interaction_id"] not in ids]
     return _told(connection, lake, asked, f"line {row} of {uri}", ids, steps)
+
+
+def _removed(
+    connection: duckdb.DuckDBPyConnection, identifier: str | None = None, uri: str | None = None, row: int | None = None
+) -> list[str]:
+    """Ids of the interactions with this id or line whose rows retention removed."""
+    found = rows(connection, "why/retired", identifier=identifier, uri=uri, row=row, ids=[]).to_pylist()
+    return list(dict.fromkeys(gone["interaction_id"] for gone in found))
 
 
 def _no_such_line(connection: duckdb.DuckDBPyConnection, item: dict[str, Any], row: int) -> str:
@@ -166,6 +178,12 @@ def _told(
     order = {interaction: place for place, interaction in enumerate(ids)}
     subjects = {row["interaction_id"]: row for row in rows(connection, "why/subjects", ids=ids).to_pylist()}
     steps = rows(connection, "why/steps", ids=ids).to_pylist()
+    there = {step["interaction_id"] for step in steps if step["stage"] == "interactions"}
+    for gone in rows(connection, "why/retired", identifier=None, uri=None, row=None, ids=ids).to_pylist():
+        if gone["interaction_id"] not in there:
+            when = f" on {gone['removed_at']:%Y-%m-%d}" if gone["removed_at"] else ""
+            said = f"{gone['source_uri']}:{gone['source_row']}, read as a row of {gone['dt']}, which retention removed{when}"
+            steps.append(_step("retired", "retention", said, False) | {"interaction_id": gone["interaction_id"]})
     steps += [alias for step in steps if step["stage"] == "release" for alias in _served(lake, step)]
     steps.sort(key=lambda step: (order[step["interaction_id"]], step["step"]))
     return History(asked, what, pa.Table.from_pylist([*first, *steps], schema=STEPS), subjects)

@@ -1,15 +1,19 @@
 """Retention: what is too old goes, what anything kept needs stays, and an erasure still finds the rows of datasets."""
 
+import io
 import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from filled_lake import MARK
+from rich.console import Console
 
 from benchmarks.lake_bytes import places_of
 from model_ops.atomic_files import write_json
+from pipelines.asking.why_text import print_history
 from resources.artefacts.manifest import read_manifest
 from resources.artefacts.registry import Registry
+from resources.catalog.why import history_of
 from resources.erasing.asked import ask_for
 from resources.erasing.forget import forget
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
@@ -49,6 +53,20 @@ def test_an_erasure_finds_the_rows_of_datasets_whose_raw_rows_are_gone(lake):
     left = [place for place in places_of({MARK}, lake.root) if not place.startswith((".dagster/submitted", "answers/"))]
     assert plan.interactions == 4 and [hit.rows for hit in plan.files] and left == []
     assert Tables(lake).open("retired").to_pyarrow_table().num_rows == 10
+
+
+def test_what_retention_removed_is_told_by_its_id_and_by_its_line(lake, whole):
+    with_ids = next(row for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist() if row["dt"].day == 1)
+    remove_old_data(lake, "tutor", RetentionSettings(rows_days=2), SECOND_DAY)
+    place = f"{with_ids['source_uri']}:{with_ids['source_row']}"
+    for asked in (with_ids["interaction_id"], with_ids["interaction_id"][:12], with_ids["request_id"], place):
+        steps = [step for step in history_of(lake, asked).steps.to_pylist() if step["stage"] == "retired"]
+        assert [(step["interaction_id"], step["rule"], step["kept"]) for step in steps] == [(with_ids["interaction_id"], "retention", False)]
+        assert steps[0]["detail"] == (f"{place}, read as a row of 2026-06-01, which retention removed on "
+                                      f"{datetime.now(UTC):%Y-%m-%d}")
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_history(history_of(lake, with_ids["interaction_id"]), "table", console, None)
+    assert "removed" in (said := console.export_text()) and place in said
 
 
 def test_old_versions_go_unless_something_kept_was_made_from_them(lake):
