@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from model_ops.wording import counted
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.checks.lengths import check_lengths
 from pipelines.contract.recipe import Recipe
@@ -41,6 +42,10 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
     found = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
     for uri, said in look.problems[:3]:
         found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or fix it"))
+    if look.malformed:
+        lines = counted(look.malformed, "line")
+        found.append(warning(check, f"{lines} of the first {len(look.characters):,} are no JSON object; the first is "
+                             f"{look.first_malformed}", "they go to quarantine; correct them, or leave them out"))
     if look.unknown_records:
         known = sum(look.formats.values())
         found.append(warning(check, f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "

@@ -64,6 +64,9 @@ class RetentionSettings(Settings):
 
     @model_validator(mode="after")
     def _raw_rows_go_first(self):
+        if self.rows_days and self.raw_days:
+            raise ValueError(f"rows_days is {self.rows_days}, one age for all rows, and raw_days is {self.raw_days}: keep "
+                             f"rows_days alone, or keep raw_days and write curated_days: {self.rows_days} instead of rows_days")
         raw, curated = self.raw_days or self.rows_days, self.days_of_rows
         if curated is not None and raw is None:
             raise ValueError(f"curated_days is {curated} and raw rows stay for ever, from which curated rows would be made "

@@ -43,7 +43,8 @@ PROBLEMS = 1_000
 class FirstLook:
     """formats: sampled records by format. days: the first and last day in keys, else of the objects' times. characters: of the
     records' JSON. workloads: sampled records by the workload that they name. with_system: number of records with a system
-    prompt. uris: of the listed objects. problems: (uri, sentence) of opened objects without a readable record. proposed:
+    prompt. malformed: number of sampled lines that are no JSON object, and the place of the first, as URI:ROW. uris: of the
+    listed objects. problems: (uri, sentence) of opened objects without a readable record. proposed:
     `fields` that would read the records of no known format, if any.
     """
 
@@ -55,6 +56,8 @@ class FirstLook:
     days: tuple[date, date] | None = None
     formats: Counter[str] = field(default_factory=Counter)
     unknown_records: int = 0
+    malformed: int = 0
+    first_malformed: str = ""
     unknown_keys: str = ""
     has_tools: bool = False
     with_system: int = 0
@@ -123,7 +126,12 @@ def _first_parts(parts: Iterator[Records | Problem]) -> Iterator[Records | Probl
 
 def _count(part: Records, named: Format | None, fields: FieldMapping | None, look: FirstLook, uri: str) -> None:
     texts = part.raw[:RECORDS].to_pylist()
-    records = [record for text in texts if (record := record_of(text)) is not None]
+    parsed = [record_of(text) for text in texts]
+    records = [record for record in parsed if record is not None]
+    rows = part.rows[:RECORDS].to_pylist()
+    broken = [row for row, record in zip(rows, parsed, strict=True) if record is None]
+    look.malformed += len(broken)
+    look.first_malformed = look.first_malformed or (f"{uri}:{broken[0]}" if broken else "")
     look.characters += map(len, texts)
     look.has_users = look.has_users or any(map(_USER.search, texts))
     look.workloads.update(found.group(1) for text in texts if (found := _WORKLOAD.search(text)))

@@ -33,6 +33,7 @@ MOST_COLUMNS = 2_000
 BATCH_BYTES, BATCH_ROWS = 8 << 20, 20_000
 """Characters and rows that are converted together."""
 _NAME, _PLAIN_NAME = re.compile(r"[^\x00-\x1f{}\[\]<>]{0,100}"), re.compile(r"[\w.:@#/$-]{0,100}")
+_COLUMN = re.compile(r"[A-Za-z_][\w.-]{0,60}")
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)*")
 _SEP_LINE = re.compile(rb"sep=(.)\r?\n", re.IGNORECASE)  # written by Excel
 
@@ -97,7 +98,9 @@ def _score(text: str, dialect: CsvDialect, named: bool) -> tuple[float, int, int
     header, body = [name.strip() for name in rows[0]], rows[1:]
     equal = sum(len(row) == len(header) for row in body) / max(len(body) + broken, 1)
     wordy = named or (len(body) >= 5 and equal == 1)
-    if not 2 - named <= len(header) <= MOST_COLUMNS or not (body or broken or named) or equal < (0.5 if body or broken else 0):
+    names_columns = named and len(header) > 1 and all(map(_COLUMN.fullmatch, header))   # its broken rows are told one by one
+    least = 0.5 if (body or broken) and not names_columns else 0
+    if not 2 - named <= len(header) <= MOST_COLUMNS or not (body or broken or named) or equal < least:
         return None
     if not any(header) or not all((_NAME if wordy else _PLAIN_NAME).fullmatch(name) for name in header):
         return None

@@ -87,6 +87,15 @@ def test_every_input_that_is_wrong_is_a_problem_of_its_own(tmp_path):
     assert "leave format: litellm out" in wrong["source other"]
 
 
+def test_broken_lines_among_the_first_records_are_counted(tmp_path):
+    put(tmp_path / "broken.jsonl", PAIR, PAIR)
+    with (tmp_path / "broken.jsonl").open("a") as file:
+        file.write('{"request": {"model"\n\n[1]\n' + json.dumps(PAIR) + "\n")
+    told = bad(found(tmp_path, sources={"app": {"uri": "broken.jsonl"}}), "warning")
+    assert told["source app"].startswith("2 lines of the first 5 are no JSON object; the first is ")
+    assert "broken.jsonl:3 -> they go to quarantine" in told["source app"]
+
+
 def test_one_object_in_two_sources(tmp_path):
     wrong = bad(found(tmp_path, sources={"all": {"uri": "gateway"}, "one": {"uri": "gateway/2026-06-02.jsonl"}}))
     assert "all and one both hold" in wrong["sources"]

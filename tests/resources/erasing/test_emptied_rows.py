@@ -112,7 +112,8 @@ def test_rows_go_whole_after_curated_days(lake):
 
 @pytest.mark.parametrize(("given", "remedy"), [
     ({"curated_days": 30}, "add raw_days of at most 30"), ({"raw_days": 90, "curated_days": 30}, "set raw_days to at most 30"),
-    ({"raw_days": 90, "rows_days": 60}, "set raw_days to at most 60")])
+    ({"curated_days": 30, "rows_days": 60}, "set raw_days to at most 30"),
+    ({"raw_days": 30, "rows_days": 60}, "keep rows_days alone, or keep raw_days and write curated_days: 60 instead of rows_days")])
 def test_curated_rows_never_go_before_raw_ones(given, remedy):
     with pytest.raises(ValidationError, match=remedy):
         RetentionSettings(**given)

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import re
 
 import pytest
 import zstandard
@@ -63,6 +64,14 @@ def test_a_broken_row_is_a_problem_at_its_line_and_costs_no_other():
         4: "malformed_row", 6: "malformed_row", 8: "malformed_row", 10: "invalid_utf8", 12: "malformed_row"}
     assert "2 columns, and the header has 3" in problems[4][1] and "is not closed" in problems[8][1]
     assert "Latin-1" in problems[10][1] and "ller" not in problems[10][1]
+
+
+@pytest.mark.parametrize(("rows", "line", "said"), [
+    (b"hi,you\na,b,c\nd,e,f\nq\n", 3, "the row has 3 columns, and the header has 2"), (b'hi,"you\n', 2, "a quote .* is not closed")])
+def test_a_table_that_names_its_columns_is_one_however_many_rows_are_broken(rows, line, said):
+    records, problems = parts(b"prompt,answer\n" + rows)
+    assert list(problems)[0] == line and re.search(said, problems[line][1])
+    assert records == ({2: {"prompt": "hi", "answer": "you"}} if line == 3 else {})
 
 
 @pytest.mark.parametrize(("content", "keys"), [
