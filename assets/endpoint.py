@@ -6,7 +6,6 @@ from pathlib import Path
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
-from model_ops.wording import counted
 from resources.artefacts.source_digest import source_digest
 from resources.lake import Lake
 from resources.releasing.approvals import approvals_of, approve, approved_by, closed_now, is_approved, was_decided
@@ -58,4 +57,4 @@ def _waits(lake: Lake, directory: Path) -> str:
     approvals = approvals_of(lake, directory)
     if not approvals.counted and was_decided(lake, directory) and not approvals.refused:
         return "was withdrawn, and is served only if it is approved again"
-    return "; ".join([f"waits for {counted(approvals.missing, 'approval')}", *approvals.refused])
+    return "; ".join([f"waits for {approvals.needed}'s approval", *approvals.refused])

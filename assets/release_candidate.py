@@ -18,7 +18,7 @@ from resources.releasing.gates import Compared, check_gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.parts import superseded
 from resources.releasing.quantized_bits import served_bits
-from resources.releasing.recheck import recheck
+from resources.releasing.recheck import recheck_unsigned
 from resources.releasing.release import ReleasePolicy, ReleaseSettings, erased_rows, read_release, write_release
 from resources.releasing.release_signature import is_signed
 from resources.releasing.subject import subject_of
@@ -90,7 +90,7 @@ def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     """Every gate of the recipe is met, every file still has the digest it was measured with, and all parts belong together.
     Blocks the next steps."""
     directory = workshop.directory(workshop.current("release", "release"))
-    problems = recheck(workshop.lake, directory) + superseded(workshop.lake, directory)
+    problems = recheck_unsigned(workshop.lake, directory) + superseded(workshop.lake, directory)
     release = read_release(directory)
     return dg.AssetCheckResult(
         passed=not problems, description="; ".join(problems) or None,

@@ -27,6 +27,7 @@ from pipelines.planning.training_plan import METHODS
 from resources.artefacts.source_digest import PROJECT
 from resources.curating.presidio import PresidioError, presidio_finder
 from resources.releasing.signature import SignatureError, sign
+from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS, KeyProblemError, signing_key, trusted_keys
 from resources.stages import sections
 
 SERVER_SECONDS = 3.0
@@ -137,13 +138,36 @@ def check_evaluation_server(recipe: Recipe) -> list[Finding]:
 
 
 def check_person(recipe: Recipe) -> list[Finding]:
-    if recipe.release.approval != "person":
-        return [ok("approval", "automatic: what passes the gates is served")]
+    """Who approves and who signs."""
+    return [_approver(recipe), *_signers(recipe)]
+
+
+def _approver(recipe: Recipe) -> Finding:
+    if recipe.release.approval == "automatic":
+        return ok("approval", "automatic: what passes the gates is served")
+    wanted = "a person has" if recipe.release.approval == "person" else "two people have"
     try:
         signature = sign()
     except SignatureError as error:
-        return [warning("approval", f"a person has to approve, and {' '.join(str(error).split())}", "set MILLRACE_USER")]
-    return [ok("approval", f"a person has to approve; here {signature.name} would ({signature.identity_from})")]
+        return warning("approval", f"{wanted} to approve, and {' '.join(str(error).split())}", "set MILLRACE_USER")
+    return ok("approval", f"{wanted} to approve; here {signature.name} would ({signature.identity_from})")
+
+
+def _signers(recipe: Recipe) -> list[Finding]:
+    """Whether keys are here for a recipe that wants signed releases."""
+    if not recipe.release.signed:
+        return []
+    try:
+        key, trusted = signing_key(), trusted_keys()
+    except KeyProblemError as error:
+        return [problem("signature", str(error), "docs/releases.md says how keys are made")]
+    if key is not None and trusted is not None:
+        return [ok("signature", f"the run signs releases with the key {key.id[:12]}; {trusted.place} says who is trusted")]
+    missing = [name for name, found in ((SIGNING_KEY, key), (TRUSTED_KEYS, trusted)) if found is None]
+    what = f"release.signed wants a signature, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
+    if recipe.release.approval == "automatic":
+        return [problem("signature", f"{what}: an automatic approval would fail", "set them where the recipe runs")]
+    return [warning("signature", what, "set them, or sign with millrace sign and approve on machines that have them")]
 
 
 def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool) -> list[Finding]:

@@ -74,7 +74,7 @@ def approve(
         release_text.say_waiting(console, directory, approvals)
         return
     aliases = endpoint.promote(subject_of(directory), by, seen)
-    release_text.say_approved(console, place, seen, aliases, by, again)
+    release_text.say_approved(console, place, seen, aliases, by, again, approvals)
     _publish(place, aliases)
 
 
@@ -105,6 +105,7 @@ def package(
 ) -> None:
     """Writes a signed release with its models as one directory, tar or OCI layout that any machine can verify and serve."""
     from resources.attesting.packaging import package as write_package
+    from resources.releasing.approvals import approvals_of
     from resources.releasing.release_names import find_release
 
     place = open_lake(lake)
@@ -112,6 +113,8 @@ def package(
     written = write_package(place, named, out, (format or PackageFormat.of(out)).value)
     said = f" {out}: release {named.name}, {counted(written.files, 'file')}, {size(written.bytes)}"
     console.print(Text.assemble(("✓", "green"), said), soft_wrap=True)
+    if needed := approvals_of(place, named).needed:
+        console.print(f"! it is not approved yet: {needed} must approve it", style="yellow", highlight=False)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -37,9 +37,12 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
     _print(console, f"  champion  {_champion(lake, seen)}")
 
 
-def say_approved(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature, again: bool) -> None:
+def say_approved(
+    console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature, again: bool, approvals: Approvals
+) -> None:
     """Prints an approval. again: the release was approved before."""
-    approved = f"approved {'once more ' if again else ''}by {_who(by)}"
+    signed = f", signed: {', '.join(approvals.people)}" if approvals.keys else ""
+    approved = f"approved {'once more ' if again else ''}by {_who(by)}{signed}"
     if aliases.champion == seen.champion:
         _ok(console, f"{aliases.workload}: release {aliases.champion} is the champion already; {approved}")
     else:
@@ -51,10 +54,9 @@ def say_approved(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, 
 
 def say_waiting(console: Console, directory: Path, approvals: Approvals) -> None:
     """Prints that an approval is recorded and others are missing."""
-    people = ", ".join(entry.by for entry in approvals.counted) or "nobody"
-    _print(console, f"{directory.parent.name}: release {directory.name} is approved by {people}; "
-                    f"{'one more person has' if approvals.missing == 1 else f'{approvals.missing} more people have'} to "
-                    "approve it. No alias moved")
+    people = ", ".join(approvals.people) or "nobody"
+    _print(console, f"{directory.parent.name}: release {directory.name} is approved by {people}; {approvals.needed} "
+                    f"{'has' if approvals.missing == 1 else 'have'} to approve it. No alias moved")
     for sentence in approvals.refused:
         _print(console, f"  ! {sentence}")
 

@@ -26,7 +26,7 @@ from resources.artefacts.slice_digest import slice_digest
 from resources.artefacts.taint import Taint, tainted
 from resources.lake import Lake
 from resources.launching.run_history import SeenRun, runs, seconds_of_steps, steps_underway
-from resources.releasing.approvals import is_approved, was_decided
+from resources.releasing.approvals import approvals_of, was_decided
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
 from resources.releasing.gate_result import GateResult, missed
@@ -307,7 +307,7 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
             found.gates = [_gate(gate) for gate in read_release(directory).gates]
             found.failed_gates = [gate for gate in found.gates if not gate["passed"]]
             found.faults = [*disagreements(lake, directory), *superseded(lake, directory)]
-            decided, approved = was_decided(lake, directory), is_approved(lake, directory)
+            decided, approvals = was_decided(lake, directory), approvals_of(lake, directory)
         except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
             found.problem = f"candidate {aliases.candidate} cannot be read: {error}"
             return found
@@ -316,10 +316,11 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
             found.waiting_for = "a gate"
         elif found.faults:
             found.waiting_for = "a newer release"
-        elif approved:
+        elif not approvals.missing:
             found.waiting_for, found.command = "the next run of endpoint", ""
         else:
-            found.waiting_for = "a person, who withdrew it before" if decided else "a person's approval"
+            withdrawn = decided and not (approvals.counted or approvals.refused)
+            found.waiting_for = "a person, who withdrew it before" if withdrawn else f"{approvals.needed}'s approval"
             found.command = command
     return found
 

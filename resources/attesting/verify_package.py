@@ -3,7 +3,7 @@
 
     pip install model-signing pyopenssl
     python verify.py --key release.pub                                # the public key of whoever made the release
-    python verify.py --key release.pub --approver alice.pub --approver bob.pub --approvals 2
+    python verify.py --key release.pub --approver alice.pub --approver bob.pub     # and who approved it
     python verify.py --key release.pub --release 3f2a91c0d4e5        # this release and no other, such as an older one
 
 Exit code 0: everything holds. 1: something does not; each problem is one line. 2: the command is wrong.
@@ -26,6 +26,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 SIGNATURE, PROVENANCE, APPROVALS, THIS = "model.sig", "provenance.dsse.json", "approvals.json", "verify.py"
 IN_TOTO = "application/vnd.in-toto+json"
@@ -58,8 +59,14 @@ def main() -> int:
         if asked.release and asked.release not in (release["version"], release["digest"]):
             raise Refused(f"this is release {release['version']}, not {asked.release}")
         people = _approvals(root, asked.approver, release)
-        if len(people) < (asked.approvals or (1 if asked.approver else 0)):
-            raise Refused(f"{len(people)} of {asked.approvals or 1} approvals by the keys given: {', '.join(people) or 'none'}")
+        wanted = asked.approvals
+        if wanted is None:
+            asks = release["people"]
+            if asks > 1 and not asked.approver:
+                raise Refused(f"the release asks for {asks} approvals: name their keys with --approver, or give --approvals 0")
+            wanted = asks if asked.approver else 0
+        if len(people) < wanted:
+            raise Refused(f"{len(people)} of {wanted} approvals by the keys given: {', '.join(people) or 'none'}")
     except Refused as refused:
         problems.append(str(refused))
     for problem in problems:
@@ -77,15 +84,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--key", required=True, type=_key, help="public key (PEM) of whoever signed the release")
     parser.add_argument("--approver", action="append", default=[], type=_key,
                         help="public key of a person who may approve; may be given several times")
-    parser.add_argument("--approvals", type=int, default=0,
-                        help="how many of them must have approved (default: 1, if any is given)")
+    parser.add_argument("--approvals", type=int, default=None,
+                        help="how many of them must have approved (default: as many as the release asks for)")
     parser.add_argument("--release", default="", help="version or digest of the only release that is accepted")
     return parser.parse_args()
 
 
 def _key(text: str) -> Path:
     path = Path(text)
-    if not path.is_file() or b"BEGIN PUBLIC KEY" not in path.read_bytes():
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text} is no file")
+    if b"BEGIN PUBLIC KEY" not in path.read_bytes():
         raise argparse.ArgumentTypeError(f"{text} is no public key in PEM form")
     return path
 
@@ -143,23 +152,25 @@ def _provenance(root: Path, key: Path) -> None:
             raise Refused(f"{subject['name']} is not the file that the provenance names")
 
 
-def _release(root: Path) -> dict[str, str]:
-    """Workload, version and digest of the release in the package."""
+def _release(root: Path) -> dict[str, Any]:
+    """Workload, version and digest of the release in the package, and how many people its policy wants to approve it."""
     found = list(root.glob("releases/*/*/manifest.json"))
     if len(found) != 1:
         raise Refused(f"the package has {len(found)} releases, not one")
     try:
         manifest = json.loads(found[0].read_bytes())
+        policy = json.loads((found[0].parent / "release.json").read_bytes()).get("policy", {})
         release = {"workload": found[0].parent.parent.name, "version": found[0].parent.name, "digest": manifest["digest"]}
         named = manifest["version"]
-    except (ValueError, KeyError, TypeError):
-        raise Refused("the release's manifest.json cannot be read") from None
+        people = int(policy.get("people", 1))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise Refused("the release's manifest.json or release.json cannot be read") from None
     if named != release["version"]:
         raise Refused(f"the release's folder is named {release['version']}, and its manifest is that of {named}")
-    return release
+    return {**release, "people": people}
 
 
-def _approvals(root: Path, keys: list[Path], release: dict[str, str]) -> list[str]:
+def _approvals(root: Path, keys: list[Path], release: dict[str, Any]) -> list[str]:
     """The people whose keys approved this release since it was last withdrawn."""
     if not keys:
         return []
@@ -177,7 +188,7 @@ def _approvals(root: Path, keys: list[Path], release: dict[str, str]) -> list[st
             if statement != {name: value for name, value in entry.items() if name not in ("envelope", "sha256")}:
                 raise Refused(f"{APPROVALS}: entry {entry['number']} was changed after it was signed")
             named = {"workload": statement["workload"], "version": statement["release"], "digest": statement["digest"]}
-            if named == release and key is not None:
+            if key is not None and all(release[name] == value for name, value in named.items()):
                 people[key.stem] = statement["by"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise Refused(f"{APPROVALS} cannot be read") from None

@@ -25,7 +25,7 @@ from resources.releasing.release import ReleaseError, read_release
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
 from resources.signing.envelope import EnvelopeError
-from resources.signing.keys import TrustedKeys, trusted_keys
+from resources.signing.keys import TrustedKey, TrustedKeys, trusted_keys
 
 
 def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:
@@ -64,12 +64,29 @@ def closed_now(directory: Path) -> str:
 
 @dataclass(frozen=True)
 class Approvals:
-    """The approvals of a release since it was last withdrawn. counted: one entry per person. missing: how many more people have
-    to approve. refused: why an entry does not count, one sentence each."""
+    """The approvals of a release since it was last withdrawn. counted: one entry per person. keys: the name of the trusted key
+    of each, where keys are trusted. missing: how many more people have to approve. refused: why an entry does not count, one
+    sentence each."""
 
     counted: list[Entry]
+    keys: list[str]
     missing: int
     refused: list[str]
+
+    @property
+    def people(self) -> list[str]:
+        """Who approved: the name that each gave, and the key that signed it."""
+        if not self.keys:
+            return [entry.by for entry in self.counted]
+        return [f"{entry.by} (key {key})" for entry, key in zip(self.counted, self.keys, strict=True)]
+
+    @property
+    def needed(self) -> str:
+        """Who is missing, in words; "" if nobody is."""
+        if not self.missing:
+            return ""
+        return "one more person" if self.missing == 1 and self.counted else (
+            "a person" if self.missing == 1 else f"{self.missing} {'more ' if self.counted else ''}people")
 
 
 def approvals_of(lake: Lake, directory: Path) -> Approvals:
@@ -79,17 +96,20 @@ def approvals_of(lake: Lake, directory: Path) -> Approvals:
     key; otherwise a person is a name. Raises KeyProblemError for keys that cannot be read.
     """
     subject, trusted, today = subject_of(directory), trusted_keys(), date.today()
-    counted: dict[str, Entry] = {}
+    counted: dict[str, tuple[Entry, str]] = {}
     refused = []
     for entry in _decisions(lake, directory):
         if entry.action != "approved":
             counted = {}
         elif entry.digest == subject.digest:
             try:
-                counted[entry.by if trusted is None else _approving_key(entry, trusted, today)] = entry
+                key = None if trusted is None else _approving_key(entry, trusted, today)
+                counted[entry.by if key is None else key.id] = entry, key.name if key else ""
             except EnvelopeError as error:
                 refused.append(f"the approval by {entry.by} on {entry.at:%Y-%m-%d %H:%M} does not count: {error}")
-    return Approvals(list(counted.values()), max(0, read_release(directory).policy.people - len(counted)), refused)
+    keys = [name for _, name in counted.values() if name]
+    missing = max(0, read_release(directory).policy.people - len(counted))
+    return Approvals([entry for entry, _ in counted.values()], keys, missing, refused)
 
 
 def is_approved(lake: Lake, directory: Path) -> bool:
@@ -113,12 +133,12 @@ def approved_by(lake: Lake, directory: Path) -> Signature:
     return Signature(last.by, last.identity_from, last.reason)
 
 
-def _approving_key(entry: Entry, trusted: TrustedKeys, today: date) -> str:
-    """The id of the key that signed an approval. Raises EnvelopeError if it may not approve."""
+def _approving_key(entry: Entry, trusted: TrustedKeys, today: date) -> TrustedKey:
+    """The key that signed an approval. Raises EnvelopeError if it may not approve."""
     key = signer_of(entry, trusted, today)
     if not key.approves:
         raise EnvelopeError(f"its key {key.name} may sign releases, not approve them ({trusted.place})")
-    return key.id
+    return key
 
 
 def _decisions(lake: Lake, directory: Path) -> list[Entry]:

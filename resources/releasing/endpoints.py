@@ -31,12 +31,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from model_ops.atomic_files import write_text
 from resources.artefacts.manifest import ManifestError
 from resources.lake import Lake
-from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry
+from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry, signer_of
 from resources.releasing.old_approvals import old_approvals
 from resources.releasing.release import ReleaseError
 from resources.releasing.signature import PIPELINE, Signature
 from resources.releasing.subject import Subject, subject_of
-from resources.signing.keys import signing_key
+from resources.signing.envelope import EnvelopeError
+from resources.signing.keys import signing_key, trusted_keys
 from stores.mirror.bucket import Changed
 
 RESERVED = ("candidate", "champion", "previous")
@@ -178,6 +179,8 @@ class Endpoint:
         if broken := [stored.problem for stored in self._log.stored() if stored.problem]:
             return broken
         entries, aliases = self._log.entries(), self.read()
+        if unsigned := _unsigned(entries):
+            return unsigned
         if entries and _state(entries[-1]) != _state(aliases):
             wins = "the file, which is newer" if aliases.generation > entries[-1].generation else "the log"
             return [f"{self._path} and its log name different releases (champion {aliases.champion or 'none'}, by the log "
@@ -289,6 +292,21 @@ def _aliases(entry: Entry) -> Aliases:
         workload=entry.workload, generation=entry.generation, candidate=entry.candidate, champion=entry.champion,
         previous=entry.previous, named=entry.named, changed_at=entry.at, changed_by=entry.by,
     )
+
+
+def _unsigned(entries: Sequence[Entry]) -> list[str]:
+    """Where keys are trusted: each entry whose signature does not hold, and each approval without one. Raises KeyProblemError
+    for keys that cannot be read."""
+    if (trusted := trusted_keys()) is None:
+        return []
+    found = []
+    for entry in entries:
+        if entry.envelope or entry.action == "approved":
+            try:
+                signer_of(entry, trusted, entry.at.date())
+            except EnvelopeError as error:
+                found.append(f"{entry.workload}: entry {entry.number} ({entry.action} by {entry.by}): {error}")
+    return found
 
 
 def _not_naming(named: dict[str, str], release: str) -> dict[str, str]:

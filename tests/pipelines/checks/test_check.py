@@ -157,6 +157,16 @@ def test_nobody_to_approve(tmp_path, monkeypatch):
     assert "MILLRACE_USER" in bad(found(tmp_path), "warning")["approval"]
 
 
+def test_who_approves_and_who_signs(tmp_path, monkeypatch):
+    told = found(tmp_path, release={"approval": "two_people", "signed": True})
+    assert told["approval"] == [("ok", "two people have to approve; here ana would (MILLRACE_USER) -> ")]
+    assert "MILLRACE_SIGNING_KEY and MILLRACE_TRUSTED_KEYS are not set" in bad(told, "warning")["signature"]
+    told = found(tmp_path, release={"approval": "automatic", "signed": True})
+    assert "an automatic approval would fail" in bad(told)["signature"]
+    monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(tmp_path / "gone.pub"))
+    assert "cannot be read" in bad(found(tmp_path, release={"signed": True}))["signature"]
+
+
 def test_a_device_that_leaves_activations_in_16_bits(tmp_path):
     def serving(device):
         return found(tmp_path, quantize={"scheme": "fp8"}, release={"serve_on": f"vllm/{device}"})["serving"][0][:2]

@@ -191,7 +191,7 @@ def test_two_people_have_to_approve_and_one_twice_is_one(lake, make_release, key
     assert approvals_of(lake, directory).missing == 1
     key("bob")
     approve(lake, directory, BOB)
-    assert is_approved(lake, directory)
+    assert is_approved(lake, directory) and approvals_of(lake, directory).people == ["bob (key ann)", "bob (key bob)"]
 
 
 def test_a_key_that_signs_releases_need_not_be_one_that_approves(lake, signed, keys, key, tmp_path, monkeypatch):
@@ -205,6 +205,22 @@ def test_a_key_that_signs_releases_need_not_be_one_that_approves(lake, signed, k
     key("ann")
     approve(lake, signed, ANN)
     assert is_approved(lake, signed)
+
+
+def test_the_log_is_verified_where_keys_are_trusted(lake, make_release, keys, key, monkeypatch):
+    first, second = make_release(lake, 1), make_release(lake, 2)
+    approve(lake, first, ANN)
+    key("ann")
+    approve(lake, second, ANN)
+    endpoint = Endpoint(lake, "tutor")
+    assert endpoint.problems() == []
+    monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(keys / "ann.pub"))
+    assert "entry 1 (approved by ann): it has no signature" in only(endpoint.problems())
+    monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(keys / "bob.pub"))
+    assert "entry 2 (approved by ann): no key in" in endpoint.problems()[1]
+    monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(keys / "gone.pub"))
+    with pytest.raises(KeyProblemError, match="cannot be read"):
+        endpoint.problems()
 
 
 def test_no_approval_at_closed_times(lake, make_release, monkeypatch):
@@ -286,6 +302,21 @@ def test_a_package_verifies_itself_and_refuses_what_changed(packed, verified, ke
     (packed / "sitecustomize.py").write_text("")
     code, said = verified(packed, *by_ann)
     assert code == 1 and "sitecustomize.py was added" in said
+
+
+def test_a_package_knows_how_many_people_its_release_wants(lake, make_release, key, keys, verified, tmp_path):
+    directory = make_release(lake, 1, policy=ReleasePolicy(people=2))
+    attest(lake, directory, key("release"))
+    key("ann")
+    approve(lake, directory, ANN)
+    package(lake, directory, tmp_path / "out", "directory")
+    code, said = verified(tmp_path / "out")
+    assert code == 1 and "asks for 2 approvals: name their keys" in said
+    code, said = verified(tmp_path / "out", "--approver", str(keys / "ann.pub"))
+    assert code == 1 and "1 of 2 approvals" in said
+    assert verified(tmp_path / "out", "--approvals", "0")[0] == 0
+    with pytest.raises(SystemExit):
+        verified(tmp_path / "out", "--approver", str(keys / "gone.pub"))
 
 
 def test_a_tar_and_an_oci_layout_hold_the_same_files(lake, signed, packed, tmp_path):
