@@ -70,7 +70,7 @@ def test_a_broken_row_is_a_problem_at_its_line_and_costs_no_other():
     (b"hi,you\na,b,c\nd,e,f\nq\n", 3, "the row has 3 columns, and the header has 2"), (b'hi,"you\n', 2, "a quote .* is not closed")])
 def test_a_table_that_names_its_columns_is_one_however_many_rows_are_broken(rows, line, said):
     records, problems = parts(b"prompt,answer\n" + rows)
-    assert list(problems)[0] == line and re.search(said, problems[line][1])
+    assert next(iter(problems)) == line and re.search(said, problems[line][1])
     assert records == ({2: {"prompt": "hi", "answer": "you"}} if line == 3 else {})
 
 
