@@ -83,6 +83,21 @@ def test_reading_the_sources_again_brings_nothing_back_and_changes_nothing(lake,
     assert {row["rule"] for row in decisions} == {"erased"} and {row["interaction_id"] for row in decisions} == {None}
 
 
+def test_names_of_prompt_shapes_that_only_erased_rows_had_go_from_cards_and_reports(lake):
+    """A shape is named for the first word of a prompt: ann's are all `zebra#...`, and nobody else's."""
+    registry = Registry(lake, "tutor")
+    [hers] = {row["prompt_shape"] for row in content(lake, "cleaned_interactions") if row["prompt_shape"].startswith("zebra")}
+    other = next(row["prompt_shape"] for row in content(lake, "cleaned_interactions") if not row["prompt_shape"].startswith("zebra"))
+    card = registry.directory(registry.current("dataset", "sft_dataset")) / "README.md"
+    card.write_text(f"| `{hers}` | 8 | 2.8% |\n| `{other}` | 9 | 3.1% |\n| `x{hers}` | 9 | 3.1% |\n")
+    report = registry.directory(registry.current("dataset", "length_report")) / "lengths.json"
+    report.write_text(json.dumps({"tau_by": {hers: 1.5, other: 1.5}, "widest": hers}))
+    plan = forget(lake, asked(lake), BY, vacuum=True)
+    assert card.read_text() == f"| `[erased]` | 8 | 2.8% |\n| `{other}` | 9 | 3.1% |\n| `x{hers}` | 9 | 3.1% |\n"
+    assert json.loads(report.read_text()) == {"tau_by": {"[erased]": 1.5, other: 1.5}, "widest": "[erased]"}
+    assert {card, report} <= {page.path for page in plan.pages} and places_of({f" `{hers}"}, lake.root) == []
+
+
 class Killed(BaseException):
     pass
 
