@@ -31,6 +31,10 @@ SAID = ("messages", "completion", "reasoning", "text", "prompt", "chosen", "reje
 """Columns of datasets with what people and models said."""
 
 
+SHAPE = "prompt_shape"
+_SHAPES = pa.schema([(SHAPE, pa.string()), ("is_erased", pa.bool_())])
+
+
 @dataclass(frozen=True)
 class Hit:
     """Erased rows in one file of a dataset. path: in the version's directory. learnt: whether models learn the file."""
@@ -82,6 +86,18 @@ def texts_of(hits: Iterable[Hit], selection: Selection) -> Iterator[str]:
             for batch in file.iter_batches(BATCH_ROWS, columns=[*ids.columns(file.schema_arrow), *said]) if said else ():
                 theirs = batch.filter(ids.in_batch(batch))
                 yield from (text for name in said for text in theirs[name].to_pylist() if text)
+
+
+def shapes_of(hits: Iterable[Hit], selection: Selection) -> pa.Table:
+    """The prompt shapes in these files, and whether erased rows or others have them: rows (prompt_shape, is_erased)."""
+    ids, found = _Ids(selection), set()
+    for hit in hits:
+        with pq.ParquetFile(hit.directory / hit.path) as file:
+            if SHAPE not in file.schema_arrow.names:
+                continue
+            for batch in file.iter_batches(BATCH_ROWS, columns=[*ids.columns(file.schema_arrow), SHAPE]):
+                found.update(zip(batch[SHAPE].to_pylist(), ids.in_batch(batch).to_pylist(), strict=True))
+    return pa.Table.from_pylist([{SHAPE: shape, "is_erased": erased} for shape, erased in found], schema=_SHAPES)
 
 
 def kept_under(lake: Lake, selection: Selection) -> dict[str, set[str]]:

@@ -30,7 +30,7 @@ from resources.catalog.build import rebuild
 from resources.damaged_files import naming_damage
 from resources.erasing import journal
 from resources.erasing.answers import Answers, answers_to_erase, erase_answers
-from resources.erasing.artefact_rows import Hit, erase_rows, kept_under, rows_in_artefacts, texts_of
+from resources.erasing.artefact_rows import Hit, erase_rows, kept_under, rows_in_artefacts, shapes_of, texts_of
 from resources.erasing.asked import Asked
 from resources.erasing.journal import Request
 from resources.erasing.old_files import old_bytes, remove_old_files
@@ -238,11 +238,12 @@ def _known(tables: Tables) -> set[tuple[str, str]]:
 
 
 def _sought(selection: Selection, asked: Asked, files: list[Hit]) -> Sought:
-    """What reports and logs may show: texts, and ids that only erased rows have."""
+    """What reports and logs may show: texts, and ids and names of prompt shapes that only erased rows have."""
     texts = texts_of(files, selection) if selection.has_retired else ()
     hashes = asked.hashes if asked.kind == "user" else ()
     ids = {*selection.ids, *selection.sessions, *selection.other_ids, *hashes}
-    return Sought.of(chain(selection.texts(), texts), ids, selection.other_texts())
+    return Sought.of(chain(selection.texts(), texts), ids, selection.other_texts(),
+                     selection.shapes(shapes_of(files, selection)))
 
 
 def _clear_interrupted_writes(lake: Lake) -> None:

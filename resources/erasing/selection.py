@@ -127,6 +127,11 @@ class Selection:
         """What some other interactions say."""
         return rows(self.connection, "erasing/other_texts")["text"].drop_null().to_pylist()
 
+    def shapes(self, in_files: pa.Table) -> list[str]:
+        """Names of prompt shapes that only erased rows have. in_files: those of datasets, rows (prompt_shape, is_erased)."""
+        self.connection.register("in_files", in_files)
+        return rows(self.connection, "erasing/erased_shapes")["shape"].to_pylist()
+
     def changes(self, table: str) -> dict[tuple[str, Any], int]:
         """Numbers of rows of a table that are erased or emptied, by workload and partition."""
         run(self.connection, f"erasing/marked/{table}", **({"user_hash_key": hash_key()} if table in _WITH_KEY else {}))

@@ -1,13 +1,14 @@
 """Finds erased ids and texts in bytes: in reports, logs and databases that show rows.
 
-    sought = Sought.of(selection.texts(), selection.ids, selection.other_texts())
+    sought = Sought.of(selection.texts(), selection.ids, selection.other_texts(), shapes)
     sought.in_bytes(content)        # Found(text=True, ids=False)
     sought.cleaned(value)           # a JSON value whose strings no longer show them
 
 A text is found by pieces of 12 to 32 characters that look the same in plain text, JSON and HTML: they hold no quote, backslash,
 angle bracket, ampersand or line break. Text that is not ASCII is also sought as JSON escapes it. So an excerpt of 64 characters
 or more is found; a few words of it may not be. Instructions (system and developer messages) are the product's own text and
-are not sought, and neither are phrases that other interactions have.
+are not sought, and neither are phrases that other interactions have. A prompt shape's name (`zebra#09775227`) holds a
+prompt's first word, so names that only erased rows have are sought like ids, and also as keys of JSON: reports count by shape.
 """
 
 from __future__ import annotations
@@ -55,34 +56,41 @@ class Found:
 class Sought:
     """Byte strings to seek."""
 
-    def __init__(self, pieces: Collection[str], ids: Collection[str]):
+    def __init__(self, pieces: Collection[str], ids: Collection[str], shapes: Collection[str] = ()):
         self._ids = sorted((each for each in ids if len(each) >= SHORTEST_ID), key=len, reverse=True)
         self._pieces = _Needles(encoded for piece in pieces for encoded in _spellings(piece))
-        self._id_bytes = _Needles(each.encode() for each in self._ids)
-        self._any_id = re.compile("|".join(map(re.escape, self._ids))) if self._ids else None
+        self._shapes = frozenset(shapes)
+        named = sorted({encoded for shape in shapes for encoded in _spellings(shape)}, key=len, reverse=True)
+        self._id_bytes = _Needles([*(each.encode() for each in self._ids), *named])
+        # a shape's name may be the end of another's: it counts where a word begins
+        words = (re.escape(each.decode("utf-8", "surrogatepass")) for each in named)
+        sought = [*map(re.escape, self._ids), *(rf"(?<!\w){word}" for word in words)]
+        self._any_id = re.compile("|".join(sought)) if sought else None
 
     @classmethod
-    def of(cls, texts: Iterable[str], ids: Collection[str], others: Iterable[str] = ()) -> Sought:
-        """texts: messages and answers, as JSON. others: those of other interactions."""
+    def of(cls, texts: Iterable[str], ids: Collection[str], others: Iterable[str] = (), shapes: Collection[str] = ()) -> Sought:
+        """texts: messages and answers, as JSON. others: those of other interactions. shapes: names of prompt shapes."""
         pieces = {piece for text in texts for said in _said(text) for piece in _some(list(pieces_of(said)))}
         common = _Needles(piece.encode("utf-8", "surrogatepass") for piece in pieces).found_in("\n".join(others).encode(
             "utf-8", "surrogatepass"))
-        return cls({piece for piece in pieces if piece.encode("utf-8", "surrogatepass") not in common}, ids)
+        return cls({piece for piece in pieces if piece.encode("utf-8", "surrogatepass") not in common}, ids, shapes)
 
     def __bool__(self) -> bool:
-        return bool(self._ids) or len(self._pieces) > 0
+        return bool(self._any_id) or len(self._pieces) > 0
 
     def in_bytes(self, content: bytes) -> Found:
         return Found(self._pieces.are_in(content), self._id_bytes.are_in(content))
 
     def cleaned(self, value: Any) -> Any:
-        """A JSON value without erased texts and ids. Keys stay, and so do the classes of Dagster's events."""
+        """A JSON value without erased texts and ids. Keys that are no prompt shape stay, and so do the classes
+        of Dagster's events."""
         if isinstance(value, str):
             return self.cleaned_text(value)
         if isinstance(value, list):
             return [self.cleaned(item) for item in value]
         if isinstance(value, dict):
-            return {key: item if key == "__class__" else self.cleaned(item) for key, item in value.items()}
+            return {NOTE if key in self._shapes else key: item if key == "__class__" else self.cleaned(item)
+                    for key, item in value.items()}
         return value
 
     def cleaned_text(self, text: str) -> str:

@@ -1,7 +1,7 @@
 """Commits a staged batch to the tables interactions, feedback, quarantine and decisions.
 
     attach_tables(tables, stage, workloads_of(workload, sources))    # makes the tables readable in the batch's DuckDB
-    commit(tables, stage)                                            # after sql/reading/commit/{reread,known_ids,row_decisions}
+    commit(tables, stage)                                            # after the queries of ingest._read
 
 Partitions that only gain rows are appended to; partitions that lose rows (of an object that is read again, or a copy that is
 replaced) are rewritten. Decisions are committed first, the ledger last. After a crash between two commits, affected objects

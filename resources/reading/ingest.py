@@ -179,7 +179,7 @@ def _read(
     for batch in stage.batches(wanted):
         attach_tables(tables, stage, workloads)
         number = apart.begin_batch(stage.connection, batch.formats.values())
-        for query in ("reread", "known_ids"):
+        for query in ("reread", "known_ids", "emptied_before"):
             run(stage.connection, f"reading/commit/{query}")
         decide(stage, tables, workloads)
         _count(stage, batch, report)
@@ -237,7 +237,7 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
                 found = {uri: days for uri, _, days in run(stage.connection, "reading/batch/object_days").fetchall()}
                 ledger.put(replace(entry, days=tuple(found[entry.uri] or (entry.fallback_day,))) for entry in batch.read)
                 ledger.put(replace(entry, days=(entry.fallback_day,)) for entry in batch.failed)
-    if new or looked:
+    if new or looked or ledger.touched:
         ledger.save(tables)
     return new - moved, moved
 

@@ -25,9 +25,9 @@ from typing import Literal
 import duckdb
 import pyarrow as pa
 
-from resources.reading.moved import find_moved
+from resources.reading.moved import digests, find_moved
 from resources.reading.sources import LogObject, SourceError, days_in
-from resources.sql_files import attach_slice, run, stream, workbench
+from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 
 LISTED_TOGETHER = 10_000
@@ -81,6 +81,8 @@ class Ledger:
 
     def __init__(self, workload: str, connection: duckdb.DuckDBPyConnection):
         self.workload, self._connection = workload, connection
+        self.touched = 0
+        """Objects that `notice` found with another time or etag, and with the content that was read."""
 
     @classmethod
     @contextmanager
@@ -94,7 +96,8 @@ class Ledger:
 
     def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
         """Compares a source's whole listing with the ledger. Returns the number of objects, and the number of objects that are
-        new, changed, or were read with other settings than `read_as`. Objects that vanished unread are removed.
+        new, changed, or were read with other settings than `read_as`. Objects that vanished unread are removed. An object with
+        another time or etag and the content that was read is not read again: retention may have emptied its rows.
 
         Raises SourceError for an object that another source lists too: its rows would be ingested twice.
         """
@@ -108,6 +111,7 @@ class Ledger:
                 raise SourceError(f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
                                   "that is read twice would leave its rows twice")
             run(self._connection, "reading/ledger/add_new")
+            self._keep_touched(read_as)
             changed = run(self._connection, "reading/ledger/new_or_changed", read_as=read_as).fetchall()
             self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then,
                             partners=tuple(partners))
@@ -117,6 +121,15 @@ class Ledger:
             new += len(changed)
         vanished = run(self._connection, "reading/ledger/drop_vanished", sources=[source]).fetchall() if total else []
         return total, new + len(vanished)
+
+    def _keep_touched(self, read_as: str) -> None:
+        """Gives listed objects of unchanged content the etag of now."""
+        found = rows(self._connection, "reading/ledger/touched", read_as=read_as).to_pylist()
+        known = {row["uri"]: row.pop("content_sha256") for row in found}
+        uris = [each["uri"] for each in digests(found) if each["content_sha256"] == known[each["uri"]]]
+        if uris:
+            run(self._connection, "reading/ledger/keep_touched", uris=uris)
+        self.touched += len(uris)
 
     def follow_moved(self, source: str, read_as: str = "") -> tuple[pa.Table, set[str]]:
         """Moves the entries of moved objects to their new uri. Call it after `notice`.
@@ -134,8 +147,8 @@ class Ledger:
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Writes entries; each replaces the previous entry of its object."""
-        rows = [astuple(entry) for entry in entries]
-        columns = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
+        given = [astuple(entry) for entry in entries]
+        columns = {name: [row[place] for row in given] for place, name in enumerate(_NAMES)}
         self._connection.register(
             "arriving", pa.table([pa.array(columns[field.name], field.type) for field in _COLUMNS], schema=_COLUMNS)
         )

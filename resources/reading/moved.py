@@ -37,7 +37,7 @@ def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
         return _MOVED.empty_table()
     run(connection, "reading/ledger/arrived", source=source)
     found = rows(connection, "reading/ledger/to_digest").to_pylist()
-    connection.register("digests", pa.Table.from_pylist(list(_digests(found)), schema=_DIGESTS))
+    connection.register("digests", pa.Table.from_pylist(list(digests(found)), schema=_DIGESTS))
     for by_content in (True, False):
         for depth in SAME_PARTS if by_content else SAME_PARTS[:-1]:
             run(connection, "reading/ledger/match_moved", by_content=by_content, depth=depth)
@@ -45,7 +45,7 @@ def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
     return connection.table("moved").to_arrow_table()
 
 
-def _digests(found: list[dict]) -> Iterator[dict[str, str]]:
+def digests(found: list[dict]) -> Iterator[dict[str, str]]:
     """sha256 of the objects' bytes. Unreadable objects are left out: the ingest reports them."""
     items = (LogObject(**{**item, "modified": item["modified"].astimezone(UTC)}) for item in found)
     for item, opened in prefetched(items):

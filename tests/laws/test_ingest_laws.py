@@ -3,6 +3,7 @@
 import json
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -74,7 +75,8 @@ def test_ingest_twice_is_once_and_the_counts_add_up(contents):
         assert content(tables) == before
         for path in Path(folder, "logs").rglob("*.jsonl"):
             path.touch()
-        again = ingest(tables, "w", sources).total
+        with patch("resources.reading.ledger.digests", return_value=[]):  # else their contents would be known
+            again = ingest(tables, "w", sources).total
         assert again == total and content(tables, TABLES[:4]) == {name: before[name] for name in TABLES[:4]}
 
 

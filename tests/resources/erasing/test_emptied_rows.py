@@ -1,6 +1,7 @@
 """Retention of raw rows before curated ones: what was said goes, and nothing that was made from it is stale or lost."""
 
 import json
+import os
 from datetime import UTC, datetime
 
 import pytest
@@ -86,6 +87,19 @@ def test_rows_that_arrive_late_join_the_emptied_ones(lake, whole, tmp_path):
     assert len(decided) == len({row["interaction_id"] for row in decided}) == 9
     assert remove_old_data(lake, "tutor", RAW_FIRST, NOW).emptied == {"interactions": 1}
     assert said(lake, 1) == [] and stale_days(tables, "tutor", CURATION) == []
+
+
+@pytest.mark.parametrize("more", ["", "\n"])
+def test_a_touched_or_a_changed_log_brings_no_emptied_text_back(lake, whole, more):
+    remove_old_data(lake, "tutor", RAW_FIRST, NOW)
+    before = rows(lake, "interactions")
+    with (whole[1] / "gateway.jsonl").open("a") as log:
+        log.write(more)
+    os.utime(whole[1] / "gateway.jsonl", (7, 7))
+    report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl"))})
+    assert report.total.objects == len(more) and said(lake, 1) == [] and len(said(lake, 2)) == 6
+    assert sorted(rows(lake, "interactions"), key=str) == sorted(before, key=str)
+    assert stale_days(Tables(lake), "tutor", CURATION) == []
 
 
 def test_an_erasure_finds_everything_of_emptied_rows(lake):

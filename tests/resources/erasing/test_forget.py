@@ -1,7 +1,6 @@
 """Erasing a user, a session or an interaction: every place searched by bytes, kills, re-reading, taint, refusals."""
 
 import json
-import os
 import shutil
 
 import pyarrow as pa
@@ -32,6 +31,12 @@ BY = Signature("tester", "test", "request 1")
 
 def asked(lake, kind="user", identifier="ann"):
     return ask_for(Tables(lake), kind, identifier)
+
+
+def changed(log):
+    """Gives a log another content with the same records, so that it is read again."""
+    with log.open("a") as file:
+        file.write("\n")
 
 
 def content(lake, name):
@@ -74,13 +79,28 @@ def test_reading_the_sources_again_brings_nothing_back_and_changes_nothing(lake,
     expected = {name: content(lake, name) for name in ("interactions", "feedback", "quarantine")}
     decisions = [row for row in content(lake, "decisions") if row["stage"] == "ingest"]
     for name in ("gateway.jsonl", "thumbs.jsonl"):
-        os.utime(whole[1] / name, (5, 5))
+        changed(whole[1] / name)
     report = ingest(tables, "tutor", sources(whole[1]))
     assert report.total.objects == 2 and report.total.erased == 5
     assert places_of({MARK}, lake.root) == []
     assert {name: content(lake, name) for name in expected} == expected
     assert [row for row in content(lake, "decisions") if row["stage"] == "ingest"] == decisions
     assert {row["rule"] for row in decisions} == {"erased"} and {row["interaction_id"] for row in decisions} == {None}
+
+
+def test_names_of_prompt_shapes_that_only_erased_rows_had_go_from_cards_and_reports(lake):
+    """A shape is named for the first word of a prompt: ann's are all `zebra#...`, and nobody else's."""
+    registry = Registry(lake, "tutor")
+    [hers] = {row["prompt_shape"] for row in content(lake, "cleaned_interactions") if row["prompt_shape"].startswith("zebra")}
+    other = next(row["prompt_shape"] for row in content(lake, "cleaned_interactions") if not row["prompt_shape"].startswith("zebra"))
+    card = registry.directory(registry.current("dataset", "sft_dataset")) / "README.md"
+    card.write_text(f"| `{hers}` | 8 | 2.8% |\n| `{other}` | 9 | 3.1% |\n| `x{hers}` | 9 | 3.1% |\n")
+    report = registry.directory(registry.current("dataset", "length_report")) / "lengths.json"
+    report.write_text(json.dumps({"tau_by": {hers: 1.5, other: 1.5}, "widest": hers}))
+    plan = forget(lake, asked(lake), BY, vacuum=True)
+    assert card.read_text() == f"| `[erased]` | 8 | 2.8% |\n| `{other}` | 9 | 3.1% |\n| `x{hers}` | 9 | 3.1% |\n"
+    assert json.loads(report.read_text()) == {"tau_by": {"[erased]": 1.5, other: 1.5}, "widest": "[erased]"}
+    assert {card, report} <= {page.path for page in plan.pages} and places_of({f" `{hers}"}, lake.root) == []
 
 
 class Killed(BaseException):
@@ -226,5 +246,5 @@ def test_refused_while_a_run_is_at_work_with_another_key_and_for_an_unclear_id(l
     with pytest.raises(LakeError, match="another MILLRACE_USER_HASH_KEY"):
         plan_erasure(lake, asked(lake))
     with pytest.raises(LakeError, match="another MILLRACE_USER_HASH_KEY"):
-        os.utime(whole[1] / "gateway.jsonl", (6, 6))
+        changed(whole[1] / "gateway.jsonl")
         ingest(Tables(lake), "tutor", sources(whole[1]))

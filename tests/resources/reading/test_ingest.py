@@ -210,6 +210,26 @@ def test_a_changed_object_replaces_its_own_rows(tables, tmp_path):
     assert not after["quarantine"] and not after["decisions"]  # the copy of 1 came back when its double left
 
 
+def test_a_touched_object_is_not_read_again_and_a_changed_one_of_the_same_size_is(tables, tmp_path):
+    first, second = tmp_path / "logs/a.jsonl", tmp_path / "logs/b.jsonl"
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
+    write(first, pair("1"))
+    write(second, pair("2"))
+    ingest(tables, "w", sources)
+    before = content(tables)
+    write(second, pair("3"))
+    for path in (first, second):
+        os.utime(path, (5, 5))
+    assert observe(tables, "w", sources).new_objects == 1
+    assert ingest(tables, "w", sources).total.objects == 1
+    after = content(tables)
+    assert {row["request_id"] for row in after["interactions"]} == {"1", "3"}
+    assert [row for row in before["interactions"] if row["request_id"] == "1"] == [
+        row for row in after["interactions"] if row["request_id"] == "1"]
+    assert {row["modified"].timestamp() for row in after["objects"]} == {5}  # so that their content is compared only once
+    assert ingest(tables, "w", sources).total.objects == 0
+
+
 def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkeypatch):
     write(tmp_path / "logs/a.jsonl", pair("1"))
     write(tmp_path / "logs/b.jsonl", pair("2"))
@@ -239,7 +259,8 @@ def test_what_was_erased_does_not_come_back(tables, tmp_path):
     tables.append("erasures", pa.Table.from_pylist(
         [{"workload": "w", "kind": kind, "sha256": sha256, "ts": datetime.now(UTC)} for kind, sha256 in erased],
         schema=SCHEMAS["erasures"]))
-    os.utime(tmp_path / "logs/a.jsonl", (5, 5))
+    with (tmp_path / "logs/a.jsonl").open("a") as log:
+        log.write("\n")
     report = ingest(tables, "w", sources)
     assert report.total.erased == 2 and report.total.kept == 1
     assert [row["request_id"] for row in content(tables)["interactions"]] == ["3"]
