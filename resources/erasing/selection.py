@@ -153,7 +153,7 @@ def select_rows(tables: Tables, asked: Asked) -> Iterator[Selection]:
     """Selects the rows of an erasure."""
     key = {"user_hash_key": hash_key()}
     with workbench() as connection:
-        for name in (*ERASED_FROM, "objects"):
+        for name in (*ERASED_FROM, "objects", "erasures"):
             attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
         connection.register("asked", pa.table(
             {"kind": [asked.kind] * len(asked.hashes), "sha256": list(asked.hashes)}, schema=_ASKED))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from resources.reading.commit import ORDER, attach, attach_tables, commit, workloads_of
-from resources.reading.erasures import decide
+from resources.reading.erasures import bury_ids, decide
 from resources.reading.formats import FORMATS
 from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
@@ -183,6 +183,7 @@ def _read(
             run(stage.connection, f"reading/commit/{query}")
         decide(stage, tables, workloads)
         _count(stage, batch, report)
+        bury_ids(stage, tables)
         commit(tables, stage)
         for source, name, count in run(stage.connection, "reading/batch/workload_names", workload=workload).fetchall():
             names = report.named.setdefault(source, {})

@@ -1,5 +1,5 @@
--- Staged feedback about erased interactions: in the record of one, or naming an erased id.
--- needs: erased_hashes, row_decisions, staged_feedback
+-- Staged feedback about erased interactions: in the record of one, or naming an erased id, also one of this batch.
+-- needs: erased_hashes, newly_erased_ids, row_decisions, staged_feedback
 -- parameters: $user_hash_key
 -- makes: temp table erased_feedback (object, row, part)
 create or replace temp table erased_feedback as
@@ -16,6 +16,9 @@ semi join erased_hashes on erased_hashes.workload = hashed.workload and kind <> 
 union
 select object, row, part from hashed
 semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'interaction' and sha256 = id
+union
+select object, row, part from named
+semi join newly_erased_ids using (id)
 union
 select object, row, part from staged_feedback
 semi join (select object, row from row_decisions where rule = 'erased') as gone using (object, row)

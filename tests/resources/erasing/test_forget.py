@@ -5,7 +5,7 @@ import shutil
 
 import pyarrow as pa
 import pytest
-from filled_lake import CURATION, MARK, made, sources
+from filled_lake import CURATION, MARK, made, pair, sources
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.current import up_to_date
@@ -233,6 +233,35 @@ def test_an_unseen_user_is_remembered_only_if_asked(lake, whole):
     (lake.root.parent / "new.jsonl").write_text(line + "\n")
     report = ingest(Tables(lake), "tutor", {"new": SourceSettings(uri=str(lake.root.parent / "new.jsonl"))})
     assert report.total.erased == 1 and report.total.kept == 0
+
+
+@pytest.mark.parametrize("order", ["request first", "feedback first", "together"])
+def test_feedback_about_a_request_that_was_dropped_is_dropped_whichever_comes_first(lake, order):
+    forget(lake, asked(lake), BY, vacuum=True)
+    home = lake.root.parent / "new"
+    home.mkdir()
+    said = [{"role": "user", "content": "hello there miller"}]
+    files = {"requests": [pair("new-ann", "ann", "ann-9", said, "hi", 3), pair("new-bob", "bob", "bob-9", said, "hi", 3)],
+             "thumbs": [{"request_id": f"new-{who}", "score": 0, "comment": f"{who} says {MARK}", "timestamp": "2026-06-03T11:00:00Z"}
+                        for who in ("ann", "bob")]}
+    names = {"request first": ["requests", "thumbs"], "feedback first": ["thumbs", "requests"], "together": ["thumbs requests"]}
+    for several in names[order]:
+        for name in several.split():
+            (home / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in files[name]))
+        ingest(Tables(lake), "tutor", {"new": SourceSettings(uri=str(home))})
+    assert {row["comment"] for row in content(lake, "feedback")} == {"bob says no", f"bob says {MARK}"}
+    ids = [row for row in content(lake, "erasures") if row["who"] == "ingest"]
+    assert {row["kind"] for row in ids} == {"about"} and "new-ann" not in str(ids) and ids
+
+
+def test_a_second_erasure_takes_feedback_that_a_tombstone_names(lake):
+    forget(lake, asked(lake), BY, vacuum=True)
+    late = {**content(lake, "feedback")[0], "interaction_id": None, "request_id": "request-ann-1-1", "tie": "unknown", "comment": MARK}
+    Tables(lake).append("feedback", pa.Table.from_pylist([late], schema=SCHEMAS["feedback"]))
+    plan = plan_erasure(lake, asked(lake))
+    assert plan.tables == {"feedback": 1} and not plan.is_empty
+    forget(lake, asked(lake), BY, vacuum=True)
+    assert [row["comment"] for row in content(lake, "feedback")] == ["bob says no"] and places_of({MARK}, lake.root) == []
 
 
 def test_refused_while_a_run_is_at_work_with_another_key_and_for_an_unclear_id(lake, whole, monkeypatch):
