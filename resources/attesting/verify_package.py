@@ -181,9 +181,9 @@ def _approvals(root: Path, keys: list[Path], release: dict[str, Any]) -> list[st
             if entry["action"] == "withdrawn":
                 people = {}
                 continue
-            envelope = json.loads(entry["envelope"]) if entry["envelope"] else None
-            if envelope is None:
+            if entry["action"] != "approved" or not entry["envelope"]:
                 continue
+            envelope = json.loads(entry["envelope"])
             statement, key = _opened_text(envelope, ENTRY, keys, APPROVALS)
             if statement != {name: value for name, value in entry.items() if name not in ("envelope", "sha256")}:
                 raise Refused(f"{APPROVALS}: entry {entry['number']} was changed after it was signed")

@@ -299,6 +299,11 @@ def test_a_package_verifies_itself_and_refuses_what_changed(packed, verified, ke
         code, said = verified(packed, *by_ann)
         assert code == 1 and expected in said, (path.name, said)
         path.write_bytes(before)
+    log = Endpoint(Lake.open(packed.parent / "lake"), "tutor")
+    log.promote(subject_of(signed), ANN)  # signed by the same key, and no approval
+    (packed / "approvals.json").write_text(json.dumps([log.entries()[-1].model_dump(mode="json")]))
+    code, said = verified(packed, *by_ann)
+    assert code == 1 and "0 of 1 approvals" in said
     (packed / "sitecustomize.py").write_text("")
     code, said = verified(packed, *by_ann)
     assert code == 1 and "sitecustomize.py was added" in said
