@@ -15,6 +15,7 @@ staying as (
     select unnest([interaction_id, request_id, alias_id, trace_id, session_id]) as id
     from staged
     anti join gone using (object, row, part)
+    where exists (select 1 from gone)
     union all
     select unnest([interaction_id, request_id, alias_id, trace_id, session_id])
     from interactions
