@@ -59,6 +59,15 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
     assert (lake.dagster_home / "submitted/1/run.log").read_text() == "a line\n[erased]\n"
 
 
+def test_the_lines_of_the_sources_that_hold_the_user_are_named(lake, whole):
+    plan = forget(lake, asked(lake), BY)
+    named = {(place.uri.rsplit("/", 1)[-1], line) for place in plan.places for line in place.lines}
+    held = {(log.name, number) for log in whole[1].glob("*.jsonl") for number, line in enumerate(log.read_text().splitlines(), 1)
+            if MARK in line}
+    assert {name for name, _ in held} == {"gateway.jsonl", "thumbs.jsonl"} and named == held
+    assert sum(place.records for place in plan.places) == len(held)
+
+
 def test_a_dry_run_says_the_same_and_writes_nothing(lake):
     def state():
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in lake.root.rglob("*")}
