@@ -100,7 +100,7 @@ def retain(
     say(console, f"Old files of the tables: {size(found.old_bytes)} {said}.")
     for other in sorted(workloads_of(read.workload, read.sources) - {read.workload}):
         if rows := sum(Tables(place).rows_by_day("interactions", other).values()):
-            say(console, f"! Rows of {other} stay ({rows:,} of interactions): sources of this recipe are read for it too, and only "
-                f"a recipe with workload: {other} removes them, by its own retention.", "yellow")
+            say(console, f"! Rows of {other} stay ({rows:,} of interactions): sources of this recipe are read for it too, and "
+                f"only a recipe with workload: {other} removes them, by its own retention.", "yellow")
     if not apply:
         say(console, "This was a dry run: nothing was written. Add --apply to remove.")
