@@ -22,7 +22,7 @@ from resources.drifting.statistics import STATISTICS, Counts, Kind, Values, squa
 
 ENOUGH = 10
 FIRST_SPLITS, SPLITS_AT_ONCE = 200, 2_000
-MOST_UNITS, LEAST_OF_THE_WINDOW = 2_000, 200
+MOST_UNITS, LEAST_OF_THE_WINDOW = 1_000, 200
 """More sessions are put together at random, equally many to a unit of exchange, as long as the window keeps
 LEAST_OF_THE_WINDOW units: as valid, and fast."""
 MOST_REFERENCE = 20
