@@ -80,15 +80,20 @@ def measured(pools: dict[str, Pools], quick: bool) -> dict[str, Any]:
     """All figures. pools: by the workload that is served."""
     settings = DriftSettings()
     alarms, days, by_test = _quiet(pools, settings, 30 if quick else QUIET_DAYS)
-    pairs = [(served, other) for served in pools for other in pools if other != served][: 1 if quick else None]
-    delays = {share: [_delay(pools[served], served, other, share, repeat, settings)
-                      for served, other in pairs for repeat in range(1 if quick else REPEATS)] for share in SHARES}
+    delays: dict[float, list[int]] = {share: [] for share in SHARES}
+    for served in list(pools)[: 1 if quick else None]:
+        for repeat in range(1 if quick else REPEATS):
+            traffic = _Traffic(pools[served], served, np.random.default_rng([11, repeat, *map(ord, served)]), settings)
+            for other in [other for other in pools if other != served][: 1 if quick else None]:
+                for share, found in delays.items():
+                    found.append(_delay(traffic, other, share))
+                print(f"{served} with {other}: {delays}", flush=True)
     return {
         "delay_days": {f"{share:.2f}": round(float(np.mean(found)), 2) for share, found in delays.items()},
         "false_alarms_per_1000_days": round(1_000 * alarms / days, 2),
         "quiet_days": days, "false_alarms": alarms, "false_alarms_by_test": by_test,
         "longest_delay_days": {f"{share:.2f}": max(found) for share, found in delays.items()},
-        "runs_of_a_share": len(pairs) * (1 if quick else REPEATS),
+        "runs_of_a_share": len(delays[SHARES[0]]),
         "without_an_alarm": {f"{share:.2f}": sum(day >= MOST_DAYS for day in found) for share, found in delays.items()},
         "acceptance": _acceptance(settings, 1 if quick else 12),
     }
@@ -111,11 +116,10 @@ def _quiet(pools: dict[str, Pools], settings: DriftSettings, wanted: int) -> tup
     return alarms, days, by_test
 
 
-def _delay(pool: Pools, served: str, other: str, share: float, repeat: int, settings: DriftSettings) -> int:
-    traffic = _Traffic(pool, served, np.random.default_rng([11, repeat, *map(ord, served + other)]), settings)
-    found = next((day for day in range(1, MOST_DAYS + 1) if traffic.next_day(other, share)), MOST_DAYS)
-    print(f"{served}, {share:.0%} {other}: {found} d", flush=True)
-    return found
+def _delay(traffic: _Traffic, other: str, share: float) -> int:
+    """Days until the first alarm if the change begins after the reference window."""
+    traffic.begin()
+    return next((day for day in range(1, MOST_DAYS + 1) if traffic.next_day(other, share)), MOST_DAYS)
 
 
 class _Traffic:
@@ -123,14 +127,18 @@ class _Traffic:
 
     def __init__(self, pool: Pools, served: str, rng: np.random.Generator, settings: DriftSettings):
         self._pool, self._served, self._rng, self._settings = pool, served, rng, settings
-        self._counts: dict[date, np.ndarray] = {}
         vocabulary = -(-settings.reference_days // 4)
         days = [FIRST + timedelta(day) for day in range(settings.reference_days)]
         usual = {day: self._drawn(day) for day in days[vocabulary:]}
         reference = Reference(days[0], days[-1], tuple(days[:vocabulary]), tuple(days[vocabulary:]))
-        self._today = days[-1]
+        self._end = days[-1]
+        self.begin()
         rate = settings.false_alarms_per_1000_days / 1_000 / 2  # the other half is the chart of acceptance's
         self._comparison = Comparison(reference, usual, pool.columns, settings, rate, str(rng.integers(2**62)))
+
+    def begin(self) -> None:
+        """Forgets all days after the reference window."""
+        self._today, self._counts = self._end, {}
 
     def next_day(self, other: str | None = None, share: float = 0.0) -> list[str]:
         """The tests that alarm at the end of the next day, of which a share of the sessions comes from another workload."""

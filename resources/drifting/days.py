@@ -19,7 +19,8 @@ from datetime import date, timedelta
 VOCABULARY_SHARE = 4
 """The first of so many parts of the reference is its vocabulary."""
 WEEKS_FOR_WEEKDAYS = 2
-"""Days of the comparison for each day of the week, from which on days are compared with the same days of the week only."""
+"""Weeks of the comparison, and days of it for each day of the week, from which on days are compared with the same days of the
+week only."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,14 @@ def window_of(last: date, length: int, days: Collection[date], after: date) -> l
 
 
 def strata_of(window: Sequence[date], comparison: Sequence[date]) -> list[Stratum]:
-    """Window and comparison by day of the week; all days together where a day of the week has too few days to compare with."""
+    """Window and comparison by day of the week; all days together where the comparison is too short for that, or a day of the
+    week has too few days to compare with."""
+    if not window or not comparison:
+        return []
     by_weekday = [([day for day in window if day.weekday() == weekday], [day for day in comparison if day.weekday() == weekday])
                   for weekday in range(7)]
     found = [(inside, outside) for inside, outside in by_weekday if inside]
-    if any(len(outside) < WEEKS_FOR_WEEKDAYS for _, outside in found):
-        return [(list(window), list(comparison))] if window and comparison else []
+    span = (max(comparison) - min(comparison)).days + 1
+    if span < 7 * WEEKS_FOR_WEEKDAYS or any(len(outside) < WEEKS_FOR_WEEKDAYS for _, outside in found):
+        return [(list(window), list(comparison))]
     return found

@@ -30,7 +30,7 @@ def days_of_rows(days, rng, *, sessions=40, of=lambda rng: {}, first=FIRST):
     for day in range(days):
         for session in range(sessions):
             topic = rng.choice(WORDS)
-            prompt = " ".join([topic, *rng.choice(WORDS, 5)])
+            prompt = f"tell me about the {topic} of the {WORDS[rng.integers(3)]}"
             about = {"prompt": prompt, "shape": f"{topic}#1"} | of(rng)
             for _ in range(rng.integers(1, 6)):
                 number = len(rows) + 1_000_000 * (first - FIRST).days
