@@ -24,7 +24,7 @@ from resources.reading.sources import SourceSettings
 from resources.releasing.recheck import recheck
 from resources.releasing.signature import Signature
 from resources.tables import SCHEMAS, Tables
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 BY = Signature("tester", "test", "request 1")
 
@@ -120,8 +120,8 @@ STEPS = ("journal.write", "_bury", "erase_rows", "erase_answers", "clean_page", 
          "remove_rows:decisions", "remove_rows:quarantine", "remove_rows:interactions", "remove_old_files", "rebuild")
 
 
-@pytest.mark.parametrize("after", slow_except([False], [False, True]))
-@pytest.mark.parametrize("step", slow_except(["remove_rows:interactions"], STEPS))
+@pytest.mark.parametrize("after", thorough_except([False], [False, True]))
+@pytest.mark.parametrize("step", thorough_except(["remove_rows:interactions"], STEPS))
 def test_a_kill_anywhere_is_completed_by_the_next_try(lake, monkeypatch, step, after):
     name, _, table = step.partition(":")
     target, attribute = (forget_module.journal, "write") if name == "journal.write" else (forget_module, name)
