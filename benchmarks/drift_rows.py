@@ -68,7 +68,8 @@ def _store(tables: Tables, day: date, count: int, rng: np.random.Generator) -> i
             answer = {"role": "assistant", "content": prompt[:200]}
             rows.append({
                 "workload": WORKLOAD, "dt": day, "ts": noon, "interaction_id": f"{day}-{number}",
-                "content_sha256": f"{day}-{number}", "session_id": session, "source": "made", "messages": text, "completion": json.dumps(answer), "status": "ok",
+                "content_sha256": f"{day}-{number}", "session_id": session, "source": "made", "messages": text,
+                "completion": json.dumps(answer), "status": "ok",
                 "language": "en", "prompt_characters": len(text), "completion_characters": 200,
                 "prompt_shape": f"ask#{rng.integers(200)}"})
             messages.append(answer)
