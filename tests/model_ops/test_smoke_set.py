@@ -1,0 +1,101 @@
+"""The smoke set against a server that does what it should, and against servers that do not."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+
+import pytest
+import urllib3
+
+from benchmarks.stand_in_vllm import stand_in_vllm
+from model_ops.errors import ModelError
+from model_ops.evaluation.smoke.asking import SmokePrompt
+from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, smoke
+
+ROW = SmokePrompt("row-1", [{"role": "user", "content": "a secret"}], request={"response_format": {
+    "type": "json_schema", "json_schema": {"schema": {"type": "object", "required": ["answer"]}}}})
+AGREES = {"tokens": 100, "agreed": 99, "nll": 40.0, "prompts": 2, "same_prompts": 2}
+
+
+@contextlib.contextmanager
+def server(folder, **behaviour):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    python = stand_in_vllm(folder, **behaviour)
+    process = subprocess.Popen([python, "serve", "--speculative-config", "{}", "--port", str(port)])
+    try:
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            with contextlib.suppress(urllib3.exceptions.HTTPError):
+                urllib3.request("GET", f"http://127.0.0.1:{port}/health", retries=False)
+                break
+            time.sleep(0.02)
+        yield TriedServer(f"http://127.0.0.1:{port}", "served", drafts=True, timeout_s=5)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def found_in(folder, scores=lambda answers: AGREES, rows=(ROW,), **behaviour):
+    with server(folder, **behaviour) as tried:
+        return smoke(tried, [SmokePrompt("row-2", [{"role": "user", "content": "another secret"}])], rows, scores)
+
+
+def test_a_good_server_passes_every_check(tmp_path):
+    asked = []
+    found = found_in(tmp_path, lambda answers: asked.extend(answers) or AGREES)
+    assert failed(found) == [] and all(finding.passed for finding in found)
+    assert [finding.name for finding in found] == [
+        "answers", "stream", "stop", "json schema", "tool call", "regex", "grammar", "schema rows", "long prompt", "drafting",
+        "template", "text"]
+    assert [answer["row_id"] for answer in asked] == ["built-in", "row-2"]
+    assert asked[0]["prompt_ids"] == [5, 6, 7] and len(asked[0]["ids"]) == len(asked[0]["text"].split())
+    assert found[-1].said == ("99.0% of 100 greedy tokens are those of the target's own layers, perplexity under the target "
+                              "1.49")
+    assert "secret" not in json.dumps([finding.said for finding in found])
+
+
+@pytest.mark.parametrize(("behaviour", "said"), [
+    ({"ignores": ["json"]}, ["json schema: an answer breaks the constraint",
+                             "schema rows: row row-1: the answer breaks the schema of its request"]),
+    ({"ignores": ["tools"]}, ["tool call: an answer breaks the constraint"]),
+    ({"ignores": ["regex", "grammar"]}, ["regex: an answer breaks the constraint", "grammar: an answer breaks the constraint"]),
+    ({"ignores": ["stop"]}, ["stop: row built-in: the answer goes on after its stop text"]),
+    ({"without_drafts": True}, ["drafting: it was started with a drafter and made no draft"]),
+    ({"refuses_long": 500}, ["long prompt: a prompt longer than its context is answered with HTTP 500"]),
+    ({"html": True}, ["answers: row built-in: its answer is no JSON"]),
+])
+def test_what_a_server_does_wrong_is_named(tmp_path, behaviour, said):
+    assert failed(found_in(tmp_path, **behaviour)) == said
+
+
+def test_a_server_that_says_something_else_than_its_model_is_found_out(tmp_path):
+    nonsense = {"tokens": 100, "agreed": 7, "nll": 900.0, "prompts": 2, "same_prompts": 1}
+    assert failed(found_in(tmp_path, lambda answers: nonsense)) == [
+        "template: 1 of 2 prompts have the tokens that the target was trained with",
+        "text: 7.0% of 100 greedy tokens are those of the target's own layers, perplexity under the target 8103.08: at least "
+        "80% have to agree"]
+
+
+def test_what_cannot_be_compared_is_no_failure_and_is_said(tmp_path):
+    def too_large(answers):
+        raise ModelError("not compared: too large")
+
+    found = found_in(tmp_path, too_large, rows=())
+    assert failed(found) == [] and (found[-1].name, found[-1].passed, found[-1].said) == ("text", None, "not compared: too large")
+
+
+def test_a_server_without_constraints_is_asked_only_what_it_takes(tmp_path):
+    with server(tmp_path) as tried:
+        plain = TriedServer(tried.url, "served", plain=True)
+        found = smoke(plain, [], [ROW], lambda answers: {**AGREES, "prompts": 0})
+    assert {finding.name: finding.passed for finding in found} == {
+        "answers": True, "stream": True, "stop": True, "constraints": None, "long prompt": None, "text": True}
+
+
+def test_a_server_that_is_gone_fails_at_once(tmp_path):
+    found = smoke(TriedServer("http://127.0.0.1:9", "served", timeout_s=2), [], [], None)
+    assert failed(found) == ["answers: row built-in: it did not answer /v1/chat/completions (NewConnectionError)"]
