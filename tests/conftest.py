@@ -108,7 +108,7 @@ def toy_recipe() -> str:
 def make_release():
     """Finishes a release of a model of a few bytes: make_release(lake, 1) is its directory, another number makes another one,
     of the same model."""
-    from model_ops.speculators.serving import Serving
+    from model_ops.speculators.serving import Serving, VllmOptions
     from resources.artefacts.registry import Registry
     from resources.attesting.attest import write_attestations
     from resources.releasing.gate_result import GateResult
@@ -131,10 +131,11 @@ def make_release():
         drafter = finished("model", "speculator", {}, [target], weights) if drafts else None
         served = [item for item in (target, drafter) if item is not None]
         report = finished("dataset", "evaluation_report", {}, served, lambda home: (home / "report.json").write_text("{}"))
+        serving = Serving("eagle3", VllmOptions("eagle3") if drafts else None)
         gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
 
         def released(home):
-            made = write_release(home, workload, target, drafter, number, [gate], Serving("eagle3"), policy)
+            made = write_release(home, workload, target, drafter, number, [gate], serving, policy)
             write_attestations(home, lake, made, served, "run-1")
 
         release = finished("release", "release", {"number": number}, [*served, report], released)

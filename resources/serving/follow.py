@@ -137,7 +137,7 @@ class Following:
         slot.serving = version
         self._route()
         server = self._servers[version]
-        drafter = f" with its drafter ({server.release.architecture})" if server.drafts else ""
+        drafter = ", drafting" if server.drafts else ""
         share = "" if slot.share == 1 else f" to {slot.share:.0%} of the sessions"
         self._say(f"{slot.alias}: release {version} answers{share} on {self._front.url} ({server.program.kind}{drafter})")
 

@@ -19,9 +19,7 @@ from pathlib import Path
 from model_ops.atomic_files import write_json
 from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
-from model_ops.serving.command import runs_drafter
 from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
-from model_ops.speculators.registry import ARCHITECTURES
 from resources.artefacts.manifest import ManifestError
 from resources.front.routes import Backend
 from resources.lake import Lake
@@ -93,11 +91,9 @@ class ReleaseServer:
 
     @property
     def drafts(self) -> bool:
-        """Whether the server was started with a drafter."""
-        if self.release.speculator is None or self.program.kind == "transformers":
-            return False
-        architecture = ARCHITECTURES.get(self.release.architecture)
-        return architecture is not None and runs_drafter(self.program.kind, architecture.serving)
+        """Whether the server was told to draft: the release's script decides."""
+        script = self.directory / f"serve-{self.program.kind}.sh"
+        return self.program.kind != "transformers" and "--speculative-" in script.read_text()
 
     @property
     def ended(self) -> bool:
