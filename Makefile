@@ -10,7 +10,7 @@ PROCESSES ?= 2
 # Tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow gpu ui notebook clean
+.PHONY: demo test test-slow gpu ui notebook serve-env clean
 
 demo: .venv/installed
 	$(BIN)/millrace demo --lake $(LAKE)
@@ -32,6 +32,11 @@ test: .venv/installed
 
 test-slow: .venv/installed
 	$(BIN)/pytest -m slow -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
+
+# An environment with vLLM's CPU build, once for all checkouts (minutes, 3.5 GB); prints its interpreter, for `millrace serve --program`.
+# MILLRACE_VLLM names another place. On a machine with a GPU: `pip install vllm` in an environment of its own.
+serve-env: .venv/installed
+	@$(BIN)/python -m benchmarks.vllm_environment
 
 # On a machine with a CUDA device: tests that need one, then benchmarks.gpu. Continues where it was stopped; AGAIN=1 measures all.
 gpu: .venv/installed

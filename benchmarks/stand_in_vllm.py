@@ -40,7 +40,8 @@ def behave(folder: Path, **behaviour: Any) -> None:
 
     token_s: seconds a word. start_s: seconds until it is healthy. never_healthy. exits: a message that it ends with at its
     start. html: it answers with a page. ignores: constraints ("json", "regex", "grammar", "tools", "stop") that it does not
-    keep to. without_drafts: it makes no draft. refuses_long: HTTP status of a prompt that is too long. only: all this holds for
+    keep to. gap: nats by which its own tokens are behind the likeliest one when it reads them. without_drafts: it makes no
+    draft. refuses_long: HTTP status of a prompt that is too long. only: all this holds for
     servers whose command line has this text.
     """
     (folder / "behaviour.json").write_text(json.dumps(behaviour))
@@ -94,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply("<!doctype html><title>Welcome</title>")
         elif self.path == "/v1/completions":
             too_long = len(body["prompt"]) + body["max_tokens"] > LONGEST
-            self.reply({"choices": [{"text": "sea", "finish_reason": "length"}]},
+            self.reply({"choices": [{"text": "sea", "finish_reason": "length", **self.logprobs(body)}]},
                        self.behaviour.get("refuses_long", 400) if too_long else 200)
         elif body.get("stream"):
             self.stream(self.words(body))
@@ -124,6 +125,14 @@ class Handler(BaseHTTPRequestHandler):
         choice = {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": "stop", **ids}
         return {"id": "1", "object": "chat.completion", "choices": [choice], "usage": {"completion_tokens": len(text.split())},
                 **({"prompt_token_ids": [5, 6, 7]} if ids else {})}
+
+    def logprobs(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Log-probabilities of the prompt: -1 nat each, and `gap` nats behind the likeliest token."""
+        count, gap = len(body["prompt"]), self.behaviour.get("gap")
+        if not body.get("echo") or gap is None:
+            return {}
+        return {"logprobs": {"token_logprobs": [None, *[-1.0] * count],
+                             "top_logprobs": [None, *[{"own": -1.0, "best": -1.0 + gap}] * count]}}
 
     def stream(self, words: list[str]) -> None:
         self.send_response(200)

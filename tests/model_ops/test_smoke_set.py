@@ -53,8 +53,7 @@ def test_a_good_server_passes_every_check(tmp_path):
         "template", "text"]
     assert [answer["row_id"] for answer in asked] == ["built-in", "row-2"]
     assert asked[0]["prompt_ids"] == [5, 6, 7] and len(asked[0]["ids"]) == len(asked[0]["text"].split())
-    assert found[-1].said == ("99.0% of 100 greedy tokens are those of the target's own layers, perplexity under the target "
-                              "1.49")
+    assert found[-1].said == ("99.0% of 100 greedy tokens are those of the target's own layers, perplexity 1.49")
     assert "secret" not in json.dumps([finding.said for finding in found])
 
 
@@ -76,16 +75,23 @@ def test_a_server_that_says_something_else_than_its_model_is_found_out(tmp_path)
     nonsense = {"tokens": 100, "agreed": 7, "nll": 900.0, "prompts": 2, "same_prompts": 1}
     assert failed(found_in(tmp_path, lambda answers: nonsense)) == [
         "template: 1 of 2 prompts have the tokens that the target was trained with",
-        "text: 7.0% of 100 greedy tokens are those of the target's own layers, perplexity under the target 8103.08: at least "
-        "80% have to agree"]
+        "text: 7.0% of 100 greedy tokens are those of the target's own layers, perplexity 8103.08: at least 80% have to agree"]
 
 
-def test_what_cannot_be_compared_is_no_failure_and_is_said(tmp_path):
-    def too_large(answers):
-        raise ModelError("not compared: too large")
+def too_large(answers):
+    raise ModelError("not compared: too large")
 
-    found = found_in(tmp_path, too_large, rows=())
-    assert failed(found) == [] and (found[-1].name, found[-1].passed, found[-1].said) == ("text", None, "not compared: too large")
+
+@pytest.mark.parametrize(("gap", "passed", "said"), [
+    (0.1, True, "100.0% of 32 greedy tokens are those of the server when it reads its own answers, perplexity 2.72"),
+    (3.0, False, "0.0% of 32 greedy tokens are those of the server when it reads its own answers, perplexity 2.72: at least 80% "
+                 "have to agree"),
+    (None, None, "it gives no log-probabilities of a prompt (echo, logprobs)"),
+])
+def test_a_target_that_is_too_large_is_compared_with_the_server_s_own_reading(tmp_path, gap, passed, said):
+    found = found_in(tmp_path, too_large, rows=(), gap=gap)
+    assert [(finding.name, finding.passed, finding.said) for finding in found[-2:]] == [
+        ("own layers", None, "not compared: too large"), ("text", passed, said)]
 
 
 def test_a_server_without_constraints_is_asked_only_what_it_takes(tmp_path):

@@ -19,8 +19,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.decoding.prompts import render_prompt
-from model_ops.evaluation.in_server import TIE_NATS
 from model_ops.evaluation.scored_model import scored_model
+from model_ops.evaluation.tie import TIE_NATS
 from model_ops.evaluation.token_scores import token_scores
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering.row import Row

@@ -58,7 +58,7 @@ def smoke(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequ
                 found.append(check_drafting(client))
         check()
         if scores is not None:
-            found += compare_text(answers, scores)
+            found += compare_text(asking, answers, scores)
         return found
     finally:
         asking.close()
