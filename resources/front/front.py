@@ -126,8 +126,9 @@ class Front:
         await self._passing.close()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if not request.path.startswith(PASSED) or request.path.rstrip("/") in NOT_PASSED:
-            return error_response(404, f"{request.path} is not served here", "invalid_request_error")
+        path = request.path
+        if not path.startswith(PASSED) or path.rstrip("/") in NOT_PASSED or ".." in path.split("/"):
+            return error_response(404, f"{path} is not served here", "invalid_request_error")
         try:
             return await self._passing.answer(request)
         except web.HTTPRequestEntityTooLarge:

@@ -26,11 +26,15 @@ from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ReleaseServer, ServeSettings, verified_release
+from resources.signing.keys import KeyProblemError
 from stores.lake_error import LakeError
+from stores.s3 import S3Error
 
-LONGEST_PAUSE_S = 60.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 STEADY_S = 600.0
-"""A server that ran so long before it ended is started again at once."""
+"""After a server that ran so long, pauses are short again."""
+NOT_NOW = (EndpointError, EndpointLogError, KeyProblemError, LakeError, S3Error, OSError)
+"""What a person or time mends, so that the same release may be tried again."""
 
 Say = Callable[[str], None]
 
@@ -66,8 +70,9 @@ class Following:
         self._retired: list[_Retired] = []
         self._began: dict[str, float] = {}
         self._pauses: dict[str, tuple[float, float]] = {}
-        """By version: when it may be started again (time.monotonic), and the pause after the next end, in seconds."""
-        self._told = ""
+        """By version: when it may be started again (time.monotonic), and the pause after the next failure, in seconds."""
+        self._told: dict[str, str] = {}
+        """What was told last about the aliases, and about each version."""
 
     def bring_up(self) -> None:
         """Starts what the first slot's alias names, and then the others, which may be refused. Raises ServeError if the alias
@@ -88,13 +93,13 @@ class Following:
         self._notice_ended()
         try:
             named = Endpoint(self._lake, self._workload).read().all()
-        except (EndpointError, EndpointLogError, LakeError, OSError) as error:
-            self._tell_once(f"the aliases of {self._workload} cannot be read, so what serves goes on: {error}")
+        except NOT_NOW as error:
+            self._tell_once("aliases", f"the aliases of {self._workload} cannot be read, so what serves goes on: {error}")
             return
-        if self._slots[0].alias not in named:
-            self._tell_once(f"{self._workload} has no release under the alias {self._slots[0].alias}: what serves goes on")
+        if (alias := self._slots[0].alias) not in named:
+            self._tell_once("aliases", f"{self._workload} has no release under the alias {alias}: what serves goes on")
         else:
-            self._told = ""
+            self._told.pop("aliases", None)
         for slot in self._slots:
             self._follow(slot, named.get(slot.alias))
 
@@ -127,6 +132,11 @@ class Following:
             slot.refused = version
             kept = f"release {slot.serving} goes on" if slot.serving else "nothing answers for it"
             self._say(f"{slot.alias}: {error}; {kept}, and release {version} is not tried again until the alias moves")
+        except NOT_NOW as error:
+            self._pauses[version] = _paused(self._pauses.get(version))
+            self._tell_once(version, f"{slot.alias}: release {version} cannot be served now, and is tried again: {error}")
+        else:
+            self._told.pop(version, None)
 
     def _serve(self, slot: Slot, version: str) -> None:
         """Verifies the release, starts and tries a server of it unless one runs, and switches to it. Raises ServeError."""
@@ -197,18 +207,24 @@ class Following:
         """Forgets servers that ended by themselves, so that they are started again after a pause."""
         for server in self.ended():
             version = server.directory.name
-            ran_s = time.monotonic() - self._began[version]
-            pause_s = 0.0 if ran_s > STEADY_S else self._pauses.get(version, (0.0, 1.0))[1]
-            self._pauses[version] = time.monotonic() + pause_s, min(2 * max(pause_s, 0.5), LONGEST_PAUSE_S)
+            if time.monotonic() - self._began[version] > STEADY_S:
+                self._pauses.pop(version, None)
+            self._pauses[version] = _paused(self._pauses.get(version))
             del self._servers[version]
             server.close()
             for slot in self._slots:
                 if slot.serving == version:
                     slot.serving = None
             self._route()
-            self._say(f"the server of release {version} ended by itself (log: {server.log}); it starts again in {pause_s:g} s")
+            self._say(f"the server of release {version} ended by itself and is started again (log: {server.log})")
 
-    def _tell_once(self, sentence: str) -> None:
-        if sentence != self._told:
-            self._told = sentence
+    def _tell_once(self, about: str, sentence: str) -> None:
+        if sentence != self._told.get(about):
+            self._told[about] = sentence
             self._say(sentence)
+
+
+def _paused(before: tuple[float, float] | None) -> tuple[float, float]:
+    """When something may be tried again (time.monotonic), and the pause after that; twice as long each time."""
+    pause_s = FIRST_PAUSE_S if before is None else before[1]
+    return time.monotonic() + pause_s, min(2 * pause_s, LONGEST_PAUSE_S)

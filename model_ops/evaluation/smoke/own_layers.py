@@ -11,6 +11,7 @@ tokens, and as the tokens that this project renders.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,5 +52,6 @@ def _ids_of(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 if __name__ == "__main__":
+    os.nice(10)  # a server answers beside it
     said = scores(Path(sys.argv[1]), json.load(sys.stdin))
     print(json.dumps(said))

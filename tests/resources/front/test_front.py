@@ -124,7 +124,8 @@ def test_without_a_server_the_front_says_so_in_the_form_that_clients_repeat(fron
     health = ask(front, path="/health", method="GET", body=None)
     assert (health.status, json.loads(health.data)) == (
         200, {"status": "ok", "releases": [{"release": "old", "share": 1.0, "in_flight": 0}]})
-    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter/", "/collective_rpc", "/"):
+    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter/", "/v1/load%5Flora_adapter", "/v1/%2e%2e/collective_rpc",
+                 "/collective_rpc", "/"):
         assert ask(front, path=path).status == 404
 
 

@@ -238,6 +238,19 @@ def test_aliases_that_cannot_be_read_change_nothing_and_are_told_once(lake, sett
     assert len(served.said) == told + 1 and "cannot be read, so what serves goes on" in served.said[-1]
 
 
+def test_a_lake_that_cannot_be_read_refuses_no_release(lake, settings, make_release, monkeypatch):
+    one, two = make_release(lake, 1), make_release(lake, 2)
+    champion(lake, one)
+    with following(lake, settings) as served:
+        served.following.look()
+        champion(lake, two)
+        monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(lake.root / "none"))
+        served.following.look()
+        assert served.answering() == one.name and "cannot be served now, and is tried again" in served.said[-1]
+        monkeypatch.delenv("MILLRACE_TRUSTED_KEYS")
+        served.look_until(lambda: served.answering() == two.name)
+
+
 def test_replaced_servers_have_their_time_and_no_more(lake, settings, make_release):
     one, two = make_release(lake, 1), make_release(lake, 2)
     champion(lake, one)
