@@ -7,8 +7,8 @@ and the old one is stopped when it has answered its last request.
     following.close()
 
 A release that cannot be started or fails its smoke set is refused: what served before goes on, the reason is told, and the
-release is not tried again until its alias names another one. A server that ends by itself is started again, after pauses that
-grow. At most one server more than needed runs at a time.
+release is not tried again until its alias names another one. Where nothing served before, it is tried again, and so is a server
+that ends by itself, after pauses that grow. At most one server more than needed runs at a time.
 """
 
 from __future__ import annotations
@@ -128,11 +128,13 @@ class Following:
             return
         try:
             self._serve(slot, version)
-        except ServeError as error:
-            slot.refused = version
-            kept = f"release {slot.serving} goes on" if slot.serving else "nothing answers for it"
-            self._say(f"{slot.alias}: {error}; {kept}, and release {version} is not tried again until the alias moves")
-        except NOT_NOW as error:
+        except (ServeError, *NOT_NOW) as error:
+            self._route()  # a server that was taken back into use is not needed
+            if isinstance(error, ServeError) and slot.serving is not None:
+                slot.refused = version
+                self._say(f"{slot.alias}: {error}; release {slot.serving} goes on, and release {version} is not tried again "
+                          "until the alias moves")
+                return
             self._pauses[version] = _paused(self._pauses.get(version))
             self._tell_once(version, f"{slot.alias}: release {version} cannot be served now, and is tried again: {error}")
         else:

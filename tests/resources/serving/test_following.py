@@ -165,6 +165,19 @@ def test_a_server_that_does_not_come_up_is_said_in_one_sentence(lake, settings, 
         f"(log: {settings.logs / release.name}.log)")
 
 
+def test_where_nothing_served_before_a_release_is_tried_again(lake, settings, make_release, tmp_path):
+    release = make_release(lake, 1)
+    champion(lake, release)
+    behave(tmp_path / "vllm", exits="OSError: no space left")
+    with following(lake, settings) as served:
+        for _ in range(3):
+            served.following.look()
+        assert served.answering() == 503 and len(started(tmp_path / "vllm")) == 1
+        assert len(served.said) == 2 and "cannot be served now, and is tried again: vllm did not start" in served.said[-1]
+        behave(tmp_path / "vllm")
+        served.look_until(lambda: served.answering() == release.name)
+
+
 def test_what_was_changed_or_not_approved_is_not_served(lake, settings, make_release):
     one, two = make_release(lake, 1), make_release(lake, 2)
     with following(lake, settings) as served:
