@@ -3,9 +3,9 @@
     python -m benchmarks.front [--quick]
 
 A server that answers a chat of 2 kB at once, the front, and the client are three processes. By turns, the client asks the
-server itself and through the front, one request after the other on one connection. added_ms: difference of the two medians, and of the
-two 99th percentiles, with the lowest and highest of the rounds. requests_per_s: through the front, AT_A_TIME at a time, on as
-many cores as there are.
+server itself and through the front, one request after the other on one connection. added_ms: difference of the two medians, and
+of the two 99th percentiles, with the lowest and highest of the rounds. requests_per_s: through the front, AT_A_TIME at a time,
+on as many cores as there are.
 """
 
 from __future__ import annotations
