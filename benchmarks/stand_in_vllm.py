@@ -93,6 +93,8 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.behaviour.get("html"):
             self.reply("<!doctype html><title>Welcome</title>")
+        elif len(json.dumps(body.get("messages", ""))) > 2 * LONGEST:
+            self.reply({"error": {"message": f"This model's maximum context length is {LONGEST} tokens."}}, 400)
         elif self.path == "/v1/completions":
             too_long = len(body["prompt"]) + body["max_tokens"] > LONGEST
             self.reply({"choices": [{"text": "sea", "finish_reason": "length", **self.logprobs(body)}]},

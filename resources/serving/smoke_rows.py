@@ -20,7 +20,7 @@ from resources.artefacts.manifest import Input, ManifestError, read_manifest
 from resources.lake import Lake
 from resources.teaching.requests import prompt_of
 
-PROMPTS, SCHEMA_ROWS = 4, 4
+PROMPTS, SCHEMA_ROWS = 12, 4
 MOST_CHARACTERS = 4_000
 """Longer prompts are left out: the set has a long prompt of its own."""
 MOST_READ = 2_000

@@ -94,6 +94,14 @@ def test_a_target_that_is_too_large_is_compared_with_the_server_s_own_reading(tm
         ("own layers", None, "not compared: too large"), ("text", passed, said)]
 
 
+def test_prompts_that_do_not_fit_the_server_s_context_are_left_out(tmp_path):
+    long, short = (SmokePrompt(f"row-{size}", [{"role": "user", "content": "x" * size}]) for size in (900, 9))
+    with server(tmp_path) as tried:
+        found = smoke(tried, [long, *[short] * 8], [SmokePrompt("row-900", long.messages, request=ROW.request)], None)
+    assert failed(found) == [] and found[0].said == "5 prompts; 1 more did not fit its context"
+    assert [finding.passed for finding in found if finding.name == "schema rows"] == [None]
+
+
 def test_a_server_without_constraints_is_asked_only_what_it_takes(tmp_path):
     with server(tmp_path) as tried:
         plain = TriedServer(tried.url, "served", plain=True)

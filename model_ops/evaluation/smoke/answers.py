@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model_ops.decoding.served import NEUTRAL
-from model_ops.evaluation.smoke.asking import Asking, NotAnswered, SmokePrompt
+from model_ops.evaluation.smoke.asking import Asking, NotAnswered, SmokePrompt, TooLong
 from model_ops.evaluation.smoke.finding import Finding
 from model_ops.wording import counted
 
-MOST_TOKENS = 64
+MOST_TOKENS, MOST_PROMPTS = 64, 5
 REASONS = ("stop", "length", "tool_calls")
 STOP_CHARACTERS = 4
 LONGEST_PROMPT = 8_192
@@ -39,11 +39,18 @@ def greedy(asking: Asking) -> dict[str, object]:
 
 
 def ask_prompts(asking: Asking, prompts: Sequence[SmokePrompt]) -> tuple[list[Finding], list[SmokeAnswer]]:
-    """Asks each prompt; the first one is asked as a stream, too."""
+    """Asks prompts until MOST_PROMPTS are answered; those that do not fit the server's context are left out. One of them is
+    asked as a stream, too."""
     found: list[SmokeAnswer] = []
+    too_long = 0
     for prompt in prompts:
+        if len(found) == MOST_PROMPTS:
+            break
         try:
             choice = asking.chat(prompt, **greedy(asking))
+        except TooLong:
+            too_long += 1
+            continue
         except NotAnswered as error:
             return [Finding("answers", False, f"row {prompt.row_id}: {error}")], found
         if choice["finish_reason"] not in REASONS:
@@ -51,9 +58,12 @@ def ask_prompts(asking: Asking, prompts: Sequence[SmokePrompt]) -> tuple[list[Fi
             return [Finding("answers", False, said)], found
         found.append(SmokeAnswer(prompt, choice["message"].get("content") or "", _ids(choice["prompt_token_ids"]),
                                  _ids(choice.get("token_ids"))))
+    if not found:
+        return [Finding("answers", False, f"none of {counted(too_long, 'prompt')} fits its context")], found
     if not any(answer.text.strip() for answer in found):
         return [Finding("answers", False, f"it answered {counted(len(found), 'prompt')} with no text at all")], found
-    return [Finding("answers", True, counted(len(found), "prompt")), _stream(asking, found)], found
+    said = counted(len(found), "prompt") + (f"; {too_long} more did not fit its context" if too_long else "")
+    return [Finding("answers", True, said), _stream(asking, found)], found
 
 
 def _stream(asking: Asking, answers: Sequence[SmokeAnswer]) -> Finding:

@@ -23,6 +23,10 @@ class NotAnswered(Exception):
     """The server did not answer as an OpenAI-compatible server does."""
 
 
+class TooLong(NotAnswered):
+    """The server refused a request because prompt and answer do not fit its context."""
+
+
 @dataclass(frozen=True)
 class SmokePrompt:
     """row_id: of a held-out row; "built-in" for one of this project. request: what the request said besides messages and tools
@@ -112,7 +116,8 @@ class Asking:
     def _content(self, path: str, body: dict[str, Any]) -> bytes:
         response = self._response("POST", path, body)
         if response.status != 200:
-            raise NotAnswered(f"it answered {path} with HTTP {response.status}")
+            kind = TooLong if response.status == 400 and b"context length" in response.data else NotAnswered
+            raise kind(f"it answered {path} with HTTP {response.status}")
         return response.data
 
     def _response(self, method: str, path: str, body: dict[str, Any] | None) -> urllib3.BaseHTTPResponse:

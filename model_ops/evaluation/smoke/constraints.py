@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from model_ops.evaluation.smoke.asking import Asking, NotAnswered, SmokePrompt
+from model_ops.evaluation.smoke.asking import Asking, NotAnswered, SmokePrompt, TooLong
 from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.tasks.json_answer import JsonItem, score_json
 from model_ops.wording import counted
@@ -77,6 +77,8 @@ def _rows(asking: Asking, rows: Sequence[SmokePrompt]) -> Finding:
         schema = schema_of(row)
         try:
             choice = asking.chat(row, max_tokens=ROW_TOKENS, response_format=row.request["response_format"])
+        except TooLong:
+            continue
         except NotAnswered as error:
             return Finding("schema rows", False, f"row {row.row_id}: {error}")
         if choice["finish_reason"] != "length":
@@ -84,7 +86,7 @@ def _rows(asking: Asking, rows: Sequence[SmokePrompt]) -> Finding:
             if not follows(schema, _text(choice)):
                 return Finding("schema rows", False, f"row {row.row_id}: the answer breaks the schema of its request")
     if not whole:
-        return Finding("schema rows", None, f"each of {len(rows)} answers was cut at {ROW_TOKENS} tokens")
+        return Finding("schema rows", None, f"no answer was whole within {ROW_TOKENS} tokens and the server's context")
     return Finding("schema rows", True, f"{counted(whole, 'answer')} of {len(rows)} whole, and as their requests ask")
 
 
