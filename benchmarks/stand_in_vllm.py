@@ -41,8 +41,8 @@ def behave(folder: Path, **behaviour: Any) -> None:
     token_s: seconds a word. start_s: seconds until it is healthy. never_healthy. exits: a message that it ends with at its
     start. html: it answers with a page. ignores: constraints ("json", "regex", "grammar", "tools", "stop") that it does not
     keep to. gap: nats by which its own tokens are behind the likeliest one when it reads them. without_drafts: it makes no
-    draft. refuses_long: HTTP status of a prompt that is too long. only: all this holds for
-    servers whose command line has this text.
+    draft. without_parser: it refuses named tools. refuses_long: HTTP status of a prompt that is too long. only: all this holds
+    for servers whose command line has this text.
     """
     (folder / "behaviour.json").write_text(json.dumps(behaviour))
 
@@ -95,6 +95,8 @@ class Handler(BaseHTTPRequestHandler):
             self.reply("<!doctype html><title>Welcome</title>")
         elif len(json.dumps(body.get("messages", ""))) > 2 * LONGEST:
             self.reply({"error": {"message": f"This model's maximum context length is {LONGEST} tokens."}}, 400)
+        elif isinstance(body.get("tool_choice"), dict) and self.behaviour.get("without_parser"):
+            self.reply({"error": {"message": 'tool_choice=function "f" requires --tool-call-parser to be set'}}, 400)
         elif self.path == "/v1/completions":
             too_long = len(body["prompt"]) + body["max_tokens"] > LONGEST
             self.reply({"choices": [{"text": "sea", "finish_reason": "length", **self.logprobs(body)}]},

@@ -5,7 +5,8 @@
         running_server([*command.words, "--max-model-len", "2048"], folder=command.folder, environment=command.environment, ...)
 
 vLLM and SGLang are started by the release's own script, so what serves is what was signed: its flags, its drafting. The script
-finds its program on PATH, so a folder with the program that was chosen comes first there. transformers has no script: it serves
+finds its program on PATH, so a folder with the program that was chosen comes first there. vLLM is told which parser reads the
+target's tool calls, if its script does not. transformers has no script: it serves
 the target alone.
 """
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from model_ops.serving.program import MODULES, has_package, server_environment
+from model_ops.serving.tool_parsers import tool_words
 from resources.lake import Lake
 from resources.releasing.release import read_release
 
@@ -117,4 +119,13 @@ def command_of(program: Program, lake: Lake, directory: Path) -> Iterator[Server
         stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         stand_in.chmod(0o755)
         path = os.pathsep.join([made, environment.get("PATH", os.defpath)])
-        yield ServerCommand(["bash", str(script)], None, {**environment, "PATH": path})
+        yield ServerCommand(["bash", str(script), *_tool_words(program, lake, directory, script)], None,
+                            {**environment, "PATH": path})
+
+
+def _tool_words(program: Program, lake: Lake, directory: Path, script: Path) -> list[str]:
+    """vLLM's parser of tool calls for the target's chat template, where the script names none."""
+    template = lake.root / read_release(directory).target.path / "chat_template.jinja"
+    if program.kind != "vllm" or "--tool-call-parser" in script.read_text(encoding="utf-8") or not template.exists():
+        return []
+    return tool_words(template.read_text(encoding="utf-8"))

@@ -94,6 +94,12 @@ def test_a_target_that_is_too_large_is_compared_with_the_server_s_own_reading(tm
         ("own layers", None, "not compared: too large"), ("text", passed, said)]
 
 
+def test_a_server_without_a_parser_of_tool_calls_is_told_apart(tmp_path):
+    found = {finding.name: finding for finding in found_in(tmp_path, without_parser=True)}
+    assert found["tool call"].passed is None and "without --tool-call-parser" in found["tool call"].said
+    assert failed(list(found.values())) == []
+
+
 def test_prompts_that_do_not_fit_the_server_s_context_are_left_out(tmp_path):
     long, short = (SmokePrompt(f"row-{size}", [{"role": "user", "content": "x" * size}]) for size in (900, 9))
     with server(tmp_path) as tried:

@@ -43,7 +43,7 @@ def test_the_release_is_tried_before_it_answers(python, toy, tmp_path, monkeypat
             findings = json.loads((tmp_path / "logs" / f"{release.name}.smoke.json").read_text())["findings"]
             assert {finding["name"] for finding in findings if finding["passed"]} == CHECKS
             answer = urllib3.request("POST", f"{front.url}/v1/chat/completions", body=json.dumps({
-                "model": toy.workload, "messages": [{"role": "user", "content": "def area("}], "max_tokens": 8}))
+                "model": toy.workload, "messages": [{"role": "user", "content": "def area("}], "max_tokens": 8}), headers={"Content-Type": "application/json"})
             assert (answer.status, answer.headers[RELEASE_HEADER]) == (200, release.name)
         finally:
             following.close()

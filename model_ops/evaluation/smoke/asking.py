@@ -27,6 +27,14 @@ class TooLong(NotAnswered):
     """The server refused a request because prompt and answer do not fit its context."""
 
 
+class NoParser(NotAnswered):
+    """vLLM refused a request with a tool because it was started without a parser of tool calls."""
+
+
+REFUSALS = {b"context length": TooLong, b"--tool-call-parser": NoParser}
+"""Part of the text of an HTTP 400 -> what it means."""
+
+
 @dataclass(frozen=True)
 class SmokePrompt:
     """row_id: of a held-out row; "built-in" for one of this project. request: what the request said besides messages and tools
@@ -116,8 +124,8 @@ class Asking:
     def _content(self, path: str, body: dict[str, Any]) -> bytes:
         response = self._response("POST", path, body)
         if response.status != 200:
-            kind = TooLong if response.status == 400 and b"context length" in response.data else NotAnswered
-            raise kind(f"it answered {path} with HTTP {response.status}")
+            kinds = (kind for part, kind in REFUSALS.items() if response.status == 400 and part in response.data)
+            raise next(kinds, NotAnswered)(f"it answered {path} with HTTP {response.status}")
         return response.data
 
     def _response(self, method: str, path: str, body: dict[str, Any] | None) -> urllib3.BaseHTTPResponse:

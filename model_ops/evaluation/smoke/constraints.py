@@ -14,12 +14,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from model_ops.evaluation.smoke.asking import Asking, NotAnswered, SmokePrompt, TooLong
+from model_ops.evaluation.smoke.asking import Asking, NoParser, NotAnswered, SmokePrompt, TooLong
 from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.tasks.json_answer import JsonItem, score_json
 from model_ops.wording import counted
 
 TRIES, TOKENS, ROW_TOKENS = 4, 96, 512
+VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
+"""Of further tries: a model that was not trained on JSON writes white space until its limit, which a penalty ends."""
 SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
           "required": ["answer", "count"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {"name": "set_colour", "description": "Sets the colour of a lamp.", "parameters": {
@@ -57,8 +59,9 @@ def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constr
     whole = 0
     for attempt in range(TRIES):
         try:
-            choice = asking.chat(prompt, **({"temperature": 1.0, "seed": attempt} if attempt else {}), max_tokens=TOKENS,
-                                 **constraint)
+            choice = asking.chat(prompt, **({**VARIED, "seed": attempt} if attempt else {}), max_tokens=TOKENS, **constraint)
+        except NoParser:
+            return Finding(name, None, "vLLM was started without --tool-call-parser, and none is known for the chat template")
         except NotAnswered as error:
             return Finding(name, False, str(error))
         if choice["finish_reason"] != "length":

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.stand_in_vllm import stand_in_vllm
 from resources.lake import Lake
+from resources.releasing.release import read_release
 from resources.serving import programs
 from resources.serving.programs import Program, ServeError, command_of, find_program
 
@@ -57,6 +58,26 @@ def test_the_script_of_the_release_starts_the_program_that_was_chosen(kind, call
         done = subprocess.run([*command.words, "--port", "1"], env=dict(command.environment), capture_output=True, text=True)
     assert done.stdout.startswith(f"chosen -m {words[-1]} ") and called in done.stdout and done.stdout.endswith("--port 1\n")
     assert str(lake.root / "models") in done.stdout
+
+
+@pytest.mark.parametrize(("template", "words"), [
+    ('<tool_call>\n{"name": {{ name }}, "arguments": {{ arguments }}}\n</tool_call>', "--tool-call-parser hermes --port 1"),
+    ("<tool_call><function={{ name }}>{{ arguments }}</function>", "serve --port 1"),
+    ("[TOOL_CALLS]{{ name }}", "--tool-call-parser mistral --port 1"),
+    ("no tools", "serve --port 1"),
+])
+def test_vllm_is_told_how_the_target_writes_tool_calls(template, words, tmp_path, make_release):
+    lake = Lake.open(tmp_path / "lake")
+    release = make_release(lake, 1)
+    (lake.root / read_release(release).target.path / "chat_template.jinja").write_text(template)
+    script = release / "serve-vllm.sh"
+    script.write_text('exec vllm serve "$@"\n')
+    with command_of(Program("vllm", ("echo",)), lake, release) as command:
+        said = subprocess.run([*command.words, "--port", "1"], env=dict(command.environment), capture_output=True, text=True)
+        assert said.stdout.strip().endswith(words)
+    script.write_text('exec vllm serve --tool-call-parser mine "$@"\n')
+    with command_of(Program("vllm", ("echo",)), lake, release) as command:
+        assert command.words == ["bash", str(script)]
 
 
 def test_transformers_serves_the_target_under_the_name_of_the_workload(tmp_path, make_release):
