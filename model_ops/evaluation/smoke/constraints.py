@@ -3,8 +3,8 @@
     for finding in check_constraints(asking, rows): ...
 
 The server has to keep to the constraint, whatever the model would rather say. An answer that was cut by its token limit says
-nothing, so each constraint is tried a few times, the first time greedily. rows: held-out prompts whose request had a
-json_schema.
+nothing, so each constraint is tried until WHOLE answers are whole, TRIES times at most, the first time greedily. rows: held-out
+prompts whose request had a json_schema. The tool is strict: only then does vLLM 0.32 constrain a call's arguments, too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.tasks.json_answer import JsonItem, score_json
 from model_ops.wording import counted
 
-TRIES, TOKENS, ROW_TOKENS = 4, 96, 512
+TRIES, WHOLE, TOKENS, ROW_TOKENS = 4, 2, 192, 512
 VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
 """Of further tries: a model that was not trained on JSON writes white space until its limit, which a penalty ends."""
 SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
           "required": ["answer", "count"], "additionalProperties": False}
-TOOL = {"type": "function", "function": {"name": "set_colour", "description": "Sets the colour of a lamp.", "parameters": {
-    "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"],
-    "additionalProperties": False}}}
+TOOL = {"type": "function", "function": {
+    "name": "set_colour", "description": "Sets the colour of a lamp.", "strict": True, "parameters": {
+        "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"],
+        "additionalProperties": False}}}
 PATTERN = "(yes|no)-[0-9]{2}"
 GRAMMAR = 'root ::= pair "." \npair ::= "left" | "right"\n'
 IN_GRAMMAR = ("left.", "right.")
@@ -58,6 +59,8 @@ def check_constraints(asking: Asking, rows: Sequence[SmokePrompt]) -> Iterator[F
 def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constraint: Any) -> Finding:
     whole = 0
     for attempt in range(TRIES):
+        if whole == WHOLE:
+            break
         try:
             choice = asking.chat(prompt, **({**VARIED, "seed": attempt} if attempt else {}), max_tokens=TOKENS, **constraint)
         except NoParser:
@@ -70,7 +73,7 @@ def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constr
                 return Finding(name, False, "an answer breaks the constraint")
     if not whole:
         return Finding(name, None, f"each of {TRIES} answers was cut at {TOKENS} tokens")
-    return Finding(name, True, f"{counted(whole, 'answer')} of {TRIES} whole, and as constrained")
+    return Finding(name, True, f"{counted(whole, 'answer')} as constrained")
 
 
 def _rows(asking: Asking, rows: Sequence[SmokePrompt]) -> Finding:
