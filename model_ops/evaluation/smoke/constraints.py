@@ -39,21 +39,24 @@ Judge = Callable[[dict[str, Any]], bool]
 """Whether a choice keeps to the constraint."""
 
 
-def check_constraints(asking: Asking, rows: Sequence[SmokePrompt]) -> Iterator[Finding]:
-    """One finding per kind of constraint."""
+def check_constraints(asking: Asking, rows: Sequence[SmokePrompt], is_vllm: bool = True) -> Iterator[Finding]:
+    """One finding per kind of constraint. is_vllm: whether the server knows vLLM's fields of a request."""
     if asking.plain:
         yield Finding("constraints", None, "this server does not enforce structured outputs")
         return
     yield _kept(asking, "json schema", ASKS_JSON, lambda choice: follows(SCHEMA, _text(choice)),
                 response_format=schema_format(SCHEMA))
+    if rows:
+        yield _rows(asking, rows)
+    if not is_vllm:
+        yield Finding("tool call, regex, grammar", None, "only vLLM is asked for them")
+        return
     yield _kept(asking, "tool call", ASKS_TOOL, calls_tool, tools=[TOOL],
                 tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}})
     yield _kept(asking, "regex", ASKS_JSON, lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
                 structured_outputs={"regex": PATTERN})
     yield _kept(asking, "grammar", ASKS_JSON, lambda choice: _text(choice) in IN_GRAMMAR,
                 structured_outputs={"grammar": GRAMMAR})
-    if rows:
-        yield _rows(asking, rows)
 
 
 def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constraint: Any) -> Finding:
