@@ -29,6 +29,8 @@ from model_ops.server_address import plain_address
 
 PERCENTILES = (50, 90, 99)
 CONNECTIONS = 256
+NEUTRAL = {"repetition_penalty": 1, "top_k": -1, "top_p": 1, "min_p": 0}
+"""Servers fill in missing parameters from generation_config.json, and a penalty changes greedy answers too."""
 _COUNTER = re.compile(
     r'^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)_total\{(.*)\} (\S+)$')
 

@@ -40,6 +40,7 @@ from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.scored_model import scored_model
 from model_ops.evaluation.served_forms import Form, forms, held_out_texts, serve
 from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.evaluation.tie import TIE_NATS
 from model_ops.evaluation.token_scores import TokenScores, token_scores
 from model_ops.heap import give_back_memory
 from model_ops.job import Job
@@ -49,9 +50,6 @@ from model_ops.serving.server_process import NotRunnable, ServerFailed
 from model_ops.training.documents import Document
 from model_ops.training.likelihood import RowLoss, mean_loss
 
-TIE_NATS = 0.25
-"""Up to this distance, a server's greedy token ties with the likeliest one of own layers: the bfloat16 next to a logit between
-16 and 32 is 0.125 away, and both logits may be rounded."""
 SAMPLES, SAMPLE_CHARACTERS = 2, 400
 Served = dict[str, dict[str, Any]]
 """Name of a form that was served -> what `serve` returned."""

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
-from model_ops.decoding.served import ServedModel, measure_served
+from model_ops.decoding.served import NEUTRAL, ServedModel, measure_served
 from model_ops.errors import ModelError
 from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER
 from model_ops.evaluation.settings import EvaluateSettings
@@ -41,8 +41,6 @@ TEXTS, TEXT_TOKENS = 16, 8_192
 """Most held-out rows whose log-probabilities are asked for, and most tokens of them together."""
 PASSES = 8
 """Passes for tokens/s, each of as many requests as are sent at a time."""
-NEUTRAL = {"repetition_penalty": 1, "top_k": -1, "top_p": 1, "min_p": 0}
-"""Servers fill in missing parameters from generation_config.json, and a penalty changes greedy answers too."""
 LOG = "server.log"
 ENDING_S = 2.0
 """Seconds in which a server that broke a connection has ended, if it has."""
