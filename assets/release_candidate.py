@@ -65,7 +65,7 @@ def release_candidate(
     def work(output):
         k = speculator_settings.num_speculative_tokens
         release = write_release(output, workshop.workload, target, drafter, k, gates, serving,
-                                ReleasePolicy.of(release_settings))
+                                ReleasePolicy.of(release_settings), release_settings, workshop.directory(target))
         write_attestations(output, workshop.lake, release, served, context.run_id)
         summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name)
         return summary.write(output) | {"gates": {gate.name: gate.model_dump(exclude={"name"}) for gate in gates}}
@@ -74,7 +74,8 @@ def release_candidate(
         "release", "release", op="release", sources=SOURCES,
         config=bounds.model_dump() | {
             "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None,
-            "policy": ReleasePolicy.of(release_settings).model_dump()},
+            "policy": ReleasePolicy.of(release_settings).model_dump(), "server": release_settings.serving.model_dump(),
+            "zero_retention": release_settings.zero_retention},
         inputs=[item.as_input() for item in (*served, evaluation)], work=work,
     )
     directory = workshop.directory(manifest)

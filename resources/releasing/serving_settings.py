@@ -1,0 +1,36 @@
+"""Settings of a release's serving files: images, the volume that holds the lake, what a server gets of a machine."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model_ops.serving.service import DRAIN_S
+
+
+class Images(BaseModel):
+    """Container images of the servers. The flags of the serving files are those of these versions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    vllm: str = Field("vllm/vllm-openai:v0.32.0", min_length=1, description="Image with vLLM")
+    sglang: str = Field("lmsysorg/sglang:v0.5.23", min_length=1, description="Image with SGLang")
+    llama_cpp: str = Field(
+        "ghcr.io/ggml-org/llama.cpp:server", min_length=1, description="Image with llama-server, for the GGUF file of "
+        "quantize.gguf")
+
+
+class ServingSettings(BaseModel):
+    """What the serving files of a release ask for. Whoever serves may change them there."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    images: Images = Field(default_factory=Images, description="Container images of the servers")
+    claim: str = Field(
+        "lake", pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253,
+        description="Kubernetes' persistent volume claim that holds the lake, or a package of the release")
+    gpus: int = Field(1, ge=0, le=64, description="GPUs of a server; 0: it runs on the CPU. More than one: tensor parallel")
+    cpus: int = Field(4, ge=1, le=1_024, description="CPU cores that a server requests")
+    memory_gib: int = Field(32, ge=1, le=65_536, description="Host memory that a server requests, in GiB")
+    replicas: int = Field(1, ge=1, le=1_024, description="Servers side by side, in Kubernetes")
+    drain_s: int = Field(
+        DRAIN_S, ge=0, le=86_400, description="Seconds that running requests may take after a server was told to stop")
