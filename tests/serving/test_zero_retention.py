@@ -33,7 +33,8 @@ STARTS_WITHIN_S, ENDS_WITHIN_S = 600, 90
 def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("retained")
     for name, layers in (("target", 4), ("drafter", 2)):
-        write_target(root / "models" / name, layers=layers, vocab_size=384, hidden_size=64, head_dim=16, max_position_embeddings=512)
+        write_target(root / "models" / name, layers=layers, vocab_size=384, hidden_size=128, intermediate_size=256, head_dim=32,
+                     max_position_embeddings=512)
     return root
 
 
