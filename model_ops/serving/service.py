@@ -21,6 +21,13 @@ ServerKind = Literal["vllm", "sglang"]
 PREFIX = "millrace"
 DRAIN_S = 120
 LOGGING_CONFIG = "vllm-logging.json"
+QUOTES_REQUESTS = (
+    "vllm.entrypoints.openai", "vllm.entrypoints.serve", "vllm.entrypoints.scale_out", "vllm.entrypoints.chat_utils",
+    "vllm.entrypoints.anthropic", "vllm.inputs", "vllm.logging_utils.dump_input", "vllm.multimodal", "vllm.parser",
+    "vllm.reasoning", "vllm.renderers", "vllm.sampling_params", "vllm.tokenizers", "vllm.tool_parsers",
+    "vllm.v1.engine.async_llm", "vllm.v1.engine.input_processor", "vllm.v1.engine.output_processor",
+    "vllm.v1.structured_output", "uvicorn", "uvicorn.access", "uvicorn.error", "asyncio")
+"""Loggers of vLLM's server whose messages may hold text of a request."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,11 @@ def service_environment(server: ServerKind, service: Service, release_directory:
 
 
 def logging_config() -> dict[str, Any]:
-    """vLLM's logging where nothing of a request may be written: on a crash, vLLM lists the sampling parameters of what was
-    running, and these hold stop words and schemas of users."""
+    """vLLM's logging where nothing of a request may be written.
+
+    Messages about requests quote them: names of models, templates' errors, grammars, tool calls; and on a crash vLLM lists the
+    sampling parameters of what was running, which hold stop words and schemas. What the engine says of itself is still written.
+    """
     silent = {"level": "CRITICAL", "handlers": ["silent"], "propagate": False}
     said = {"level": "INFO", "handlers": ["said"], "propagate": False}
     return {
@@ -73,7 +83,7 @@ def logging_config() -> dict[str, Any]:
         "handlers": {"said": {"class": "logging.StreamHandler", "formatter": "vllm", "level": "INFO",
                               "stream": "ext://sys.stdout"},
                      "silent": {"class": "logging.NullHandler"}},
-        "loggers": {"vllm": said, "vllm.logging_utils.dump_input": silent, "uvicorn": said, "uvicorn.access": silent},
+        "loggers": {"vllm": said, **dict.fromkeys(QUOTES_REQUESTS, silent)},
     }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-WIDTH, LABELS, ROW, RIGHT = 360, 118, 24, 58
+WIDTH, LABELS, ROW, RIGHT = 360, 124, 24, 52
 COLORS = ("#2a7fb8", "#c8553d", "#4f9d69", "#8f6bb3", "#d09a2c", "#6b7280")
 LONGEST_LABEL = 18
 
@@ -29,23 +29,28 @@ class Bar:
     high: float | None = None
 
 
-def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3) -> Markup:
-    """Horizontal bars with intervals, from 0, in the given order."""
+def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_labels: bool = False) -> Markup:
+    """Horizontal bars with intervals, from 0, in the given order. whole_labels: each label above its bar, uncut; names of
+    shapes must be whole, so that an erasure finds them."""
     most = max((bar.high if bar.high is not None else bar.value for bar in given), default=1.0) or 1.0
-    room = WIDTH - LABELS - RIGHT
+    left, row = (0, 2 * ROW - 12) if whole_labels else (LABELS, ROW)
+    room = WIDTH - left - RIGHT
     parts = []
     for place, bar in enumerate(given):
-        y = 8 + place * ROW
+        y = 8 + place * row
+        if whole_labels:
+            parts.append(Markup('<text x="0" y="{}">{}</text>').format(y + 9, bar.label))
+            y += 14
+        else:
+            parts.append(Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(left - 6, y + 11, _short(bar.label)))
         length = max(0.0, bar.value / most * room)
-        parts.append(Markup(
-            '<text x="{}" y="{}" text-anchor="end">{}</text><rect x="{}" y="{}" width="{:.1f}" height="13" fill="{}"/>').format(
-                LABELS - 6, y + 11, _short(bar.label), LABELS, y, length, COLORS[0]))
+        parts.append(Markup('<rect x="{}" y="{}" width="{:.1f}" height="13" fill="{}"/>').format(left, y, length, COLORS[0]))
         if bar.low is not None and bar.high is not None:
             parts.append(Markup('<path d="M{:.1f} {}H{:.1f}" stroke="currentColor" stroke-width="1.5"/>').format(
-                LABELS + max(0.0, bar.low) / most * room, y + 6.5, LABELS + bar.high / most * room))
+                left + max(0.0, bar.low) / most * room, y + 6.5, left + bar.high / most * room))
         parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(
-            LABELS + max(length, (bar.high or 0) / most * room) + 5, y + 11, f"{bar.value:.{digits}f}"))
-    return _figure(title, unit, 12 + len(given) * ROW, parts)
+            left + max(length, (bar.high or 0) / most * room) + 5, y + 11, f"{bar.value:.{digits}f}"))
+    return _figure(title, unit, 12 + len(given) * row, parts)
 
 
 def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> Markup:

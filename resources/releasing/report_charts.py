@@ -43,7 +43,7 @@ def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
         most = sorted(shapes.items(), key=lambda each: (-each[1]["prompts"], each[0]))[:SHAPES_SHOWN]
         found.append(bars(f"Acceptance length of {chosen[-1]['drafter']} by shape of the prompt",
                           [Bar(f"{name} ({of['prompts']})", of["tau"], of["tau_low"], of["tau_high"]) for name, of in most],
-                          f"tokens per forward, {way}; prompts in brackets", 2))
+                          f"tokens per forward, {way}; prompts in brackets", 2, whole_labels=True))
     return found
 
 

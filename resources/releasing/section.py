@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_FIGURE = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?(?: ?%| [A-Za-z/]{1,12})?(?: (?:to -?[\d.,]+(?:e[+-]?\d+)?|\([\d., to]+\)))?")
+_FIGURE = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?(?: ?%| [A-Za-z/]{1,12})?(?: (?:to -?[\d.,]+(?:e[+-]?\d+)?|\([-\d., to]+\)))?")
 _NONE = frozenset({"", "-", "not measured"})
 
 

@@ -23,6 +23,8 @@ from resources.releasing.serving_plan import LLAMA_CPP, PROGRAMS, ServingPlan
 
 MOUNTED = "/mnt/lake"
 PORT = 8000
+SHARED_MEMORY = "8gb"
+"""Of a container's own: requests pass through it, and it ends with the container, as the host's would not."""
 AFTER_DRAIN_S = 30
 """Seconds beyond draining after which a container is killed."""
 
@@ -113,7 +115,7 @@ def _container(plan: ServingPlan, image: str, entrypoint: list[str], words: list
                ) -> dict[str, Any]:
     found: dict[str, Any] = {
         "image": image, "entrypoint": entrypoint, "command": [word.replace("$", "$$") for word in words],
-        "volumes": [f"../../..:{MOUNTED}:ro"], "ports": [f"${{PORT:-{PORT}}}:{PORT}"], "ipc": "host",
+        "volumes": [f"../../..:{MOUNTED}:ro"], "ports": [f"${{PORT:-{PORT}}}:{PORT}"], "shm_size": SHARED_MEMORY,
         "stop_grace_period": f"{plan.service.drain_s + AFTER_DRAIN_S}s"}
     if environment:
         found["environment"] = environment

@@ -26,6 +26,7 @@ from tests.model_ops.tiny_models import write_target
 
 MARK = "Zq7sentinelWx9"
 SAID = fingerprint("3f2a91c0d4e5", "ab" * 32)
+SHARED = Path("/dev/shm")
 STARTS_WITHIN_S, ENDS_WITHIN_S = 600, 90
 
 
@@ -62,6 +63,7 @@ class Released:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.home, self.url, self.crash = home, f"http://127.0.0.1:{port}", home / "crash"
+        self.shared_before = set(SHARED.iterdir())
         environment = {
             "PATH": f"{home / 'bin'}:/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home / "tmp"), "XDG_CACHE_HOME": str(home / "cache"),
             "PYTHONPATH": str(home / "plugin"), "MILLRACE_TEST_CRASH": str(self.crash), "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -93,18 +95,28 @@ class Released:
 
     def places(self) -> list[str]:
         """Where the marked text is: files under `home`, the output among them, and shared memory."""
-        found = [path for folder in (self.home, Path("/dev/shm")) for path in folder.rglob("*") if path.is_file()]
-        return [str(path.relative_to("/")) for path in found if _holds(path)]
+        found = [*self.home.rglob("*"), *(path for path in SHARED.iterdir() if path not in self.shared_before)]
+        return [str(path) for path in found if path.is_file() and _holds(path)]
 
     def end(self):
+        """Ends the server as `kill` would, and waits until its last process, which removes shared memory, has gone."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=ENDS_WITHIN_S)
+        began = time.monotonic()
+        while time.monotonic() - began < ENDS_WITHIN_S and self._lives():
+            time.sleep(0.2)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.output.close()
+
+    def _lives(self) -> bool:
+        self.process.poll()
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 def _holds(path: Path) -> bool:

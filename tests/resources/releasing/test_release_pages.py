@@ -43,7 +43,7 @@ MEASURED = [measured("loss", 1.5), measured("loss", 1.9, of="base"), measured("l
             measured("accuracy_gain", 0.05, against="champion", on="gsm8k", sampling="greedy", counted="items")]
 DRAFTED = {"sampling": "as logged", "num_speculative_tokens": 3, "looping_share": 0.0, "prompts": 200,
            "accepted_by_position": [0.7, 0.4, 0.2], "tau_by": {"prompt_shape": {
-               "<b>ask": {"prompts": 9, "tau": 2.2, "tau_low": 2.0, "tau_high": 2.4}, "code": {"prompts": 5, "tau": 2.9, "tau_low": 2.5, "tau_high": 3.3}}}}
+               "<b>ask-a-long-word#09775227": {"prompts": 9, "tau": 2.2, "tau_low": 2.0, "tau_high": 2.4}, "code": {"prompts": 5, "tau": 2.9, "tau_low": 2.5, "tau_high": 3.3}}}}
 ACCEPTANCE = [{**DRAFTED, "drafter": "none", "tau": 1.0, "tau_low": 1.0, "tau_high": 1.0},
               {**DRAFTED, "drafter": "eagle3", "tau": 2.3, "tau_low": 2.1, "tau_high": 2.5}]
 RATE = {"median": 100.0, "lowest": 90.0, "highest": 110.0, "latency_p50_s": 0.2, "latency_p99_s": 0.31}
@@ -136,8 +136,8 @@ def test_the_report_has_the_verdict_before_gates_and_charts_after_them(page):
     summary.write(out)
     text = (out / "report.html").read_text()
     assert text.index('class="verdict bad"') < text.index("<h2>Gates") < text.index("<h2>What changed") < text.index("<svg") < text.index("<h2>Made from")
-    assert text.count("<svg") == 5 and "Latency in a real server" in text and "&lt;b&gt;ask" in text and "<b>ask" not in text
-    assert '<td class="figure">0.9980</td>' in text and '<th class="figure">measured</th>' in text
+    assert text.count("<svg") == 5 and "Latency in a real server" in text and "&lt;b&gt;ask-a-long-word#09775227 (9)" in text and "<b>ask" not in text
+    assert '<td data-column="measured" class="figure">0.9980</td>' in text and '<th class="figure">measured</th>' in text
     assert not re.search(r"(?:src|href)=", text) and "<script" not in text
     markdown = (out / "report.md").read_text()
     assert "|---|---|---:|---:|---|---|" in markdown
