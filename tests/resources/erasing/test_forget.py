@@ -25,7 +25,7 @@ from resources.reading.sources import SourceSettings
 from resources.releasing.recheck import recheck
 from resources.releasing.signature import Signature
 from resources.tables import SCHEMAS, Tables
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 BY = Signature("tester", "test", "request 1")
 
@@ -62,6 +62,15 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
     assert page.read_text() == NOTE and not changed_files(page.parent, read_manifest(page.parent))
     lines = next(lake.root.glob("datasets/tutor/length_report/*/side_by_side.jsonl")).read_text().splitlines()
     assert any("bob" in line for line in lines) and all(json.loads(line) for line in lines)
+
+
+def test_the_lines_of_the_sources_that_hold_the_user_are_named(lake, whole):
+    plan = forget(lake, asked(lake), BY)
+    named = {(place.uri.rsplit("/", 1)[-1], line) for place in plan.places for line in place.lines}
+    held = {(log.name, number) for log in whole[1].glob("*.jsonl") for number, line in enumerate(log.read_text().splitlines(), 1)
+            if MARK in line}
+    assert {name for name, _ in held} == {"gateway.jsonl", "thumbs.jsonl"} and named == held
+    assert sum(place.records for place in plan.places) == len(held)
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(lake):
@@ -116,8 +125,8 @@ STEPS = ("journal.write", "_bury", "erase_rows", "erase_answers", "clean_page", 
          "remove_rows:decisions", "remove_rows:quarantine", "remove_rows:interactions", "remove_old_files", "rebuild")
 
 
-@pytest.mark.parametrize("after", slow_except([False], [False, True]))
-@pytest.mark.parametrize("step", slow_except(["remove_rows:interactions"], STEPS))
+@pytest.mark.parametrize("after", thorough_except([False], [False, True]))
+@pytest.mark.parametrize("step", thorough_except(["remove_rows:interactions"], STEPS))
 def test_a_kill_anywhere_is_completed_by_the_next_try(lake, monkeypatch, step, after):
     name, _, table = step.partition(":")
     target, attribute = (forget_module.journal, "write") if name == "journal.write" else (forget_module, name)
