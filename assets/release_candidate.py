@@ -80,7 +80,8 @@ def release_candidate(
         "release", "release", op="release", sources=SOURCES,
         config=bounds.model_dump() | {
             "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None,
-            "policy": ReleasePolicy.of(release_settings).model_dump(), "server": release_settings.serving.model_dump(),
+            "policy": ReleasePolicy.of(release_settings).model_dump(),
+            "server": release_settings.serving.on(release_settings.serve_on).model_dump(),
             "zero_retention": release_settings.zero_retention},
         inputs=[item.as_input() for item in (*served, evaluation)], work=work,
     )

@@ -155,7 +155,7 @@ def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: S
         found = [each.tokens_per_second for each in passes]
         p50_s, p99_s = np.percentile([reply.latency_s for each in passes for reply in each.replies], [50, 99])
         rates[str(concurrency)] = {"median": median(found), "lowest": min(found), "highest": max(found),
-                                   "latency_p50_s": float(p50_s), "latency_p99_s": float(p99_s)}
+                                   "p50_s": float(p50_s), "p99_s": float(p99_s)}
     progress.report(phase, 4, 4, "parts")
     drafted = greedy.acceptance is not None and greedy.acceptance.drafts > 0
     return {"version": client.version, "logprobs": logprobs, "tokens_per_second": rates,

@@ -20,7 +20,7 @@ SUFFIX = "suffix"
 
 
 def words_of(server: ServerKind, target: str, name: str, drafter: str | None, serving: Serving | None,
-             num_speculative_tokens: int, service: Service | None = None) -> list[str]:
+             num_speculative_tokens: int, *, service: Service | None = None) -> list[str]:
     """What follows the program: `vllm serve` or `python -m sglang.launch_server`.
 
     target, drafter: model directories. name: how requests call the model. serving: how servers run the drafter; unused without

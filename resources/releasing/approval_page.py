@@ -125,15 +125,15 @@ def _costs(lake: Lake, candidate: _Side, former: _Side, release: Release, champi
 def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
     forms = [side.speed.get("in_server", {}).get("forms", {}) for side in (former, candidate)]
     rows = []
-    for name in FORMS:
+    for name in dict.fromkeys(name for form in forms for name in form):
         rates = [form.get(name, {}).get("tokens_per_second", {}) for form in forms]
         for at in dict.fromkeys(each for rate in rates for each in rate):
             found = [rate.get(at) for rate in rates]
-            where = f"{FORMS[name]}, {at} at a time"
+            where = f"{FORMS.get(name, name)}, {at} at a time"
             rows.append([f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:.2f}" if each else NONE
                                                                  for each in found)])
-            if any(each and "latency_p99_s" in each for each in found):
-                rows.append([f"latency p99 (s), {where}", *(f"{each['latency_p99_s']:.3f}" if each and "latency_p99_s" in each
+            if any(each and "p99_s" in each for each in found):
+                rows.append([f"latency p99 (s), {where}", *(f"{each['p99_s']:.3f}" if each and "p99_s" in each
                                                             else NONE for each in found)])
     return rows
 

@@ -134,7 +134,8 @@ def write_release(
     write_serving_files(output, ServingPlan(
         workload=workload, version=output.name, target=release.target.path,
         drafter=release.speculator.path if release.speculator else None, serving=serving, num_speculative_tokens=k,
-        service=release.service, settings=settings.serving, has_generation_config=target_directory is not None,
+        service=release.service, settings=settings.serving.on(settings.serve_on),
+        has_generation_config=target_directory is not None,
         gguf=next((f"{release.target.path}/{file.path}" for file in target.files if file.path.endswith(".gguf")), None)))
     return release
 

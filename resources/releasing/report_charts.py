@@ -48,14 +48,14 @@ def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
 
 
 def _in_a_server(speed: Mapping[str, Any]) -> list[Markup]:
-    forms = {FORMS[name]: form["tokens_per_second"] for name, form in speed.get("forms", {}).items()}
+    forms = {FORMS.get(name, name): form["tokens_per_second"] for name, form in speed.get("forms", {}).items()}
     if not forms:
         return []
     found = [lines("Tokens/s in a real server", {name: [(int(each), rate["median"]) for each, rate in rates.items()]
                                                  for name, rates in forms.items()}, "requests at a time", "tokens/s, median")]
-    late = {f"{name}, {end}": [(int(each), 1_000 * rate[f"latency_{end}_s"]) for each, rate in rates.items()]
+    late = {f"{name}, {end}": [(int(each), 1_000 * rate[f"{end}_s"]) for each, rate in rates.items()]
             for name, rates in forms.items() for end in ("p50", "p99")
-            if all(f"latency_{end}_s" in rate for rate in rates.values())}
+            if all(f"{end}_s" in rate for rate in rates.values())}
     if late:
         found.append(lines("Latency in a real server", late, "requests at a time", "milliseconds of a whole answer"))
     return found

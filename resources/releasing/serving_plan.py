@@ -24,7 +24,8 @@ LLAMA_CPP = "llama-server"
 @dataclass(frozen=True)
 class ServingPlan:
     """target, drafter, gguf: paths of model directories, and of the target's GGUF file, in the lake. serving: how servers run
-    the drafter; unused without a drafter. has_generation_config: whether the release's directory has one, with the stop ids."""
+    the drafter; unused without a drafter. settings: with GPUs and image filled in (`ServingSettings.on`).
+    has_generation_config: whether the release's directory has one, with the stop ids."""
 
     workload: str
     version: str
@@ -33,7 +34,7 @@ class ServingPlan:
     serving: Serving
     num_speculative_tokens: int
     service: Service = field(default_factory=Service)
-    settings: ServingSettings = field(default_factory=ServingSettings)
+    settings: ServingSettings = field(default_factory=lambda: ServingSettings().on(None))
     gguf: str | None = None
     has_generation_config: bool = False
 
@@ -46,7 +47,7 @@ class ServingPlan:
         """What follows the program; the target comes first. lake: where the server finds the lake."""
         drafter = f"{lake}/{self.drafter}" if self.drafter else None
         words = words_of(server, f"{lake}/{self.target}", self.workload, drafter, self.serving, self.num_speculative_tokens,
-                         self.service)
+                         service=self.service)
         if server == "vllm" and self.has_generation_config:
             words += ["--generation-config", f"{lake}/{self.directory}"]
         if self.settings.gpus > 1:

@@ -167,7 +167,9 @@ def crash_while_answering(server: Released) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("zero_retention", [True, False], ids=["nothing is kept", "by default a crash shows it"])
+@pytest.mark.parametrize("zero_retention", [
+    pytest.param(True, id="nothing is kept"),
+    pytest.param(False, id="by default a crash shows it", marks=pytest.mark.thorough)])  # the search can find something
 def test_what_is_kept_of_a_marked_text(python, models, tmp_path, zero_retention):
     server = Released(python, models, tmp_path / "home", zero_retention)
     try:

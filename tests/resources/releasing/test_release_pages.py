@@ -46,7 +46,7 @@ DRAFTED = {"sampling": "as logged", "num_speculative_tokens": 3, "looping_share"
                "<b>ask-a-long-word#09775227": {"prompts": 9, "tau": 2.2, "tau_low": 2.0, "tau_high": 2.4}, "code": {"prompts": 5, "tau": 2.9, "tau_low": 2.5, "tau_high": 3.3}}}}
 ACCEPTANCE = [{**DRAFTED, "drafter": "none", "tau": 1.0, "tau_low": 1.0, "tau_high": 1.0},
               {**DRAFTED, "drafter": "eagle3", "tau": 2.3, "tau_low": 2.1, "tau_high": 2.5}]
-RATE = {"median": 100.0, "lowest": 90.0, "highest": 110.0, "latency_p50_s": 0.2, "latency_p99_s": 0.31}
+RATE = {"median": 100.0, "lowest": 90.0, "highest": 110.0, "p50_s": 0.2, "p99_s": 0.31}
 SPEED = {"in_server": {"forms": {"target": {"tokens_per_second": {"1": RATE, "8": RATE | {"median": 400.0}}, "started_s": 30.0, "memory_mb": 900.0}},
                        "ratios": {}}}
 BESIDE = {"rows": 40, "days": 7, "since": "2026-06-13T00:00:00+00:00", "loss_target": 1.5, "loss_champion": 1.6, "increase": -0.1,

@@ -33,9 +33,9 @@ def target_of(release):
     return read_manifest(release.parents[2] / part["path"])
 
 
-def plan(architecture="eagle3", zero_retention=False, drafter=DRAFTER, gguf=None, **settings):
+def plan(architecture="eagle3", zero_retention=False, drafter=DRAFTER, gguf=None, place=None, **settings):
     return ServingPlan("my_shop", "3f2a91c0d4e5", TARGET, drafter, ARCHITECTURES[architecture].serving, 3,
-                       Service(SAID, zero_retention=zero_retention), ServingSettings(**settings), gguf, True)
+                       Service(SAID, zero_retention=zero_retention), ServingSettings(**settings).on(place), gguf, True)
 
 
 def written(tmp_path, made):
@@ -151,8 +151,11 @@ def test_files_have_the_form_that_their_readers_document(tmp_path):
     assert services["llama-cpp"]["command"][:2] == ["--model", f"{MOUNTED}/{TARGET}/model-q8_0.gguf"]
 
 
-def test_a_server_on_the_cpu_asks_for_no_gpu(tmp_path):
-    _, read, _ = written(tmp_path, plan(gpus=0))
+@pytest.mark.parametrize("asked", [{"gpus": 0}, {"place": "vllm/cpu"}, {"place": "vllm/cpu-amx"}])
+def test_a_server_on_the_cpu_asks_for_no_gpu(tmp_path, asked):
+    _, read, _ = written(tmp_path, plan(**asked))
+    assert read["production-stack-values.yaml"]["servingEngineSpec"]["modelSpec"][0]["requestGPU"] == 0
+    assert read["kserve.yaml"]["spec"]["template"]["containers"][0]["image"] == "vllm/vllm-openai-cpu:v0.32.0"
     assert "deploy" not in read["docker-compose.yaml"]["services"]["vllm"]
     assert "limits" not in read["kserve.yaml"]["spec"]["template"]["containers"][0]["resources"]
 
