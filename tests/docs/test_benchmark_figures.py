@@ -140,6 +140,7 @@ CLAIMS: list[Claim] = [
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
     (PAGE, "Of 193 changes to", "tamper", lambda r: [str(r("refused"))]),
+    (PAGE, "Of 20 kills while a release", "publish_faults", lambda r: [str(r("incomplete")), str(r("completed"))]),
     (PAGE, "Of 200 changes to", "aliases", lambda r: [str(r("disk", "lost")), str(r("s3", "lost"))]),
     (PAGE, "Do 10 readers ever", "readers", lambda r: [
         str(r("errors") + r("s3", "errors")), str(r("inconsistent") + r("s3", "inconsistent")),
