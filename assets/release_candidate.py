@@ -9,9 +9,11 @@ from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
+from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.source_digest import source_digest
 from resources.artefacts.taint import rows_erased_from
 from resources.attesting.attest import attest, write_attestations
+from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import champion_to_beat
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import Compared, check_gates
@@ -20,6 +22,7 @@ from resources.releasing.parts import superseded
 from resources.releasing.quantized_bits import served_bits
 from resources.releasing.recheck import recheck_unsigned
 from resources.releasing.release import ReleasePolicy, ReleaseSettings, erased_rows, read_release, write_release
+from resources.releasing.release_facts import facts_of
 from resources.releasing.release_signature import is_signed
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
@@ -27,7 +30,7 @@ from resources.signing.keys import signing_key
 from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
-SOURCES = (*(f"resources/releasing/{name}.py" for name in ("release", "gates", "champion", "summary")),
+SOURCES = (*(f"resources/releasing/{name}.py" for name in ("release", "gates", "champion", "summary", "approval_page")),
            *(f"resources/attesting/{name}.py" for name in ("bill_of_materials", "provenance")))
 
 
@@ -65,16 +68,21 @@ def release_candidate(
     def work(output):
         k = speculator_settings.num_speculative_tokens
         release = write_release(output, workshop.workload, target, drafter, k, gates, serving,
-                                ReleasePolicy.of(release_settings))
+                                ReleasePolicy.of(release_settings), release_settings, workshop.directory(target))
         write_attestations(output, workshop.lake, release, served, context.run_id)
-        summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name)
+        facts = facts_of(workshop.lake, release, output.name, served, champion.release if champion else None)
+        summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name, facts)
+        write_approval_page(output, workshop.lake, summary, release, workshop.directory(evaluation),
+                            champion.release if champion else None)
         return summary.write(output) | {"gates": {gate.name: gate.model_dump(exclude={"name"}) for gate in gates}}
 
     manifest = workshop.build(
         "release", "release", op="release", sources=SOURCES,
         config=bounds.model_dump() | {
             "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None,
-            "policy": ReleasePolicy.of(release_settings).model_dump()},
+            "policy": ReleasePolicy.of(release_settings).model_dump(),
+            "server": release_settings.serving.on(release_settings.serve_on).model_dump(),
+            "zero_retention": release_settings.zero_retention},
         inputs=[item.as_input() for item in (*served, evaluation)], work=work,
     )
     directory = workshop.directory(manifest)
@@ -82,7 +90,8 @@ def release_candidate(
         attest(workshop.lake, directory, key)
     Endpoint(workshop.lake, workshop.workload).nominate(subject_of(directory))
     workshop.publish_catalog()
-    return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]))
+    return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]),
+                 approval_page=dg.MetadataValue.path(str(directory / APPROVAL_PAGE)))
 
 
 @dg.asset_check(asset="release_candidate", blocking=True)

@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
 from model_ops.decoding.served import NEUTRAL, ServedModel, measure_served
 from model_ops.errors import ModelError
@@ -147,9 +149,11 @@ def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: S
     for concurrency in asked.concurrencies:
         several = [[prompts[(number * concurrency + place) % len(prompts)].ids for place in range(concurrency)]
                    for number in range(PASSES)]
-        found = [measure_served(client, each, concurrency=concurrency, ignore_eos=True, **shared).tokens_per_second
-                 for each in several]
-        rates[str(concurrency)] = {"median": median(found), "lowest": min(found), "highest": max(found)}
+        passes = [measure_served(client, each, concurrency=concurrency, ignore_eos=True, **shared) for each in several]
+        found = [each.tokens_per_second for each in passes]
+        p50_s, p99_s = np.percentile([reply.latency_s for each in passes for reply in each.replies], [50, 99])
+        rates[str(concurrency)] = {"median": median(found), "lowest": min(found), "highest": max(found),
+                                   "p50_s": float(p50_s), "p99_s": float(p99_s)}
     progress.report(phase, 4, 4, "parts")
     drafted = greedy.acceptance is not None and greedy.acceptance.drafts > 0
     return {"version": client.version, "logprobs": logprobs, "tokens_per_second": rates,

@@ -9,25 +9,34 @@ A release's scripts and the evaluation's server are started with the same words.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
+from model_ops.serving.service import ServerKind, Service, service_words
 from model_ops.speculators.serving import Serving, SglangOptions, VllmOptions
 
-ServerKind = Literal["vllm", "sglang"]
+SUFFIX = "suffix"
+"""vLLM's method of drafting from earlier answers, which it keeps in memory."""
 
 
 def words_of(server: ServerKind, target: str, name: str, drafter: str | None, serving: Serving | None,
-             num_speculative_tokens: int) -> list[str]:
+             num_speculative_tokens: int, *, service: Service | None = None) -> list[str]:
     """What follows the program: `vllm serve` or `python -m sglang.launch_server`.
 
     target, drafter: model directories. name: how requests call the model. serving: how servers run the drafter; unused without
-    a drafter. A server that does not run such a drafter gets the target alone.
+    a drafter. A server that does not run such a drafter gets the target alone. service: what a release's server says in answers
+    and does not keep; None, as the evaluation starts servers, for the server's own defaults.
     """
     drafting = serving if drafter else None
     if server == "vllm":
-        return [target, "--served-model-name", name, *_vllm(drafter, drafting and drafting.vllm, num_speculative_tokens)]
-    return ["--model", target, "--served-model-name", name,
-            *_sglang(drafter, drafting and drafting.sglang, num_speculative_tokens)]
+        options = drafting and drafting.vllm
+        if options is not None and options.method == SUFFIX and service is not None and service.zero_retention:
+            options = replace(options, options={**options.options, "suffix_decoding_max_cached_requests": 0})
+        words = [target, "--served-model-name", name, *_vllm(drafter, options, num_speculative_tokens)]
+    else:
+        options = drafting and drafting.sglang
+        words = ["--model", target, "--served-model-name", name, *_sglang(drafter, options, num_speculative_tokens)]
+    return words + (service_words(server, service, drafts=options is not None) if service is not None else [])
 
 
 def runs_drafter(server: ServerKind, serving: Serving) -> bool:

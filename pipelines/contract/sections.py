@@ -200,6 +200,12 @@ release:
   approval: person
   gates: {recovery: 0.99, acceptance_length: 1.5}
 """),
+    Section("release.serving", "release.serving", "[releases.md](releases.md#files-of-a-release) lists the files.", """\
+release:
+  zero_retention: true
+  serving: {gpus: 2, memory_gib: 128, images: {vllm: "registry.example.com/vllm:v0.32.0"}}
+"""),
+    Section("release.serving.images", "release.serving.images", ""),
     Section("release.gates", "release.gates", "All but `erased_rows` are on by default; "
             "[evaluation.md](evaluation.md#gates) explains them."),
     Section("preference", "preference, rft", "Not in this version: leave both out."),

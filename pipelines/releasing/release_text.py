@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
 from resources.releasing.approvals import Approvals
@@ -35,6 +36,8 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
     if rows := erased_rows(lake, release):
         _print(console, f"  ! tainted  its weights learnt {rows:,} rows that were erased since (millrace forget)")
     _print(console, f"  champion  {_champion(lake, seen)}")
+    if (directory / APPROVAL_PAGE).exists():
+        _print(console, f"  read      {directory / APPROVAL_PAGE}")
 
 
 def say_approved(

@@ -1,8 +1,7 @@
 """A release: target and drafter by path and digest, gates, and serving scripts.
 
-`<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest),
-serve-vllm.sh and serve-sglang.sh, the bill of materials, the provenance and the report. Signatures over it lie beside its
-manifest.
+`<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), the files
+that serve it, the bill of materials, the provenance, the model card and the report. Signatures over it lie beside its manifest.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_json
+from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
@@ -21,7 +21,10 @@ from resources.lake import Lake
 from resources.releasing.closed_times import checked_times, checked_zone
 from resources.releasing.gate_result import GateResult
 from resources.releasing.gate_settings import Gates
-from resources.releasing.serving_scripts import write_scripts
+from resources.releasing.generation import NoStopIds, generation_config
+from resources.releasing.serving_plan import ServingPlan
+from resources.releasing.serving_scripts import write_serving_files
+from resources.releasing.serving_settings import ServingSettings
 
 
 class ReleaseError(Exception):
@@ -50,6 +53,11 @@ class ReleaseSettings(BaseModel):
     serve_on: str | None = Field(
         None, description="Server and device of the endpoint, such as vllm/h100, sglang/sm80, vllm/cpu. A quantize.scheme that "
         "they do not load is refused. Left out: any scheme is accepted")
+    serving: ServingSettings = Field(
+        default_factory=ServingSettings, description="Images and resources of the release's serving files")
+    zero_retention: bool = Field(
+        False, description="true: the serving files switch off everything that keeps text of requests and answers: logs of "
+        "requests, caches of prefixes and of earlier answers, traces, core dumps")
 
 
 class ReleasePolicy(BaseModel):
@@ -86,6 +94,8 @@ class Release(BaseModel):
     """Architecture of the drafter."""
     gates: list[GateResult]
     policy: ReleasePolicy = Field(default_factory=ReleasePolicy)
+    service: Service = Field(default_factory=Service)
+    """What its servers say in every answer and do not keep."""
 
     @property
     def passed(self) -> bool:
@@ -94,10 +104,16 @@ class Release(BaseModel):
 
 def write_release(
     output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
-    serving: Serving, policy: ReleasePolicy | None = None,
+    serving: Serving, policy: ReleasePolicy | None = None, settings: ReleaseSettings | None = None,
+    target_directory: Path | None = None,
 ) -> Release:
-    """Writes release.json and the serving scripts. k: the number of tokens that the drafter proposes; serving: how servers
-    run the drafter."""
+    """Writes release.json and the serving files into `output`, whose name is the release's version.
+
+    k: the number of tokens that the drafter proposes. serving: how servers run the drafter. target_directory: where the target
+    is, for its generation_config.json; None: the release has none of its own. Raises ReleaseError for a target whose answers
+    end at no token.
+    """
+    settings = settings or ReleaseSettings()
     release = Release(
         workload=workload,
         target=_part(target),
@@ -106,10 +122,21 @@ def write_release(
         architecture=serving.architecture,
         gates=gates,
         policy=policy or ReleasePolicy(),
+        service=Service(fingerprint=fingerprint(output.name, target.digest), zero_retention=settings.zero_retention,
+                        drain_s=settings.serving.drain_s),
     )
     write_json(output / "release.json", release.model_dump(mode="json"))
-    drafter = release.speculator.path if release.speculator else None
-    write_scripts(output, workload, release.target.path, drafter, serving, k)
+    if target_directory is not None:
+        try:
+            write_json(output / "generation_config.json", generation_config(target_directory))
+        except NoStopIds as error:
+            raise ReleaseError(str(error)) from error
+    write_serving_files(output, ServingPlan(
+        workload=workload, version=output.name, target=release.target.path,
+        drafter=release.speculator.path if release.speculator else None, serving=serving, num_speculative_tokens=k,
+        service=release.service, settings=settings.serving.on(settings.serve_on),
+        has_generation_config=target_directory is not None,
+        gguf=next((f"{release.target.path}/{file.path}" for file in target.files if file.path.endswith(".gguf")), None)))
     return release
 
 

@@ -34,7 +34,7 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
     samples = [[sample["row_id"], visible(" ".join(sample["text"].split()))] for sample in asked["samples"]]
     if samples:
         found.append(Section("What the server answered", ["row", "beginning of the served model's greedy answer"], samples,
-                             "Held-out rows by id: millrace show finds their text."))
+                             "Held-out rows by id: millrace show finds their text.", shows_rows=True))
     return found
 
 

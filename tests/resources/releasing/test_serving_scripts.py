@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from model_ops.speculators.registry import ARCHITECTURES
-from resources.releasing.serving_scripts import write_scripts
+from resources.releasing.serving_plan import ServingPlan
+from resources.releasing.serving_scripts import write_serving_files
 
 
 @pytest.mark.parametrize(("architecture", "method", "sglang"), [
@@ -20,7 +21,7 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
     model, release = tmp_path / "models" / "m", tmp_path / "releases" / "tutor" / "r1"
     model.mkdir(parents=True)
-    write_scripts(release, "tutor", "models/m", "models/m", ARCHITECTURES[architecture].serving, 3)
+    write_serving_files(release, ServingPlan("tutor", "r1", "models/m", "models/m", ARCHITECTURES[architecture].serving, 3))
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("vllm", "python"):

@@ -1,5 +1,5 @@
 -- Interactions of records with an OpenAI request and response; one row per choice.
--- needs: chat_of(), choice_number(), error_text(), openai_tools(), records
+-- needs: chat_of(), choice_number(), error_text(), openai_tools(), records, served_digest()
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
 --     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
@@ -29,7 +29,7 @@ with parsed as (
             },
             "response": {
                 "id": "VARCHAR", "created": "VARCHAR", "created_at": "VARCHAR", "model": "VARCHAR", "provider": "VARCHAR", "error": "JSON",
-                "type": "VARCHAR",
+                "type": "VARCHAR", "system_fingerprint": "VARCHAR", "metadata": {"weight_version": "VARCHAR"},
                 "prompt_token_ids": ["INTEGER"],
                 "choices": [{"index": "INTEGER", "finish_reason": "VARCHAR", "message": "JSON",
                              "token_ids": ["INTEGER"]}],
@@ -112,7 +112,8 @@ select
     coalesce(record.user_id, request.user, request.safety_identifier) as user_id,
     coalesce(response.model, request.model) as model,
     coalesce(record.provider, response.provider) as provider,
-    coalesce(record.served_model_digest, request.metadata.served_model_digest) as served_model_digest,
+    coalesce(record.served_model_digest, request.metadata.served_model_digest, served_digest(response.system_fingerprint),
+             served_digest(response.metadata.weight_version)) as served_model_digest,
     coalesce(request.messages, chat.messages) as messages,
     case when chat is null then request.tools else openai_tools(request.tools) end as tools,
     json_merge_patch('{}', to_json(struct_pack(

@@ -1,5 +1,5 @@
 -- Interactions of stored OpenAI completions and responses.
--- needs: choice_number(), openai_tools(), records
+-- needs: choice_number(), openai_tools(), records, served_digest()
 -- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, workload_name, client, session_id,
 --     user_id, model, served_model_digest, messages, tools, params, completion, reasoning, prompt_token_ids,
 --     completion_token_ids, finish_reason, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, status,
@@ -29,6 +29,7 @@ parsed as (
         *,
         json_transform(raw_completion, '{
             "id": "VARCHAR", "object": "VARCHAR", "role": "VARCHAR", "created": "VARCHAR", "model": "VARCHAR",
+            "system_fingerprint": "VARCHAR",
             "metadata": {"session_id": "VARCHAR", "conversation_id": "VARCHAR", "trace_id": "VARCHAR",
                          "workload_id": "VARCHAR", "workload": "VARCHAR", "client_id": "VARCHAR",
                          "user_id": "VARCHAR", "served_model_digest": "VARCHAR"},
@@ -69,7 +70,7 @@ select
     coalesce(record.metadata.session_id, record.metadata.conversation_id) as session_id,
     coalesce(record.metadata.user_id, record.user, record.input_user) as user_id,
     record.model as model,
-    record.metadata.served_model_digest as served_model_digest,
+    coalesce(record.metadata.served_model_digest, served_digest(record.system_fingerprint)) as served_model_digest,
     request_messages as messages,
     openai_tools(coalesce(record.tools, record.request.tools)) as tools,
     json_merge_patch('{}', to_json(struct_pack(
