@@ -52,7 +52,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     drafts = acceptances(job, settings, progress)
     student = student_drafts(job, settings, progress)
     scores = task_scores(job, settings, progress)
-    served = in_server(job, settings, progress)
+    lengths = {name: each.num_speculative_tokens for name, each in drafts.lookups.items()}
+    served = in_server(job, settings, progress, lengths)
     report = _report(settings, losses, changed, drafts, student, scores, served)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")

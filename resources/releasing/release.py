@@ -1,8 +1,8 @@
 """A release: target and drafter by path and digest, gates, and serving scripts.
 
-`<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest),
-serve-vllm.sh and serve-sglang.sh, the bill of materials, the provenance and the report. Signatures over it lie beside its
-manifest.
+`<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), drafting.json
+(what is drafted with, and why), serve-vllm.sh and serve-sglang.sh, the bill of materials, the provenance and the report.
+Signatures over it lie beside its manifest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_json
+from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
+from model_ops.serving.drafting_choice import Choice
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
 from resources.releasing.closed_times import checked_times, checked_zone
+from resources.releasing.drafting_decision import write_choice
+from resources.releasing.drafting_settings import DraftingSettings
 from resources.releasing.gate_result import GateResult
 from resources.releasing.gate_settings import Gates
 from resources.releasing.serving_scripts import write_scripts
@@ -47,6 +51,8 @@ class ReleaseSettings(BaseModel):
     signed: bool = Field(
         False, description="true: only a release that a trusted key has signed is approved and served")
     gates: Gates = Field(default_factory=Gates, description="Bounds that a release must meet")
+    drafting: DraftingSettings = Field(
+        default_factory=DraftingSettings, description="What the release drafts with when it is served")
     serve_on: str | None = Field(
         None, description="Server and device of the endpoint, such as vllm/h100, sglang/sm80, vllm/cpu. A quantize.scheme that "
         "they do not load is refused. Left out: any scheme is accepted")
@@ -84,8 +90,15 @@ class Release(BaseModel):
     num_speculative_tokens: int
     architecture: str = "eagle3"
     """Architecture of the drafter."""
+    drafting: Drafting | None = None
+    """What it is served with; None in releases of earlier versions: the drafter, if there is one."""
     gates: list[GateResult]
     policy: ReleasePolicy = Field(default_factory=ReleasePolicy)
+
+    @property
+    def served_drafting(self) -> Drafting:
+        """What servers draft with."""
+        return self.drafting or (with_drafter(self.num_speculative_tokens) if self.speculator else NO_DRAFTING)
 
     @property
     def passed(self) -> bool:
@@ -94,10 +107,10 @@ class Release(BaseModel):
 
 def write_release(
     output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
-    serving: Serving, policy: ReleasePolicy | None = None,
+    serving: Serving, policy: ReleasePolicy | None = None, choice: Choice | None = None,
 ) -> Release:
-    """Writes release.json and the serving scripts. k: the number of tokens that the drafter proposes; serving: how servers
-    run the drafter."""
+    """Writes release.json, drafting.json and the serving scripts. k: the number of tokens that the drafter proposes; serving:
+    how servers run the drafter. choice: what is drafted with; None: the drafter, if there is one."""
     release = Release(
         workload=workload,
         target=_part(target),
@@ -106,10 +119,13 @@ def write_release(
         architecture=serving.architecture,
         gates=gates,
         policy=policy or ReleasePolicy(),
+        drafting=choice.drafting if choice else None,
     )
     write_json(output / "release.json", release.model_dump(mode="json"))
     drafter = release.speculator.path if release.speculator else None
-    write_scripts(output, workload, release.target.path, drafter, serving, k)
+    if choice is not None:
+        write_choice(output, choice)
+    write_scripts(output, workload, release.target.path, drafter, serving, k, release.served_drafting)
     return release
 
 
