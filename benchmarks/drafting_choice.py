@@ -15,6 +15,8 @@ rows: a workload at a concurrency: chosen, best on the second half, ratio = toke
 reason. chosen_is_best: how many rows have a ratio of 0.97 or more. The server without drafting is measured again at the end:
 drift = its tokens/s over those at the beginning, geometric mean; far from 1, other work ran on the machine. replayed:
 acceptance lengths of the lookups over the first half's greedy answers, without a server, beside what the server counted.
+as_if: EAGLE-3 with the largest K, served as if its acceptance length were 3 (synthetic acceptance, text without meaning):
+predicted = its tokens/s by tau / tau_needed of the trained drafter over those measured, geometric mean, lowest and highest row.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ SERVING = ARCHITECTURES["eagle3"].serving
 WORKLOADS = ("math", "airline", "oasst")
 HALVES = ("chosen on", "judged on")
 NEAR = 0.97
+AS_IF_TAU = 3.0
 LONGEST_PROMPT = 1_024
 Cell = tuple[str, int, str]
 """Workload, concurrency, half."""
@@ -101,6 +104,7 @@ class Run:
         by_batch_size = varying(self._pooled(HALVES[0]), lambda each: varies_by_batch_size("vllm", each, SERVING))
         if by_batch_size is not None:
             self.measured[by_batch_size] = self._served(by_batch_size)
+        as_if = self._served(heads[-1], as_if_tau=AS_IF_TAU)
         again = self._served(NO_DRAFTING)
         rows = [self._row(workload, concurrency) for workload in WORKLOADS for concurrency in self.concurrencies]
         return {
@@ -109,6 +113,7 @@ class Run:
             "drift": round(_mean([again[cell].tokens_per_second / found.tokens_per_second
                                   for cell, found in self.measured[NO_DRAFTING].items()]), 3),
             "by_batch_size": by_batch_size and {**by_batch_size.model_dump(), "ratio_to_best": self._of_best(by_batch_size)},
+            "as_if": self._as_if(heads[-1], as_if),
             "break_even": {workload: self._break_even(workload) for workload in WORKLOADS},
             "tau": {workload: self._taus(workload) for workload in WORKLOADS},
             "replayed": {workload: self._replayed(workload, lookups) for workload in WORKLOADS},
@@ -117,12 +122,12 @@ class Run:
             "sample": self.measured[NO_DRAFTING][("math", 1, HALVES[0])].replies[0].text[:200],
         }
 
-    def _served(self, drafting: Drafting) -> dict[Cell, ServedMeasure]:
+    def _served(self, drafting: Drafting, as_if_tau: float | None = None) -> dict[Cell, ServedMeasure]:
         """Every workload, concurrency and half in one server."""
         used = serving_of(drafting, SERVING)
         words = [] if used is None else ["--speculative-config", json.dumps(speculative_config(
             used.vllm, "drafter" if drafting.method == "drafter" else None, drafting.num_speculative_tokens,
-            drafting.by_batch_size))]
+            drafting.by_batch_size, as_if_tau))]
         started, found = time.monotonic(), {}
         with vllm_server(self.python, "house", *words, "--max-model-len", str(MAX_MODEL_LEN), folder=self.folder) as server:
             ready = time.monotonic()
@@ -180,6 +185,17 @@ class Run:
         return round(_mean([self.measured[drafting][workload, at, HALVES[1]].tokens_per_second / max(
             cells[workload, at, HALVES[1]].tokens_per_second for cells in self.measured.values())
             for workload in WORKLOADS for at in self.concurrencies]), 3)
+
+    def _as_if(self, drafting: Drafting, as_if: dict[Cell, ServedMeasure]) -> dict[str, Any]:
+        """How well the trained drafter's tau_needed predicts the speed of one with another acceptance length."""
+        counted = _tau(list(as_if.values()))
+        ratios = []
+        for cell, found in as_if.items():
+            with_it, plain = self.measured[drafting][cell], self.measured[NO_DRAFTING][cell]
+            needed = _tau([with_it]) * plain.tokens_per_second / with_it.tokens_per_second
+            ratios.append(_tau([found]) / needed * plain.tokens_per_second / found.tokens_per_second)
+        return {"asked_tau": AS_IF_TAU, "tau": round(counted, 3), "predicted": round(_mean(ratios), 3),
+                "lowest": round(min(ratios), 3), "highest": round(max(ratios), 3)}
 
     def _break_even(self, workload: str) -> dict[str, str]:
         plain, *others = self._of(workload, HALVES[1])

@@ -158,6 +158,8 @@ class ChatTemplate:
     def _rendered(self, row: Row, messages: Sequence[dict[str, Any]], generation_prompt: bool, continued: bool = False) -> str:
         try:
             served = server_messages(messages, self.arguments, self.has_developer, self.takes_parts)
+            if not (generation_prompt or continued) and not isinstance(messages[-1].get("content"), list):
+                served[-1:] = server_messages(messages[-1:], self.arguments, self.has_developer, False)  # as the model says it
         except ValueError as error:
             raise Unrenderable("a message is in a form that the chat template does not take", str(error)) from error
         try:

@@ -56,12 +56,16 @@ def varies_by_batch_size(server: ServerKind, drafting: Drafting, drafter: Servin
 
 
 def speculative_config(options: VllmOptions, directory: str | None, num_speculative_tokens: int,
-                       by_batch_size: Sequence[tuple[int, int, int]] = ()) -> dict[str, Any]:
+                       by_batch_size: Sequence[tuple[int, int, int]] = (), as_if_tau: float | None = None) -> dict[str, Any]:
     """vLLM's --speculative-config. directory: of the drafter; None for a method that has no weights. by_batch_size: see
-    `Drafting`."""
+    `Drafting`. as_if_tau: drafts are accepted at random so that this is the acceptance length, to measure speed alone: the text
+    is meaningless. vLLM's CPU build has it for no request."""
     model = {} if directory is None else {"model": directory}
     varying = {"num_speculative_tokens_per_batch_size": [list(each) for each in by_batch_size]} if by_batch_size else {}
-    return {"method": options.method, **model, "num_speculative_tokens": num_speculative_tokens, **options.options, **varying}
+    synthetic = {} if as_if_tau is None else {
+        "rejection_sample_method": "synthetic", "synthetic_acceptance_length": as_if_tau}
+    return {"method": options.method, **model, "num_speculative_tokens": num_speculative_tokens, **options.options, **varying,
+            **synthetic}
 
 
 def _vllm(directory: str | None, options: VllmOptions | None, drafting: Drafting) -> list[str]:

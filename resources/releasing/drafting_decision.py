@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from model_ops.atomic_files import write_json
 from model_ops.evaluation.drafting_measurements import drafter_low, measured_draftings, replayed_draftings
 from model_ops.evaluation.measurement import TARGET, WITH_DRAFTER
 from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
-from model_ops.serving.drafting_choice import Choice, choose_by_replay, choose_in_server
+from model_ops.serving.drafting_choice import Choice, Replayed, choose_by_replay, choose_in_server
 from resources.releasing.drafting_settings import DraftingSettings
 from resources.releasing.section import Section
 
@@ -81,14 +81,21 @@ def drafting_sections(choice: Choice) -> list[Section]:
     else:
         columns = ["drafting", "K", "tau"]
         rows = [[each.method + (" (served)" if _is(choice.drafting, each) else ""), str(each.num_speculative_tokens),
-                 f"{each.tau:.3f}"] for each in choice.replayed]
-        note = f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass; lookups on validation answers."
+                 f"{each.tau:.3f}"] for each in _shown(choice.replayed)]
+        note = (f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass; lookups on validation answers, at "
+                "their best K.")
     missing = " ".join(f"Not measured: {name}: {why}." for name, why in choice.not_measured.items())
     return [Section("What is drafted with", columns, rows or [[choice.drafting.label, *[""] * (len(columns) - 1)]],
                     f"{note} {missing}".strip())]
 
 
-def _is(drafting: Drafting, each: Any) -> bool:
+def _shown(replayed: Sequence[Replayed]) -> list[Replayed]:
+    """Each lookup at its best K, the drafter at every K."""
+    best = {each.method: each for each in sorted(replayed, key=lambda each: (each.tau, -each.num_speculative_tokens))}
+    return [each for each in replayed if each.method == "drafter" or each is best[each.method]]
+
+
+def _is(drafting: Drafting, each: Replayed) -> bool:
     return (drafting.method, drafting.num_speculative_tokens) == (each.method, each.num_speculative_tokens)
 
 

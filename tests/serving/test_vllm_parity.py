@@ -25,6 +25,7 @@ from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations import sft
 from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
+from model_ops.rendering.chat_template import ChatTemplate
 from model_ops.rendering.row import Row
 
 ROWS, NEW_TOKENS = 24, 32
@@ -43,6 +44,8 @@ CHATS = {
     "call with words": [user("weather?"), answer("I look.", tool_calls=[call(1, "K\u00f6ln \"West\"")]), result(1, "4\n\u00b0C"), answer("4")],
     "developer": [{"role": "developer", "content": "Be short."}, user("one"), answer("1")],
     "named people": [{**user("one"), "name": "ann"}, answer("1"), {**user("two"), "name": "bob"}, answer("2")],
+    "late system message": [user("one"), answer("1"), {"role": "system", "content": "Now in French."}, user("two"), answer("2")],
+    "two system messages": [{"role": "system", "content": "A."}, {"role": "system", "content": "B."}, user("one"), answer("1")],
     "two answers": [user("one"), answer("1"), answer("2"), user("three"), answer("3")],
 }
 REQUESTS = [{}, {"chat_template_kwargs": {"enable_thinking": False}}]
@@ -73,7 +76,8 @@ def made(shared, tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(python, made):
     root, _, _ = made
-    with vllm_server(python, "int8", "--max-model-len", "1536", "--trust-request-chat-template", folder=root, threads=1) as found:
+    words = ["--max-model-len", "1536", "--trust-request-chat-template", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    with vllm_server(python, "int8", *words, folder=root, threads=1) as found:
         yield found
 
 
@@ -186,6 +190,10 @@ def test_every_public_template_becomes_the_servers_tokens(shared, made, server):
                 own = render_prompt(tokenizer, row)
             except ModelError:
                 own = None
+            if told is None and any(message.get("tool_calls") for message in messages) and \
+                    ChatTemplate.of(tokenizer).arguments == "text":
+                refused += 1  # vLLM gives objects as arguments, which this template cannot print
+                continue
             compared, refused = compared + (own is not None), refused + (own is None)
             if (told and told["tokens"]) != own:
                 wrong.append((path.stem, name, tokenizer.decode(own or []), tokenizer.decode(told["tokens"]) if told else None))

@@ -99,6 +99,7 @@ def test_the_decision_is_written_and_shown(tmp_path):
     assert "Drafter, K = 3: 1.50 times" in section.note and "Not measured: target with suffix lookup, K = 12: no arctic." in section.note
     assert "drafter, K = 3 pays up to about" in section.note
     [replayed] = drafting_sections(decide({**REPORT, "in_server": {}}, {}))
-    assert replayed.columns == ["drafting", "K", "tau"] and ["drafter (served)", "3", "1.750"] in replayed.rows
+    assert replayed.columns == ["drafting", "K", "tau"] and replayed.rows == [
+        ["ngram", "5", "1.400"], ["drafter", "1", "1.500"], ["drafter", "2", "1.700"], ["drafter (served)", "3", "1.750"]]
     [nothing] = drafting_sections(decide({}, {}, drafter=None))
     assert nothing.rows == [["no drafting", "", ""]]
