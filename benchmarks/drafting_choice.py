@@ -90,8 +90,8 @@ class Run:
         """prompts: of each workload, (conversation, token ids)."""
         self.folder, self.python, self.quick = folder, python, quick
         self.concurrencies = (1, 4) if quick else (1, 2, 4, 8)
-        self.requests = 4 if quick else 24
-        self.max_tokens = 16 if quick else 64
+        self.requests = 4 if quick else 16
+        self.max_tokens = 16 if quick else 48
         self.prompts = {(name, half): each[:self.requests] for name, found in prompts.items()
                         for half, each in halves(found).items()}
         self.measured: dict[Drafting, dict[Cell, ServedMeasure]] = {}
