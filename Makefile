@@ -10,7 +10,7 @@ PROCESSES ?= 2
 # Tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow gpu ui notebook clean
+.PHONY: demo test test-slow test-thorough gpu ui notebook clean
 
 demo: .venv/installed
 	$(BIN)/millrace demo --lake $(LAKE)
@@ -28,10 +28,14 @@ notebook: .venv/installed
 
 test: .venv/installed
 	$(BIN)/ruff check .
-	$(BIN)/pytest -m "not slow" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -m "not slow and not thorough" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/installed
-	$(BIN)/pytest -m slow -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
+	$(BIN)/pytest -m "slow and not thorough" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
+
+# Every case of what the other two test in some cases: before a release, and after a change of what all families share.
+test-thorough: .venv/installed
+	$(BIN)/pytest -m thorough -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
 
 # On a machine with a CUDA device: tests that need one, then benchmarks.gpu. Continues where it was stopped; AGAIN=1 measures all.
 gpu: .venv/installed

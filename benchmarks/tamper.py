@@ -24,19 +24,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from benchmarks.record import record
-from resources.artefacts.manifest import read_manifest
-from resources.attesting.attest import attest
+from benchmarks.signed_release import make_keys, signed_copy
 from resources.attesting.packaging import package
 from resources.lake import Lake
-from resources.releasing.approvals import approvals_of, approve
+from resources.releasing.approvals import approvals_of
 from resources.releasing.recheck import recheck
 from resources.releasing.release import parts_of, read_release
-from resources.releasing.signature import Signature
-from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS, signing_key
+from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 PLACES = {"beginning": 0.0, "middle": 0.5, "end": 1.0}
 BESIDE = {"model.sig", "provenance.dsse.json", "approvals.json", "verify.py"}
@@ -48,39 +43,14 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         home = Path(folder)
-        keys = _keys(home)
+        keys = make_keys(home)
         os.environ[SIGNING_KEY], os.environ[TRUSTED_KEYS] = str(keys / "ann.pem"), str(keys / "trusted")
-        lake, directory = _signed(Lake.open(given.lake, create=False), home)
+        lake, directory = signed_copy(Lake.open(given.lake, create=False), home)
         package(lake, directory, home / "package", "directory")
         found = [*_in_package(home, keys, directory), *_in_lake(lake, directory)]
     refused = [name for name, said in found if said]
     record("tamper", {"tried": len(found), "refused": len(refused), "missed": [name for name, said in found if not said],
                       "in_package": sum(name.startswith("package") for name, _ in found)})
-
-
-def _keys(home: Path) -> Path:
-    """One key that signs and is trusted, and one that nobody trusts."""
-    keys = home / "keys"
-    (keys / "trusted").mkdir(parents=True)
-    for name in ("ann", "mallory"):
-        private = ec.generate_private_key(ec.SECP256R1())
-        (keys / f"{name}.pem").write_bytes(private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-        place = keys / "trusted" if name == "ann" else keys
-        (place / f"{name}.pub").write_bytes(private.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
-    return keys
-
-
-def _signed(source: Lake, home: Path) -> tuple[Lake, Path]:
-    """A copy of the lake's newest release in a lake of its own, signed and approved."""
-    shutil.copytree(source.root, home / "lake", symlinks=True, ignore=shutil.ignore_patterns("tables", "dagster", ".mirror"))
-    lake = Lake.open(home / "lake")
-    made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob("releases/*/*/manifest.json")}
-    directory = max(made, key=lambda path: made[path])
-    attest(lake, directory, signing_key())
-    approve(lake, directory, Signature("ann", "MILLRACE_USER"))
-    return lake, directory
 
 
 def _in_package(home: Path, keys: Path, directory: Path) -> Iterator[tuple[str, bool]]:

@@ -108,39 +108,9 @@ def toy_recipe() -> str:
 def make_release():
     """Finishes a release of a model of a few bytes: make_release(lake, 1) is its directory, another number makes another one,
     of the same model."""
-    from model_ops.speculators.serving import Serving
-    from resources.artefacts.registry import Registry
-    from resources.attesting.attest import write_attestations
-    from resources.releasing.gate_result import GateResult
-    from resources.releasing.release import write_release
+    from benchmarks.small_release import small_release
 
-    def make(lake, number: int, workload: str = "tutor", recovery: float = 0.999, drafts: bool = False, policy=None) -> Path:
-        registry = Registry(lake, workload)
-
-        def finished(kind, name, config, inputs, fill):
-            draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
-            if draft.finished is None:
-                fill(draft.directory)
-            return draft.finished or registry.finish(draft, {})
-
-        def weights(home):
-            for name in ("config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"):
-                (home / name).write_text("{}")
-
-        target = finished("model", "sft_model", {}, [], weights)
-        drafter = finished("model", "speculator", {}, [target], weights) if drafts else None
-        served = [item for item in (target, drafter) if item is not None]
-        report = finished("dataset", "evaluation_report", {}, served, lambda home: (home / "report.json").write_text("{}"))
-        gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
-
-        def released(home):
-            made = write_release(home, workload, target, drafter, number, [gate], Serving("eagle3"), policy)
-            write_attestations(home, lake, made, served, "run-1")
-
-        release = finished("release", "release", {"number": number}, [*served, report], released)
-        return registry.directory(release)
-
-    return make
+    return small_release
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A plugin of pytest: a test without the mark `slow` fails where it takes more CPU time than `cpu_seconds` in pyproject.toml.
+"""A plugin of pytest: a test without a mark such as `slow` fails where it takes more CPU time than `cpu_seconds` in pyproject.toml.
 
 CPU time, of this process and of the children that it waited for, depends little on what else the machine does: where more
 processes want to run than there are cores, caches are shared, and more than the bound is allowed. So it is on a machine that
@@ -91,7 +91,7 @@ def pytest_runtest_call(item):
     result = yield
     spent = item.stash[_own] + cpu_seconds() - before - (item.config.stash[_shared] - shared)
     most = float(item.config.getini("cpu_seconds"))
-    limited = not any(item.get_closest_marker(mark) for mark in ("slow", "gpu"))
+    limited = not any(item.get_closest_marker(mark) for mark in ("slow", "thorough", "gpu"))
     if spent > most and limited and spent > most * (times := allowance()):
         pytest.fail(f"{spent:.1f} s of CPU time; a test without the mark `slow` may take {most:g}, here {times:.2f} times as much",
                     pytrace=False)

@@ -75,6 +75,8 @@ def retain(
     from resources.erasing.asked import ForgetError
     from resources.erasing.retention import old_data, remove_old_data
     from resources.lake import Lake
+    from resources.reading.commit import workloads_of
+    from resources.tables import Tables
 
     read = load_recipe(recipe)
     if read.retention is None:
@@ -96,5 +98,9 @@ def retain(
         say(console, f"{'Left' if apply and found.unlearnt else verb} texts of sources that keep only counts: {held}{why}.")
     said = "were removed" if apply else f"exist; those older than {read.retention.old_files_days:g} days would go"
     say(console, f"Old files of the tables: {size(found.old_bytes)} {said}.")
+    for other in sorted(workloads_of(read.workload, read.sources) - {read.workload}):
+        if rows := sum(Tables(place).rows_by_day("interactions", other).values()):
+            say(console, f"! Rows of {other} stay ({rows:,} of interactions): sources of this recipe are read for it too, and "
+                f"only a recipe with workload: {other} removes them, by its own retention.", "yellow")
     if not apply:
         say(console, "This was a dry run: nothing was written. Add --apply to remove.")

@@ -51,6 +51,9 @@ from resources.tables import PARTITIONS, SCHEMAS, Tables
 BYTES_AT_A_TIME = 256 << 20
 """Bytes of text cleaned at a time, over all workers: several small days together, a larger day in parts of whole sessions."""
 
+LEAST_BYTES_OF_A_PART = 4 << 20
+"""Smaller parts cost more to begin than a second core saves."""
+
 MOST_WORKERS = 4
 """Parts cleaned at the same time, on as many cores. Redaction is Python and runs in one part at a time."""
 
@@ -174,7 +177,7 @@ def _cleaned_groups(
 ) -> Iterator[tuple[list[date], Iterator[_Part]]]:
     """Groups of days with their cleaned parts, in order. Parts of the groups that follow are cleaned meanwhile."""
     workers = min(threads(), MOST_WORKERS)
-    groups = list(_groups(tables, workload, days, BYTES_AT_A_TIME // workers))
+    groups = list(_groups(tables, workload, days, workers))
     wanted = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
     running: deque[Future[_Part]] = deque()
     of_all_days = {"feedback": slice_files(tables, "feedback", workload),
@@ -203,11 +206,13 @@ def _cleaned_groups(
                 left.cancel()
 
 
-def _groups(tables: Tables, workload: str, days: list[date], most: int) -> Iterator[tuple[list[date], int]]:
-    """Groups of days to clean together, each with its number of parts of about `most` bytes."""
+def _groups(tables: Tables, workload: str, days: list[date], workers: int) -> Iterator[tuple[list[date], int]]:
+    """Groups of days to clean together, each with its number of parts, so many that every worker has one."""
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
         sizes = dict(run(connection, "curating/clean/bytes_by_day").fetchall())
+    share = max(LEAST_BYTES_OF_A_PART, -(-sum(sizes.values()) // workers))
+    most = min(share, BYTES_AT_A_TIME // workers)
     group: list[date] = []
     size = 0
     for day in days:
@@ -236,6 +241,7 @@ def _commit(tables: Tables, workload: str, days: list[date], parts: Iterator[_Pa
 
 def _clean_part(files: Mapping[str, list[str]], part: int, parts: int, settings: CurationSettings) -> _Part:
     with workbench() as connection:
+        connection.execute(f"set threads = {max(1, threads() // MOST_WORKERS)}")  # parts share the cores
         _attach(connection, files, ("interactions", "feedback"))
         facts = [_facts(connection, part, parts, settings)]
         decisions = [rows(connection, "curating/clean/decisions")]

@@ -25,6 +25,9 @@ from resources.reading.json_text import json_text
 _PLAIN_KEYS = frozenset(("role", "content", "text", "type", "name", "description", "reasoning", "refusal"))
 _AFTER_KEY = re.compile(r"[\"']\s*:\s*\Z")
 
+MOST_REMEMBERED = 2_000
+"""Texts of a session whose findings are remembered: each turn of a conversation repeats its history."""
+
 
 def finder(engine: str) -> Callable[[str], Iterable[Span]]:
     """The function that finds personal data in a text: `builtin`, or `presidio`, which adds to it. Raises PresidioError."""
@@ -40,7 +43,8 @@ class Redactor:
 
     def __init__(self, find: Callable[[str], Iterable[Span]] = find) -> None:
         self.found: Counter[str] = Counter()
-        self._find = find
+        self._search = find
+        self._remembered: dict[str, list[Span]] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._last: Counter[str] = Counter()
 
@@ -61,6 +65,15 @@ class Redactor:
         if self.found.total() == before:
             return text
         return json_text(value)
+
+    def _find(self, text: str) -> list[Span]:
+        """What is found in the text. It is searched once for as long as its session's texts are remembered."""
+        spans = self._remembered.get(text)
+        if spans is None:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            spans = self._remembered[text] = list(self._search(text))
+        return spans
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -55,6 +55,7 @@ class Selection:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Tables, of_sources: bool = False):
         self.connection, self.tables, self.of_sources = connection, tables, of_sources
+        self._changes: dict[str, dict[tuple[str, Any], int]] = {}
 
     @cached_property
     def workloads(self) -> dict[str, int]:
@@ -95,6 +96,8 @@ class Selection:
 
     @cached_property
     def places(self) -> list[Place]:
+        for table in ("feedback", "quarantine"):  # their lines are among the places
+            self.changes(table)
         return [Place(row["source_uri"], row["records"], row["lines"])
                 for row in rows(self.connection, "erasing/places").to_pylist()]
 
@@ -134,9 +137,11 @@ class Selection:
 
     def changes(self, table: str) -> dict[tuple[str, Any], int]:
         """Numbers of rows of a table that are erased or emptied, by workload and partition."""
-        run(self.connection, f"erasing/marked/{table}", **({"user_hash_key": hash_key()} if table in _WITH_KEY else {}))
-        found = self.connection.execute(_about(table, "affected")).fetchall()
-        return {(workload, part): changed for workload, part, changed in found}
+        if table not in self._changes:  # the selection reads the files that were there when it began
+            run(self.connection, f"erasing/marked/{table}", **({"user_hash_key": hash_key()} if table in _WITH_KEY else {}))
+            found = self.connection.execute(_about(table, "affected")).fetchall()
+            self._changes[table] = {(workload, part): changed for workload, part, changed in found}
+        return self._changes[table]
 
     def remaining(self, table: str, workload: str, parts: list[Any]) -> pa.RecordBatchReader:
         """The rows of some partitions after the erasure. Call `changes` of the table first."""

@@ -91,7 +91,7 @@ class Endpoint:
 
     def seen(self) -> tuple[list[Entry], Aliases]:
         """All entries and the aliases, repaired as the next change would repair them. Writes nothing."""
-        entries, _, aliases = self._repaired()
+        entries, _, aliases, _ = self._repaired()
         return entries, aliases
 
     def entries(self) -> list[Entry]:
@@ -201,10 +201,11 @@ class Endpoint:
         self._log.append(entry)
         return self._write_file(_aliases(entry)) if change else aliases
 
-    def _repaired(self) -> tuple[list[Entry], int, Aliases]:
-        """All entries including unwritten ones, the number of written entries, and the aliases that agree with them."""
-        entries, aliases = self._log.entries(), self.read()
-        stored = len(entries)
+    def _repaired(self) -> tuple[list[Entry], int, Aliases, Aliases]:
+        """All entries including unwritten ones, the number of written entries, the aliases that agree with them, and those of
+        the file."""
+        entries, found = self._log.entries(), self.read()
+        aliases, stored = found, len(entries)
         # a process was killed after the entry and before the file, or another program wrote the file
         if entries and entries[-1].generation >= aliases.generation and _state(entries[-1]) != _state(aliases):
             last = entries[-1].generation
@@ -219,7 +220,7 @@ class Endpoint:
                 identity_from="the endpoint's file", at=aliases.changed_at or datetime.now(UTC), release=aliases.champion,
                 **aliases.model_dump(include={"generation", "candidate", "champion", "previous", "named"}),
             ))
-        return entries, stored, aliases
+        return entries, stored, aliases, found
 
     def _gates(self, release: str, digest: str) -> list[Any]:
         """The gates of an old approval's release, if its files are still the approved ones."""
@@ -233,12 +234,12 @@ class Endpoint:
     def _repaired_under_lock(self, seen: Aliases | None = None) -> Iterator[tuple[list[Entry], Aliases]]:
         """Takes the lock, repairs what a killed process or an earlier version left, and compares the aliases with `seen`."""
         with self._lock():
-            entries, stored, aliases = self._repaired()
+            entries, stored, aliases, found = self._repaired()
             if seen is not None and aliases.generation != seen.generation:
                 raise EndpointError(f"{self._workload}: the endpoint was changed meanwhile; try again")
             for entry in entries[stored:]:
                 self._log.append(entry)
-            if aliases != self.read():
+            if aliases != found:  # not the file as it is now: another machine may have read a longer log, and replaced it since
                 self._write_file(aliases)
             yield entries, aliases
 

@@ -6,15 +6,13 @@
 --     source_row, user_hash, ts)
 create macro log_lines_in(artefact) as table
 with wanted_artefacts as (
-    select node, artefacts.kind, artefacts.op
+    select node, artefacts.kind
     from named_nodes(artefact) as named
     left join artefacts using (node)
 ),
--- a dataset of conversations has its rows itself: of an ancestor it may have only the splits
 sources as (
     select wanted_artefacts.node as made, wanted_artefacts.kind, weight_lineage.ancestor as node
     from wanted_artefacts join weight_lineage on weight_lineage.artefact = wanted_artefacts.node
-    where wanted_artefacts.op <> 'build_sft_dataset'
     union
     select node, kind, node from wanted_artefacts
 )

@@ -132,12 +132,16 @@ CLAIMS: list[Claim] = [
     (PAGE, "How long does listing", "small_objects", lambda r: [f"{r('listing_keys') / r('listing_keys_per_s'):.0f}"]),
     (PAGE, "Are tables whole", "ingest_faults", lambda r: [str(r("reader_errors")), f"{queries(r):,}", str(r("lost_rows"))]),
     (PAGE, "How fast are rules", "clean", lambda r: [about(r("rows_per_s"))]),
+    (PAGE, "Logs of 11,933 real", "curation_peers", lambda r: [
+        tenth(r("peers", peer, ratio)) for ratio in ("speed_ratio", "processor_ratio") for peer in ("datatrove", "datajuicer")]),
     (PAGE, "How long does a `millrace run`", "incremental", lambda r: [hundredth(r("ratio")), tenth(r("seconds_1000")),
         tenth(r("seconds_10"))]),
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
     (PAGE, "Of 193 changes to", "tamper", lambda r: [str(r("refused"))]),
+    (PAGE, "Of 20 kills while a release", "publish_faults", lambda r: [str(r("incomplete")), str(r("completed"))]),
+    (PAGE, "Of 200 changes to", "aliases", lambda r: [str(r("disk", "lost")), str(r("s3", "lost"))]),
     (PAGE, "Do 10 readers ever", "readers", lambda r: [
         str(r("errors") + r("s3", "errors")), str(r("inconsistent") + r("s3", "inconsistent")),
         f"{r('queries') + r('s3', 'queries'):,}", str(r("commits") + r("s3", "commits"))]),

@@ -6,13 +6,13 @@ from transformers import PreTrainedModel
 
 from model_ops.families.table import FAMILIES, SHARDED
 from model_ops.models.tiny_families import tiny_model
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 ARCHITECTURES = SHARDED
 """Families of which the fast tests try everything."""
 
-EVERY = slow_except(SHARDED, FAMILIES)
-"""All families; the slow tests try those that the fast ones leave out."""
+EVERY = thorough_except(SHARDED, FAMILIES)
+"""All families; `make test-thorough` tries those that the others leave out."""
 
 
 def build(name: str, attention: str = "packed", vocab_size: int = 61, seed: int = 5, **changes) -> PreTrainedModel:

@@ -25,7 +25,7 @@ from model_ops.training.conversations import read_documents
 from model_ops.training.flops import matrix_work
 from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.verify import verify
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 SETTINGS = {"steps": 25, "learning_rate": 3e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}
 LORA = {**SETTINGS, "method": "lora", "lora": {"rank": 4, "alpha": 8}}
@@ -90,7 +90,7 @@ def test_peft_makes_the_same_of_base_and_adapter(tiny_model, adapted):
     torch.testing.assert_close(load_model(output)(ids, use_cache=False).logits, merged, rtol=0.05, atol=0.05)
 
 
-@pytest.mark.parametrize("method", slow_except(["lora"], ["lora", "qlora"]))
+@pytest.mark.parametrize("method", thorough_except(["lora"], ["lora", "qlora"]))
 def test_a_stopped_run_continues_to_the_same_files(tiny_model, chats, tmp_path, method):
     if method == "qlora":
         pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: pip install millrace[qlora]")

@@ -24,7 +24,7 @@ from model_ops.speculators.speculator_batches import SpeculatorPlan, make_batch,
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import measure_alpha
 from model_ops.verify import verify
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def job(place, output, **changes):
                inputs={"target": place / "target", "dataset": place / "answers"}, settings=values)
 
 
-@pytest.mark.parametrize("loss", slow_except(["lk_lambda"], ["kl", "lk_lambda", "lk_alpha"]))
+@pytest.mark.parametrize("loss", thorough_except(["lk_lambda"], ["kl", "lk_lambda", "lk_alpha"]))
 def test_training_raises_acceptance(place, tmp_path, loss):
     metrics = speculator.run(job(place, tmp_path, steps=40, loss=loss), Progress())
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -56,7 +56,7 @@ def test_training_raises_acceptance(place, tmp_path, loss):
     assert not (tmp_path / ".work" / "states").exists()
 
 
-@pytest.mark.parametrize("architecture", slow_except(["eagle3.1", "medusa"], ["eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator"]))
+@pytest.mark.parametrize("architecture", thorough_except(["eagle3.1", "medusa"], ["eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator"]))
 def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, architecture):
     metrics = speculator.run(job(place, tmp_path, steps=40, architecture=architecture, ttt_steps=2), Progress())
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -73,7 +73,7 @@ def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, archi
         assert abs(value - metrics[name]) < 0.01, name  # the file rounds its weights to bfloat16
 
 
-@pytest.mark.parametrize("own", slow_except([{"architecture": "eagle3"}], [
+@pytest.mark.parametrize("own", thorough_except([{"architecture": "eagle3"}], [
     {"architecture": "eagle3"}, {"architecture": "p_eagle"}, {"architecture": "dflash", "anchors": 3}]))
 def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, own):
     own = {"ttt_steps": 2, "num_layers": 1, **own}

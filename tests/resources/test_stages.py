@@ -100,6 +100,7 @@ print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEP
 """
 
 
+@pytest.mark.slow
 def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
     for room in ("assets", "resources"):
         shutil.copytree(PROJECT / room, tmp_path / room)  # with what Python and numba compiled

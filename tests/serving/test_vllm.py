@@ -15,6 +15,7 @@ from model_ops.quantization.quantized_model import load_quantized
 from model_ops.serving.command import speculative_config
 from model_ops.speculators.registry import ARCHITECTURES
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
+from tests.thorough_cases import thorough_except
 
 SAME_TAU = {0.0: 0.2, 1.0: 0.08}
 """Relative difference of acceptance lengths, by temperature. Greedily the toy repeats one token to the end, and a draft that
@@ -65,7 +66,7 @@ def test_the_twin_alone_is_all_a_server_needs(python, parts, greedy_alone):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["p_eagle", "dflash", "medusa"])
+@pytest.mark.parametrize("architecture", thorough_except(["dflash"], ["p_eagle", "dflash", "medusa"]))
 def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts, greedy_alone, tmp_path, architecture):
     drafter = tmp_path / "head"  # vLLM takes a path that names another kind for that kind
     speculator.run(Job(

@@ -197,6 +197,7 @@ def test_the_lease_of_a_killed_process_counts_no_more_after_a_while(machine, ser
         assert json.loads(server.client.get_object(Bucket=bucket, Key="lakes/tutor/leases/work.json")["Body"].read())["host"] != "gone"
 
 
+@pytest.mark.slow
 def test_a_mirror_stays_within_its_budget(machine, monkeypatch):
     a = machine("a")
     manifests = [made(a, config={"n": n}, content=os.urandom(400_000)) for n in range(4)]

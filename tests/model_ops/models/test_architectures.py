@@ -14,7 +14,7 @@ from model_ops.training.documents import Document, to_batch
 from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]
 
@@ -92,7 +92,7 @@ def test_the_loss_is_the_plain_formula_on_unpacked_eager_logits(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("precision", slow_except(["bfloat16"], ["bfloat16", "float32"]))
+@pytest.mark.parametrize("precision", thorough_except(["bfloat16"], ["bfloat16", "float32"]))
 def test_a_few_steps_lower_the_loss(name, precision, tmp_path):
     model = build(name)
     settings = TrainingSettings(steps=12, learning_rate=1e-2, tokens_per_step=300, max_length=256, precision=precision,

@@ -33,7 +33,7 @@ from model_ops.quantization.registry import SCHEMES, quantization_of
 from model_ops.quantization.separate_experts import separated
 from model_ops.tensor_files import read_directory
 from model_ops.training.packing import to_batches
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 IDS = torch.arange(5, 40)[None]
 
@@ -155,7 +155,7 @@ def test_inputs_of_experts_are_those_that_the_router_chose(place, tmp_path, monk
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", slow_except(["deepseek_v3", "mixtral", "qwen2_moe"], sorted(MIXTURES)))
+@pytest.mark.parametrize("family", thorough_except(["deepseek_v3", "mixtral", "qwen2_moe"], sorted(MIXTURES)))
 def test_a_mixture_is_calibrated_and_read_as_servers_read_it(place, tmp_path, family):
     given = place(family, tmp_path / "out")
     told = quantize.run(given, Progress())
@@ -230,7 +230,7 @@ def test_scales_of_an_expert_s_last_inputs_are_folded_into_its_up_projection(pla
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", slow_except(["deepseek_v3", "mixtral"], sorted(MIXTURES)))
+@pytest.mark.parametrize("family", thorough_except(["deepseek_v3", "mixtral"], sorted(MIXTURES)))
 def test_nvfp4_has_a_range_for_every_expert(place, tmp_path, family):
     given = place(family, tmp_path / "out", scheme="nvfp4")
     quantize.run(given, Progress())
@@ -253,7 +253,7 @@ def test_nvfp4_has_a_range_for_every_expert(place, tmp_path, family):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", slow_except(["mixtral"], ["mixtral", "qwen2_moe", "deepseek_v3"]))
+@pytest.mark.parametrize("family", thorough_except(["mixtral"], ["mixtral", "qwen2_moe", "deepseek_v3"]))
 def test_all_experts_of_a_module_get_one_scheme_by_what_they_cost(place, tmp_path, family):
     given = place(family, tmp_path / "out", scheme="auto", budget=0.62, candidates=["w4a16_g32", "w8a16_channel", "float"])
     told = quantize.run(given, Progress())

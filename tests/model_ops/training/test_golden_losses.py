@@ -9,7 +9,7 @@ import pytest
 
 from model_ops.training import schedules, trainer
 from tests.golden.losses.dump import CASES, GAP, losses, path_of
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 
 def gap(found, golden):
@@ -17,7 +17,7 @@ def gap(found, golden):
                for one, other in zip(step, kept, strict=True))
 
 
-@pytest.mark.parametrize("case", slow_except(["adamw-bfloat16"], CASES))
+@pytest.mark.parametrize("case", thorough_except(["adamw-bfloat16"], CASES))
 def test_losses_are_those_of_the_golden_file_and_of_every_run(case):
     golden = json.loads(path_of(case).read_text())
     found = losses(case)

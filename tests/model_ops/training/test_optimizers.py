@@ -21,7 +21,7 @@ from model_ops.training.optimizers import build_optimizer, parameter_groups, sta
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 from tests.model_ops.tiny_models import tiny_model
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 LEARNING_RATE = 3e-3
 
@@ -224,7 +224,7 @@ def plain_loss(model, batch):
     return one_term(nn.functional.cross_entropy(model(batch.input_ids), batch.labels, reduction="sum"), batch.tokens)
 
 
-@pytest.mark.parametrize("name", slow_except(["muon"], OPTIMIZERS))
+@pytest.mark.parametrize("name", thorough_except(["muon"], OPTIMIZERS))
 def test_a_stopped_run_continues_to_the_same_weights_bit_for_bit(name, tmp_path):
     if name == "adamw_8bit":
         pytest.importorskip("bitsandbytes")

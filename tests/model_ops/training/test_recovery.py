@@ -17,7 +17,7 @@ from model_ops.training.recovery import SKIPS_IN_A_ROW, Recovery
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.trainer import train
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 ALONE = World.alone(torch.device("cpu"))
 
@@ -165,7 +165,7 @@ def test_no_early_step_and_no_falling_loss_is_a_spike_and_a_new_level_is_accepte
     assert len(heard.warnings) == before, "after half a window the new level is the usual one"
 
 
-@pytest.mark.parametrize("stop", slow_except([26], [24, 26, 33]))
+@pytest.mark.parametrize("stop", thorough_except([26], [24, 26, 33]))
 def test_a_resumed_run_judges_as_the_undisturbed_one(tmp_path, stop):
     factors = {8: math.nan, 25: 1e3, 32: 1e3}
     policy = {"on_bad_step": "skip", "on_spike": "skip"}

@@ -14,7 +14,7 @@ from model_ops.models.separate_documents import separate_documents
 from model_ops.objectives.sft import next_token_loss
 from model_ops.training.documents import Document, Documents, to_batch
 from model_ops.training.shared_contexts import FEWEST_SHARED, join_contexts
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 VOCABULARY = 61
 
@@ -84,7 +84,7 @@ def losses_and_gradients(model, documents, monkeypatch=None):
     return [total.sum.detach(), *(p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters())], total.count
 
 
-@pytest.mark.parametrize("name", slow_except(["qwen3", "gemma2", "gpt_oss"], PACKED))
+@pytest.mark.parametrize("name", thorough_except(["qwen3", "gemma2", "gpt_oss"], PACKED))
 def test_losses_and_gradients_are_those_of_separate_contexts(name):
     model = architectures.build(name)
     separate = contexts("a", 3) + contexts("b", 1, seed=1) + contexts("c", 4, 17, seed=2)

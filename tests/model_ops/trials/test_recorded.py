@@ -10,7 +10,7 @@ from model_ops.models.tiny_families import OWN
 from model_ops.trials.every_operation import OPERATIONS, try_operations, write_material
 from model_ops.trials.recorded import as_markdown, reasons, recorded
 from model_ops.verify import verify
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 DOCS = Path(__file__).parents[3] / "docs" / "models.md"
 
@@ -29,7 +29,7 @@ def test_the_documentation_shows_the_record():
     assert as_markdown(recorded().families) in DOCS.read_text(), "paste the output of: millrace models --markdown"
 
 
-@pytest.mark.parametrize("name", slow_except(["qwen3"], FAMILIES))
+@pytest.mark.parametrize("name", thorough_except(["qwen3"], FAMILIES))
 def test_the_record_says_what_running_the_operations_says(name, tmp_path, material):
     assert try_operations(name, tmp_path / name, material, verify) == recorded().families[name]
 

@@ -279,14 +279,24 @@ def test_rows_of_a_dataset_are_its_own_and_not_those_of_the_dataset_that_gave_it
     named = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
     home = named.artefacts("dataset") / "tutor"
     shutil.copytree(home / "sft_dataset" / "d1", home / "best" / "v")
-    parent = Input(kind="dataset", name="tutor/sft_dataset", version="d1", digest="d")
     (home / "best" / "v" / "manifest.json").unlink()
-    finish(named, "dataset", "best", "v", [parent])
-    manifest = json.loads((home / "best" / "v" / "manifest.json").read_text()) | {"op": "build_sft_dataset"}
-    (home / "best" / "v" / "manifest.json").write_text(json.dumps(manifest))
+    best = finish(named, "dataset", "best", "v", [Input(kind="dataset", name="tutor/sft_dataset", version="d1", digest="d")])
+    for made in ("sft_dataset/d1", "best/v"):
+        manifest = json.loads((home / made / "manifest.json").read_text()) | {"op": "build_sft_dataset"}
+        (home / made / "manifest.json").write_text(json.dumps(manifest))
+    weights = named.artefacts("model") / "tutor" / "second_sft_model" / "fedcba654321"
+    weights.mkdir(parents=True)
+    (weights / "weights").write_text("w")
+    finish(named, "model", "second_sft_model", "fedcba654321", [best])
     rebuild(named)
-    assert set(query(named, "from log_lines_in('tutor/best')")["dataset"].to_pylist()) == {"dataset:tutor/best@v"}
-    assert query(named, "from log_lines_in('tutor/best')").num_rows == query(named, "from log_lines_in('tutor/sft_dataset')").num_rows == 3
+
+    def of(artefact):
+        return query(named, f"select dataset, count(*) as lines from log_lines_in('{artefact}') group by all").to_pylist()
+
+    assert of("tutor/best") == of("tutor/second_sft_model") == [{"dataset": "dataset:tutor/best@v", "lines": 3}]
+    assert of("tutor/sft_dataset") == of("tutor/sft_model") == [{"dataset": "dataset:tutor/sft_dataset@d1", "lines": 3}]
+    assert query(named, "select dataset from weights_holding('ann') where artefact like '%second_sft%'").to_pylist() == [
+        {"dataset": "dataset:tutor/best@v"}]
     assert query(named, "from ancestors('tutor/best')").num_rows == 3  # the splits' dataset is an ancestor all the same
 
 

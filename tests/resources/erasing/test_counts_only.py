@@ -67,6 +67,7 @@ def test_a_run_without_new_logs_makes_nothing_again(lake, tmp_path):
     assert all_digests(Tables(lake), "tutor") == second, "the digest of the last rows, although the table was as empty before"
 
 
+@pytest.mark.slow
 def test_other_code_makes_nothing_again_from_rows_that_are_gone(lake):
     workshop = Workshop(Registry(lake, "tutor"), None, threads=1)
 
@@ -123,6 +124,7 @@ def test_rows_that_no_model_has_learnt_stay(lake, tmp_path):
     assert found.unlearnt and found.counts_only["interactions"] == 15 == len(table(lake, "interactions"))
 
 
+@pytest.mark.slow
 def test_retain_removes_them_and_waits_for_a_run(lake):
     settings = RetentionSettings(counts_only=BOTH)
     with at_work(lake), pytest.raises(LakeInUse):

@@ -68,6 +68,7 @@ def test_changed_rules_clean_the_other_days_only(lake):
     assert stale_days(Tables(lake), "tutor", stricter) == []
 
 
+@pytest.mark.slow
 def test_rows_that_arrive_late_join_the_emptied_ones(lake, whole, tmp_path):
     remove_old_data(lake, "tutor", RAW_FIRST, NOW)
     logs = tmp_path / "late"

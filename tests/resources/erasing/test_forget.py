@@ -24,7 +24,7 @@ from resources.reading.sources import SourceSettings
 from resources.releasing.recheck import recheck
 from resources.releasing.signature import Signature
 from resources.tables import SCHEMAS, Tables
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 BY = Signature("tester", "test", "request 1")
 
@@ -59,6 +59,15 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
     assert (lake.dagster_home / "submitted/1/run.log").read_text() == "a line\n[erased]\n"
 
 
+def test_the_lines_of_the_sources_that_hold_the_user_are_named(lake, whole):
+    plan = forget(lake, asked(lake), BY)
+    named = {(place.uri.rsplit("/", 1)[-1], line) for place in plan.places for line in place.lines}
+    held = {(log.name, number) for log in whole[1].glob("*.jsonl") for number, line in enumerate(log.read_text().splitlines(), 1)
+            if MARK in line}
+    assert {name for name, _ in held} == {"gateway.jsonl", "thumbs.jsonl"} and named == held
+    assert sum(place.records for place in plan.places) == len(held)
+
+
 def test_a_dry_run_says_the_same_and_writes_nothing(lake):
     def state():
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in lake.root.rglob("*")}
@@ -88,6 +97,7 @@ def test_reading_the_sources_again_brings_nothing_back_and_changes_nothing(lake,
     assert {row["rule"] for row in decisions} == {"erased"} and {row["interaction_id"] for row in decisions} == {None}
 
 
+@pytest.mark.slow
 def test_names_of_prompt_shapes_that_only_erased_rows_had_go_from_cards_and_reports(lake):
     """A shape is named for the first word of a prompt: ann's are all `zebra#...`, and nobody else's."""
     registry = Registry(lake, "tutor")
@@ -111,8 +121,8 @@ STEPS = ("journal.write", "_bury", "erase_rows", "erase_answers", "clean_page", 
          "remove_rows:decisions", "remove_rows:quarantine", "remove_rows:interactions", "remove_old_files", "rebuild")
 
 
-@pytest.mark.parametrize("after", slow_except([False], [False, True]))
-@pytest.mark.parametrize("step", slow_except(["remove_rows:interactions"], STEPS))
+@pytest.mark.parametrize("after", thorough_except([False], [False, True]))
+@pytest.mark.parametrize("step", thorough_except(["remove_rows:interactions"], STEPS))
 def test_a_kill_anywhere_is_completed_by_the_next_try(lake, monkeypatch, step, after):
     name, _, table = step.partition(":")
     target, attribute = (forget_module.journal, "write") if name == "journal.write" else (forget_module, name)
@@ -163,6 +173,7 @@ def test_models_and_releases_that_learnt_the_rows_are_tainted_and_their_gate_ref
     assert {taint.name for taint in tainted(lake).values()} == set(found)
 
 
+@pytest.mark.slow
 def test_an_erased_dataset_verifies_has_another_digest_and_is_not_taken_for_the_old_one(lake):
     registry = Registry(lake, "tutor")
     before = registry.current("dataset", "sft_dataset")
@@ -193,6 +204,7 @@ def test_a_record_of_an_erasure_hides_no_changed_weights(lake):
     assert changed_files(home, read_manifest(home)) == ["model.safetensors"]
 
 
+@pytest.mark.slow
 def test_a_session_and_an_interaction_take_the_turns_that_repeat_them(lake):
     rows = {row["request_id"]: row["interaction_id"] for row in content(lake, "interactions")}
     plan = plan_erasure(lake, asked(lake, "interaction", rows["request-bob-1-1"][:12]))
@@ -235,7 +247,7 @@ def test_an_unseen_user_is_remembered_only_if_asked(lake, whole):
     assert report.total.erased == 1 and report.total.kept == 0
 
 
-@pytest.mark.parametrize("order", ["request first", "feedback first", "together"])
+@pytest.mark.parametrize("order", thorough_except(["feedback first"], ["request first", "feedback first", "together"]))
 def test_feedback_about_a_request_that_was_dropped_is_dropped_whichever_comes_first(lake, order):
     forget(lake, asked(lake), BY, vacuum=True)
     home = lake.root.parent / "new"
@@ -254,6 +266,7 @@ def test_feedback_about_a_request_that_was_dropped_is_dropped_whichever_comes_fi
     assert {row["kind"] for row in ids} == {"about"} and "new-ann" not in str(ids) and ids
 
 
+@pytest.mark.slow
 def test_a_second_erasure_takes_feedback_that_a_tombstone_names(lake):
     forget(lake, asked(lake), BY, vacuum=True)
     late = {**content(lake, "feedback")[0], "interaction_id": None, "request_id": "request-ann-1-1", "tie": "unknown", "comment": MARK}

@@ -45,7 +45,9 @@ def imported(lake, output, seed, datasets=None):
     return report, dropped, pq.read_table(output / "seeds.parquet").to_pylist()
 
 
-@pytest.mark.parametrize("kind, name, left", [("user", "ann", 3), ("session", "ann-1", 5), ("interaction", "request-ann-1-1", 5)])
+@pytest.mark.parametrize("kind, name, left", [
+    ("user", "ann", 3), pytest.param("session", "ann-1", 5, marks=pytest.mark.thorough),
+    pytest.param("interaction", "request-ann-1-1", 5, marks=pytest.mark.thorough)])
 def test_a_seed_file_is_read_without_what_was_erased(lake, tmp_path, kind, name, left):
     seed = seed_file(tmp_path)
     report, dropped, before = imported(lake, tmp_path / "before", seed)
@@ -58,6 +60,7 @@ def test_a_seed_file_is_read_without_what_was_erased(lake, tmp_path, kind, name,
         assert not places_of({MARK, MARK.upper()}, tmp_path / "after")
 
 
+@pytest.mark.slow
 def test_seeds_in_finished_datasets_go_with_the_interactions_that_they_repeat(lake, tmp_path):
     registry, seed = Registry(lake, "tutor"), seed_file(tmp_path)
     seeds = registry.draft("dataset", "seed_examples", "import_seeds", ("resources/lake.py",), {}, [])
@@ -77,6 +80,7 @@ def test_seeds_in_finished_datasets_go_with_the_interactions_that_they_repeat(la
     assert len(left) == 5 and any("bob".upper() in row["messages"] for row in left)
 
 
+@pytest.mark.slow
 def test_training_rows_of_another_dataset_are_read_without_what_was_erased(lake, tmp_path):
     registry = Registry(lake, "tutor")
     dataset = registry.directory(registry.current("dataset", "sft_dataset"))

@@ -46,6 +46,7 @@ def test_rows_go_by_their_day_and_what_is_read_still_adds_up(lake, whole):
     assert report.total.objects == 0 and days(lake, "interactions") == {2}
 
 
+@pytest.mark.slow
 def test_an_erasure_finds_the_rows_of_datasets_whose_raw_rows_are_gone(lake):
     remove_old_data(lake, "tutor", RetentionSettings(rows_days=1), SECOND_DAY + timedelta(days=9))
     assert days(lake, "interactions") == set()

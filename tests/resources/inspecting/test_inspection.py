@@ -64,6 +64,7 @@ def test_a_drafter_is_tried_on_the_answers(found):
     assert any(shape["acceptance"] for shape in found.shapes)
 
 
+@pytest.mark.slow
 def test_answers_that_repeat_their_prompt_are_accepted_and_logged_token_ids_are_taken(tmp_path):
     text = " ".join(f"word{number}" for number in range(80))
     copied = inspect([write(tmp_path / "copied.jsonl", [pair(n, f"{n}: repeat {text}", text) for n in range(30)])])
@@ -159,6 +160,7 @@ def test_no_temporary_lake_is_left(traffic, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["strange.jsonl"]
 
 
+@pytest.mark.slow
 def test_logs_on_s3_are_looked_at_where_they_lie_and_a_bucket_that_is_not_there_is_said(monkeypatch):
     pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
     from benchmarks.s3_server import s3_server
@@ -175,6 +177,7 @@ def test_logs_on_s3_are_looked_at_where_they_lie_and_a_bucket_that_is_not_there_
             inspect(["s3://nowhere/logs/"])
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_is_not_said(tmp_path):
     tokens = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}]
     found = inspect([write(tmp_path / "tokens.jsonl", tokens)])
@@ -183,6 +186,7 @@ def test_what_was_not_measured_is_not_said(tmp_path):
     assert "An n-gram drafter" not in [section.title for section in sections(found)]
 
 
+@pytest.mark.slow
 def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
     prompts = [{"messages": [{"role": "user", "content": f"what is {n} and two"}], "reference_answer": str(n)} for n in range(3)]
     found = inspect([write(tmp_path / "rft.jsonl", prompts)], format="messages")

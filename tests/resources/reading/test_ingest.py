@@ -19,7 +19,7 @@ from resources.reading.ledger import Ledger
 from resources.reading.new_objects import new_objects
 from resources.reading.sources import SourceError, SourceSettings
 from resources.tables import SCHEMAS, Tables
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 TAU = Path(__file__).resolve().parents[4] / "shared/data/tau_airline.json"
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
@@ -135,7 +135,7 @@ def before_each_commit(monkeypatch, lake, copies):
     return found
 
 
-@pytest.mark.parametrize("commits", slow_except([5], [1, 5, 9, 14]))
+@pytest.mark.parametrize("commits", thorough_except([5], [1, 5, 9, 14]))
 def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commits):
     _, sources, _ = demo
     calm, struck = Tables(Lake.open(tmp_path / "calm")), Tables(Lake.open(tmp_path / "struck"))
@@ -179,7 +179,7 @@ def test_both_states_are_read_as_their_records_say(two_states):
     assert len(calm["decisions"]) == len(calm["feedback"]) + 1 == len(calm["quarantine"]) + 1 == 2
 
 
-@pytest.mark.parametrize("first", slow_except([0], range(KILLS_APART)))
+@pytest.mark.parametrize("first", thorough_except([0], range(KILLS_APART)))
 def test_killed_at_every_commit_while_objects_change_and_repeat_each_other(two_states, monkeypatch, first):
     """Killed while it reads the second state: before commit `first`, and before every KILLS_APART-th one after it."""
     monkeypatch.setattr(staging_module, "BATCH_BYTES", 1)

@@ -19,7 +19,7 @@ from resources.reading.formats import FORMATS
 from resources.reading.inline_media import referenced
 from resources.reading.parquet_reader import read_parquet
 from resources.reading.streams import joined
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats"
 
@@ -216,7 +216,7 @@ MIXED = ("preferences.jsonl", "prompt_completion.jsonl", "sharegpt.jsonl", "anth
 """Fixtures whose lines differ in the kind of one key: no Parquet column could hold them as they are."""
 
 
-@pytest.mark.parametrize("name", slow_except(["otlp_traces.jsonl", "preferences.jsonl", "stored_completions.jsonl"],
+@pytest.mark.parametrize("name", thorough_except(["otlp_traces.jsonl", "preferences.jsonl", "stored_completions.jsonl"],
                                              sorted(path.name for path in FIXTURES.glob("*.jsonl"))))
 @pytest.mark.parametrize("as_text", [False, True])
 def test_parquet_gives_the_same_rows_as_json_lines(tmp_path, name, as_text):

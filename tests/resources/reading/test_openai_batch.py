@@ -12,7 +12,7 @@ from resources.reading.ingest import ingest
 from resources.reading.pairing import pairing_key
 from resources.reading.sources import SourceSettings
 from resources.tables import Tables
-from tests.slow_cases import slow_except
+from tests.thorough_cases import thorough_except
 
 TABLES = ("interactions", "feedback", "quarantine", "decisions")
 KILLS_APART = 4
@@ -103,7 +103,7 @@ def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
     assert said == {(f"ask {place}", f"say {place}") for place in places} and report.total.kept == report.total.read == 10
 
 
-@pytest.mark.parametrize("order", slow_except(ORDERS[:1], ORDERS))
+@pytest.mark.parametrize("order", thorough_except(ORDERS[:1], ORDERS))
 def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, order):
     put(tmp_path, FILES)
     whole, _ = read(tmp_path, "whole")

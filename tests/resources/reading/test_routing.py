@@ -10,6 +10,7 @@ from resources.reading import staging as staging_module
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.tables import Tables
+from tests.thorough_cases import thorough_except
 
 SAID, ANSWER = [{"role": "user", "content": "hi"}], {"role": "assistant", "content": "hello"}
 
@@ -48,8 +49,8 @@ def read(tmp_path, lines, form="auto"):
     return found, total
 
 
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("main", KINDS)
+@pytest.mark.parametrize("together", thorough_except([True], [True, False]))
+@pytest.mark.parametrize("main", thorough_except(["openai_pairs", "litellm"], KINDS))
 @pytest.mark.parametrize("other", KINDS)
 def test_a_record_of_another_format_becomes_what_it_is(tmp_path, main, other, together):
     """together: the other one stands among the first records; else behind those that tell the file's format."""
@@ -114,7 +115,7 @@ def test_records_that_are_not_of_the_named_format_are_counted_one_by_one(tmp_pat
 
 
 @pytest.mark.parametrize("form", ["auto", "openai_pairs", "chunks"])
-@pytest.mark.parametrize("first", [0, 1, 15])
+@pytest.mark.parametrize("first", thorough_except([1], [0, 1, 15]))
 def test_lines_of_streams_between_pairs_are_put_together(tmp_path, form, first):
     chunks = [{"id": "s", "object": "chat.completion.chunk", "created": 1780300000, "choices": [
         {"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word, finish in (("hel", None), ("lo", "stop"))]

@@ -76,6 +76,7 @@ def test_only_days_that_changed_are_written_and_the_interactions_own_id_stays_as
         (None, None), ("i2", "i2")]
 
 
+@pytest.mark.slow
 def test_whatever_the_order_of_reading_the_ties_are_the_same(tmp_path):
     def pair(identity, **changes):
         return {"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": identity}]}, **changes,

@@ -1,0 +1,45 @@
+"""A copy of a lake's newest release, signed and approved with keys made for it: for benchmarks about what is signed.
+
+    keys = make_keys(home)                                       # keys/ann.pem signs; keys/trusted/ann.pub is trusted
+    lake, directory = signed_copy(Lake.open(source), home)       # with SIGNING_KEY and TRUSTED_KEYS set to them
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from resources.artefacts.manifest import read_manifest
+from resources.attesting.attest import attest
+from resources.lake import Lake
+from resources.releasing.approvals import approve
+from resources.releasing.signature import Signature
+from resources.signing.keys import signing_key
+
+
+def make_keys(home: Path) -> Path:
+    """One key that signs and is trusted, and one that nobody trusts."""
+    keys = home / "keys"
+    (keys / "trusted").mkdir(parents=True)
+    for name in ("ann", "mallory"):
+        private = ec.generate_private_key(ec.SECP256R1())
+        (keys / f"{name}.pem").write_bytes(private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+        place = keys / "trusted" if name == "ann" else keys
+        (place / f"{name}.pub").write_bytes(private.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return keys
+
+
+def signed_copy(source: Lake, home: Path) -> tuple[Lake, Path]:
+    """A copy of the lake's newest release in a lake of its own, signed and approved."""
+    shutil.copytree(source.root, home / "lake", symlinks=True, ignore=shutil.ignore_patterns("tables", "dagster", ".mirror"))
+    lake = Lake.open(home / "lake")
+    made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob("releases/*/*/manifest.json")}
+    directory = max(made, key=lambda path: made[path])
+    attest(lake, directory, signing_key())
+    approve(lake, directory, Signature("ann", "MILLRACE_USER"))
+    return lake, directory

@@ -1,0 +1,55 @@
+"""A finished release of models that cannot speak, for tests and benchmarks about what happens to releases.
+
+    directory = small_release(lake, 1)                       # another number makes another release, of the same model
+    directory = small_release(lake, 1, weights_mib=20)       # another number makes other weights too, in files of 1 MiB
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from model_ops.speculators.serving import Serving
+from resources.artefacts.manifest import Manifest
+from resources.artefacts.registry import Registry
+from resources.attesting.attest import write_attestations
+from resources.lake import Lake
+from resources.releasing.gate_result import GateResult
+from resources.releasing.release import write_release
+
+
+def small_release(
+    lake: Lake, number: int, workload: str = "tutor", recovery: float = 0.999, drafts: bool = False, policy=None,
+    weights_mib: int = 0,
+) -> Path:
+    """Finishes a release with its report, target and (drafts) drafter, and returns its directory. What is finished already is
+    left as it is. recovery: what its one gate measured; policy: its resources.releasing.release.Policy."""
+    registry = Registry(lake, workload)
+
+    def finished(kind: str, name: str, config: dict, inputs: Sequence[Manifest], fill: Callable[[Path], object]) -> Manifest:
+        draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
+        if draft.finished is None:
+            fill(draft.directory)
+        return draft.finished or registry.finish(draft, {})
+
+    def weights(home: Path) -> None:
+        for name in ("config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"):
+            (home / name).write_text("{}")
+        for part in range(weights_mib):
+            content = random.Random(f"{number}-{part}").randbytes(1 << 20)
+            (home / f"model-{part:05d}.safetensors").write_bytes(content)
+
+    made_for = {"number": number} if weights_mib else {}
+    target = finished("model", "sft_model", made_for, [], weights)
+    drafter = finished("model", "speculator", made_for, [target], weights) if drafts else None
+    served = [item for item in (target, drafter) if item is not None]
+    report = finished("dataset", "evaluation_report", {}, served, lambda home: (home / "report.json").write_text("{}"))
+    gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
+
+    def released(home: Path) -> None:
+        made = write_release(home, workload, target, drafter, number, [gate], Serving("eagle3"), policy)
+        write_attestations(home, lake, made, served, "run-1")
+
+    release = finished("release", "release", {"number": number}, [*served, report], released)
+    return registry.directory(release)
