@@ -3,6 +3,7 @@
     measured_draftings(speed["in_server"]["forms"])            # list[MeasuredDrafting], without the unquantized form
     replayed_draftings(report)                                 # list[Replayed], from held-out answers without a server
     drafter_low(report, "eagle3")                              # lower end of the drafter's acceptance length
+    drafter_gain_low(report, "eagle3")                         # lower end of its gain over the better lookup
 """
 
 from __future__ import annotations
@@ -47,6 +48,13 @@ def drafter_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
     """The lower end of the 95 % interval of a drafter's acceptance length; None if it was not measured."""
     summary = _as_logged(report, drafter)
     return None if summary is None else summary["tau_low"]
+
+
+def drafter_gain_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
+    """The lower end of the drafter's relative gain over the better lookup, paired over prompts; None if it was not measured."""
+    found = [each for each in report.get("measurements", []) if each["what"] == "acceptance_gain" and each["of"] == drafter]
+    logged = next((each for each in found if each["sampling"] == AS_LOGGED), found[0] if found else None)
+    return None if logged is None else logged["low"]
 
 
 def _as_logged(report: Mapping[str, Any], drafter: str | None) -> Mapping[str, Any] | None:

@@ -2,7 +2,7 @@
 
     choice = choose_in_server(measured, concurrencies=[1, 8], server="vllm 0.32.0")
     choice.drafting, choice.reason, choice.curve, choice.break_even
-    choose_by_replay(replayed, drafter_low=1.81)          # no server was asked
+    choose_by_replay(replayed, drafter_low=1.81, gain_low=0.02)          # no server was asked
     varying(measured, can_vary)                           # K by batch size, worth a measurement; None
 
 A drafting's score is the geometric mean, over the concurrencies of the endpoint, of its tokens/s over those without drafting.
@@ -123,11 +123,12 @@ def choose_in_server(measured: Sequence[MeasuredDrafting], concurrencies: Sequen
         break_even=[break_even(each, plain) for each in measured if each.drafting != NO_DRAFTING])
 
 
-def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = None) -> Choice:
+def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = None, gain_low: float | None = None) -> Choice:
     """The drafting to serve where no server was asked: the drafter, or the n-gram lookup if the drafter is not better.
 
     replayed: acceptance lengths; of the drafter, the one with the most tokens counts. drafter_low: lower end of the 95 %
-    interval of the drafter's acceptance length; None without a drafter. Whether drafting is faster than none, no replay says.
+    interval of the drafter's acceptance length; None without a drafter. gain_low: that of its relative gain over the better
+    lookup on the same prompts, which says more; None if unknown. Whether drafting is faster than none, no replay says.
     """
     best = {method: max((each for each in replayed if each.method == method), key=lambda each: each.tau, default=None)
             for method in ("ngram", NEEDS_A_PACKAGE)}
@@ -138,10 +139,11 @@ def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = N
     if drafter is None or drafter_low is None:
         chosen, reason = NO_DRAFTING, (f"no drafting: {asked}; there is no trained drafter, and only a server shows whether a "
                                        "lookup pays")
-    elif ngram is None or drafter_low > ngram.tau:
+    elif ngram is None or drafter_low > ngram.tau or (gain_low is not None and gain_low >= 0):
         chosen = _of(drafter)
-        beaten = f" at its lower end, above {ngram.tau:.2f} of the n-gram lookup" if ngram else ""
-        reason = f"{chosen.label}: {asked}; acceptance length {drafter.tau:.2f}, {drafter_low:.2f}{beaten}"
+        beaten = "" if ngram is None else f", of the n-gram lookup {ngram.tau:.2f}"
+        paired = "" if gain_low is None else f"; its gain over the better lookup on the same prompts is at least {gain_low:.1%}"
+        reason = f"{chosen.label}: {asked}; acceptance length {drafter.tau:.2f} (lower end {drafter_low:.2f}){beaten}{paired}"
     else:
         chosen = _of(ngram)
         reason = (f"{chosen.label}: {asked}; acceptance length {ngram.tau:.2f}, which the drafter's {drafter.tau:.2f} does not "

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.atomic_files import write_json
-from model_ops.evaluation.drafting_measurements import drafter_low, measured_draftings, replayed_draftings
+from model_ops.evaluation.drafting_measurements import (
+    drafter_gain_low,
+    drafter_low,
+    measured_draftings,
+    replayed_draftings,
+)
 from model_ops.evaluation.measurement import TARGET, WITH_DRAFTER
 from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.drafting_choice import Choice, Replayed, choose_by_replay, choose_in_server
@@ -38,7 +43,7 @@ def decide_drafting(settings: DraftingSettings, report: Mapping[str, Any], speed
         server = f"{asked['kind']} {asked['version'] or ''}".strip()
         found = choose_in_server(measured, settings.concurrency, settings.p99_above, server)
     else:
-        found = choose_by_replay(replayed, drafter_low(report, drafter))
+        found = choose_by_replay(replayed, drafter_low(report, drafter), drafter_gain_low(report, drafter))
     found.replayed = replayed
     found.not_measured = {name.removesuffix(ENDS_IN): why for name, why in report.get("not_measured", {}).items()
                           if name.endswith(ENDS_IN) and name.startswith(TARGET)}

@@ -106,6 +106,12 @@ def test_without_a_server_the_drafter_has_to_draft_better_than_the_lookup():
     assert unsure.drafting == Drafting(method="ngram", num_speculative_tokens=5) and "lower end 1.39" in unsure.reason
 
 
+@pytest.mark.parametrize(("gain_low", "chosen"), [(0.0, "drafter"), (-0.01, "ngram"), (None, "ngram")])
+def test_a_gain_on_the_same_prompts_says_more_than_two_intervals(gain_low, chosen):
+    taus = [replay("ngram", 1.4, 5), replay("drafter", 1.5, 3)]
+    assert choose_by_replay(taus, drafter_low=1.3, gain_low=gain_low).drafting.method == chosen
+
+
 def test_without_a_server_no_lookup_is_served_for_speed_and_none_that_needs_a_package():
     alone = choose_by_replay([replay("ngram", 3.0), replay("suffix", 4.0)])
     assert alone.drafting == NO_DRAFTING and "only a server shows" in alone.reason and "arctic-inference" in alone.reason

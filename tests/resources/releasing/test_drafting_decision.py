@@ -62,6 +62,9 @@ def test_without_a_server_acceptance_decides_and_the_release_says_so():
     worse = json.loads(json.dumps(without))
     worse["acceptance"][2]["tau_low"] = 1.3
     assert decide(worse, {}).drafting == NGRAM
+    gains = {"measurements": [{"what": "acceptance_gain", "of": "eagle3", "sampling": "greedy", "low": -0.2},
+                              {"what": "acceptance_gain", "of": "eagle3", "sampling": "as logged", "low": 0.03}]}
+    assert decide({**worse, **gains}, {}).drafting == with_drafter(3)
     assert decide({"acceptance": []}, {}, drafter=None).drafting == NO_DRAFTING
 
 
