@@ -54,7 +54,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     student = student_drafts(job, settings, progress)
     scores = task_scores(job, settings, progress)
     beside = side_by_side(job, settings, losses.same_directory, progress)
-    served = in_server(job, settings, progress)
+    lengths = {name: each.num_speculative_tokens for name, each in drafts.lookups.items()}
+    served = in_server(job, settings, progress, lengths)
     report = _report(settings, losses, changed, drafts, student, scores, served, beside)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")

@@ -188,6 +188,14 @@ speculator:
 evaluation:
   server: {kind: vllm, arguments: ["--max-model-len", "8192"]}
 """),
+    Section("evaluation.server.drafting", "evaluation.server.drafting",
+            "[speculators.md](speculators.md#what-a-release-drafts-with) says how the release chooses.", """\
+evaluation:
+  server:
+    kind: vllm
+    concurrencies: [1, 4, 16]
+    drafting: {methods: [ngram, drafter], num_speculative_tokens: [1, 3, 5]}
+"""),
     Section("evaluation.tasks", "evaluation.tasks", ""),
     Section("evaluation.tasks.judge", "evaluation.tasks.judge", "", """\
 evaluation:
@@ -208,6 +216,12 @@ release:
     Section("release.serving.images", "release.serving.images", ""),
     Section("release.gates", "release.gates", "All but `erased_rows` are on by default; "
             "[evaluation.md](evaluation.md#gates) explains them."),
+    Section("release.drafting", "release.drafting", "[speculators.md](speculators.md#what-a-release-drafts-with) explains the "
+            "choice.", """\
+evaluation: {server: {kind: vllm, concurrencies: [1, 16]}}
+release:
+  drafting: {choose: measured, concurrency: [16]}
+"""),
     Section("preference", "preference, rft", "Not in this version: leave both out."),
     Section("automation", "automation", ""),
     Section("automation.retrain", "automation.retrain", "", """\

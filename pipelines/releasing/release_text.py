@@ -29,6 +29,7 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
     if release.speculator is not None:
         drafts = f"{release.architecture}, {release.num_speculative_tokens} tokens a draft"
         _print(console, f"  drafter   {release.speculator.name}@{release.speculator.version} ({drafts})")
+    _print(console, f"  serves    {release.served_drafting.label}")
     for gate in release.gates:
         problem = missed(gate)
         said = problem.partition(": ")[2] if problem else gate.why or gate.held

@@ -108,7 +108,8 @@ def _gates(release: Release) -> dict[str, str]:
 def _facts(lake: Lake, release: Release, served: list[Manifest], made: Mapping[str, Manifest],
            own: Manifest | None) -> dict[str, str]:
     facts = {**({"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC"} if own else {}),
-             "drafting": f"{release.architecture}, {release.num_speculative_tokens} tokens" if release.speculator else "none",
+             "drafter": f"{release.architecture}, {release.num_speculative_tokens} tokens" if release.speculator else "none",
+             "drafting": release.served_drafting.label,
              "rows learnt and erased since": f"{rows_erased_from(lake, served):,}"}
     for manifest in served:
         weights = sum(file.bytes for file in manifest.files if file.path.endswith(".safetensors"))

@@ -1,6 +1,6 @@
 """The one description of how a release is served, from which every serving file is written.
 
-    plan = ServingPlan("tutor", "3f2a91c0d4e5", "models/...", "models/...", Serving(...), 3, Service(...))
+    plan = ServingPlan("tutor", "3f2a91c0d4e5", "models/...", "models/...", Serving(...), with_drafter(3), Service(...))
     plan.words("vllm", "$LAKE")             # what follows `vllm serve`, with the lake at $LAKE
     plan.environment("vllm", "/mnt/lake")
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from model_ops.serving.command import runs_drafter, words_of
+from model_ops.serving.command import runs_drafter, serving_of, words_of
+from model_ops.serving.drafting import Drafting
 from model_ops.serving.service import ServerKind, Service, service_environment
 from model_ops.speculators.serving import Serving
 from resources.releasing.serving_settings import ServingSettings
@@ -24,15 +25,15 @@ LLAMA_CPP = "llama-server"
 @dataclass(frozen=True)
 class ServingPlan:
     """target, drafter, gguf: paths of model directories, and of the target's GGUF file, in the lake. serving: how servers run
-    the drafter; unused without a drafter. settings: with GPUs and image filled in (`ServingSettings.on`).
-    has_generation_config: whether the release's directory has one, with the stop ids."""
+    the drafter; unused without a drafter. drafting: what is drafted with. settings: with GPUs and image filled in
+    (`ServingSettings.on`). has_generation_config: whether the release's directory has one, with the stop ids."""
 
     workload: str
     version: str
     target: str
     drafter: str | None
     serving: Serving
-    num_speculative_tokens: int
+    drafting: Drafting
     service: Service = field(default_factory=Service)
     settings: ServingSettings = field(default_factory=lambda: ServingSettings().on(None))
     gguf: str | None = None
@@ -46,8 +47,8 @@ class ServingPlan:
     def words(self, server: ServerKind, lake: str) -> list[str]:
         """What follows the program; the target comes first. lake: where the server finds the lake."""
         drafter = f"{lake}/{self.drafter}" if self.drafter else None
-        words = words_of(server, f"{lake}/{self.target}", self.workload, drafter, self.serving, self.num_speculative_tokens,
-                         service=self.service)
+        words = words_of(server, f"{lake}/{self.target}", self.workload, drafter, self.serving,
+                         self.drafting.num_speculative_tokens, self.drafting, service=self.service)
         if server == "vllm" and self.has_generation_config:
             words += ["--generation-config", f"{lake}/{self.directory}"]
         if self.settings.gpus > 1:
@@ -64,7 +65,8 @@ class ServingPlan:
         return words + (["--no-slots", "--no-cache-prompt", "--cache-ram", "0"] if self.service.zero_retention else [])
 
     def left_out(self, server: ServerKind) -> str:
-        """One sentence for a server that does not run this kind of drafter; "" otherwise."""
-        if self.drafter is None or runs_drafter(server, self.serving):
+        """One sentence for a server that does not run this kind of drafting; "" otherwise."""
+        used = serving_of(self.drafting, self.serving)
+        if used is None or runs_drafter(server, used):
             return ""
-        return f"{server} runs no drafter of kind {self.serving.architecture}: the target is served without it"
+        return f"{server} runs no drafter of kind {used.architecture}: the target is served without it"

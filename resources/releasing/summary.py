@@ -22,11 +22,13 @@ from markupsafe import Markup
 from model_ops.atomic_files import write_text
 from model_ops.evaluation.earlier_reports import measurements_of
 from model_ops.evaluation.measurement import HELD_OUT, REFERENCE, TARGET, Measurement, at_temperature, find
+from model_ops.serving.drafting_choice import Choice
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
+from resources.releasing.drafting_decision import drafting_sections
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
@@ -65,6 +67,8 @@ class Summary:
     """Datasets of teachers' answers that the models were trained on."""
     facts: ReleaseFacts | None = None
     """What the pages of a release say beside measurements."""
+    choice: Choice | None = None
+    """What the release drafts with."""
 
     @property
     def verdict(self) -> Verdict:
@@ -92,6 +96,7 @@ class Summary:
         found = [self._gates()] if self.gates else []
         found += [self._rows(), *self._teachers(), self._models(), *self._quantization(),
                   *server_sections(self.evaluation, self.speed)]
+        found += drafting_sections(self.choice) if self.choice else []
         found += [self._tasks()] if self.evaluation.get("tasks") else []
         found += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
         return found + ([self._student_drafts()] if self.evaluation.get("student_drafts") else [])
@@ -266,9 +271,9 @@ class Summary:
 
 
 def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: Sequence[GateResult] = (),
-              release: str = "", facts: ReleaseFacts | None = None) -> Summary:
-    """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release, facts: of the release
-    that the summary is about.
+              release: str = "", facts: ReleaseFacts | None = None, choice: Choice | None = None) -> Summary:
+    """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release, facts, choice: of the
+    release that the summary is about.
 
     Raises ManifestError where an artefact does not exist yet.
     """
@@ -280,22 +285,23 @@ def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: 
               if model.name in used}
     learnt = {item.version for manifest in models.values() for item in manifest.inputs
               if item.kind == "dataset" and item.name.endswith("/teacher_answers")}
+    report, speed = read_evaluation(registry.directory(evaluation))
     return Summary(
         workload=workload,
         records=RecordCounts.of(registry.current("dataset", "curated_interactions")),
         dataset=registry.current("dataset", "sft_dataset").metrics,
-        evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
+        evaluation=report, speed=speed, choice=choice,
         models=models, teachers=[registry.version("dataset", "teacher_answers", version) for version in sorted(learnt)],
         has_drafter="speculator" in used,
         serving=serving, gates=gates, release=release, measured_at=evaluation.created_at,
-        speed=_records_of_speed(registry.directory(evaluation)), facts=facts,
+        facts=facts,
     )
 
 
-def _records_of_speed(report: Path) -> dict[str, Any]:
-    """speed.json of a report; {} if an earlier version wrote none."""
-    path = report / "speed.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+def read_evaluation(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """report.json and speed.json of an evaluation; {} for the second if an earlier version wrote none."""
+    speed = directory / "speed.json"
+    return json.loads((directory / "report.json").read_text()), json.loads(speed.read_text()) if speed.exists() else {}
 
 
 def _stage_and_rule(name: str) -> list[str]:

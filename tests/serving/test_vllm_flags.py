@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from model_ops.serving.drafting import with_drafter
 from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.registry import ARCHITECTURES
 from resources.releasing.serving_plan import ServingPlan
@@ -31,7 +32,8 @@ print(json.dumps([{name: str(value) for name, value in each.items()} for each in
 @pytest.mark.slow
 def test_vllm_reads_the_same_arguments_from_every_file(python, tmp_path):
     said = fingerprint("3f2a91c0d4e5", "ab" * 32)
-    plans = [ServingPlan("tutor", f"r{number}", "models/target", "models/drafter", ARCHITECTURES[name].serving, 3,
+    plans = [ServingPlan("tutor", f"r{number}", "models/target", "models/drafter", ARCHITECTURES[name].serving,
+                         with_drafter(3),
                          Service(said, zero_retention=bool(number % 2)), ServingSettings(gpus=1 + number % 2).on(None), None, True)
              for number, name in enumerate(("eagle3", "mtp", "p_eagle", "medusa", "dflash"))]
     asked = []

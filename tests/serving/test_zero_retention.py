@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from model_ops.serving.drafting import with_drafter
 from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.registry import ARCHITECTURES
 from resources.releasing.generation import generation_config
@@ -43,7 +44,8 @@ class Released:
     """The server of a release that `serve-vllm.sh` starts; everything that it may write lies in `home`."""
 
     def __init__(self, python: Path, lake: Path, home: Path, zero_retention: bool):
-        plan = ServingPlan("tutor", "r1", "models/target", "models/drafter", ARCHITECTURES["draft_model"].serving, 2,
+        plan = ServingPlan("tutor", "r1", "models/target", "models/drafter", ARCHITECTURES["draft_model"].serving,
+                           with_drafter(2),
                            Service(SAID, zero_retention=zero_retention, drain_s=20), has_generation_config=True)
         release = lake / plan.directory
         release.mkdir(parents=True, exist_ok=True)

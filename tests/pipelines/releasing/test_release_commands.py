@@ -205,7 +205,7 @@ def test_releases_are_listed_and_compared(lake, call, make_release):
     assert "withdrawn" in call("releases").output
     assert "no release of 'other'; there are: tutor" in str(call("releases", "other").exception)
     found = json.loads(call("compare", b.name, "--format", "json").output)
-    assert {row["what"]: (row["before"], row["after"]) for row in found["parts"]}["drafting"] == ("none", "eagle3, 2 tokens")
+    assert {row["what"]: (row["before"], row["after"]) for row in found["parts"]}["drafter"] == ("none", "eagle3, 2 tokens")
     assert found["measurements"] == [{"what": "recovery", "before": "0.9990", "after": "0.9990"}]
     assert "eagle3, 2 tokens" in call("compare", b.name, a.name).output
     assert "name another one" in str(call("compare", a.name, a.name).exception)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from model_ops.serving.drafting import NO_DRAFTING, with_drafter
 from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.serving import Serving, VllmOptions
@@ -34,7 +35,8 @@ def target_of(release):
 
 
 def plan(architecture="eagle3", zero_retention=False, drafter=DRAFTER, gguf=None, place=None, **settings):
-    return ServingPlan("my_shop", "3f2a91c0d4e5", TARGET, drafter, ARCHITECTURES[architecture].serving, 3,
+    return ServingPlan("my_shop", "3f2a91c0d4e5", TARGET, drafter, ARCHITECTURES[architecture].serving,
+                       with_drafter(3) if drafter else NO_DRAFTING,
                        Service(SAID, zero_retention=zero_retention), ServingSettings(**settings).on(place), gguf, True)
 
 
@@ -115,7 +117,7 @@ def test_without_zero_retention_nothing_is_switched_off(tmp_path):
 def test_suffix_drafting_keeps_no_answers_where_nothing_is_retained(tmp_path):
     suffix = Serving("suffix", vllm=VllmOptions("suffix"))
     for zero_retention in (False, True):
-        made = ServingPlan("shop", "r", TARGET, DRAFTER, suffix, 8, Service(SAID, zero_retention=zero_retention))
+        made = ServingPlan("shop", "r", TARGET, DRAFTER, suffix, with_drafter(8), Service(SAID, zero_retention=zero_retention))
         words = made.words("vllm", "/lake")
         config = json.loads(words[words.index("--speculative-config") + 1])
         assert config.get("suffix_decoding_max_cached_requests") == (0 if zero_retention else None)

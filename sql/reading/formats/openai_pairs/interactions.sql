@@ -24,7 +24,7 @@ with parsed as (
                 "max_completion_tokens": "JSON", "seed": "JSON", "stop": "JSON", "n": "JSON", "stream": "JSON",
                 "tool_choice": "JSON", "parallel_tool_calls": "JSON", "response_format": "JSON",
                 "presence_penalty": "JSON", "frequency_penalty": "JSON", "repetition_penalty": "JSON", "reasoning_effort": "JSON",
-                "chat_template_kwargs": "JSON", "documents": "JSON",
+                "chat_template_kwargs": "JSON", "documents": "JSON", "continue_final_message": "JSON",
                 "logit_bias": "JSON"
             },
             "response": {
@@ -124,6 +124,7 @@ select
         response_format := request.response_format, presence_penalty := request.presence_penalty,
         frequency_penalty := request.frequency_penalty, reasoning_effort := request.reasoning_effort,
         chat_template_kwargs := request.chat_template_kwargs, documents := request.documents,
+        continue_final_message := request.continue_final_message,
         repetition_penalty := request.repetition_penalty,
         logit_bias := request.logit_bias
     ))) as params,

@@ -38,7 +38,7 @@ parsed as (
             "temperature": "JSON", "top_p": "JSON", "max_tokens": "JSON", "max_completion_tokens": "JSON",
             "seed": "JSON", "stop": "JSON", "tool_choice": "JSON", "response_format": "JSON",
             "presence_penalty": "JSON", "frequency_penalty": "JSON", "reasoning_effort": "JSON",
-            "chat_template_kwargs": "JSON", "documents": "JSON",
+            "chat_template_kwargs": "JSON", "documents": "JSON", "continue_final_message": "JSON",
             "choices": [{"index": "INTEGER", "finish_reason": "VARCHAR", "message": "JSON", "token_ids": ["INTEGER"]}],
             "usage": {"prompt_tokens": "BIGINT", "completion_tokens": "BIGINT",
                       "prompt_tokens_details": {"cached_tokens": "BIGINT"},
@@ -79,7 +79,7 @@ select
         tool_choice := record.tool_choice, response_format := record.response_format,
         presence_penalty := record.presence_penalty, frequency_penalty := record.frequency_penalty,
         reasoning_effort := record.reasoning_effort, chat_template_kwargs := record.chat_template_kwargs,
-        documents := record.documents
+        documents := record.documents, continue_final_message := record.continue_final_message
     ))) as params,
     choice.message as completion,
     coalesce(choice.message ->> '$.reasoning_content', choice.message ->> '$.reasoning') as reasoning,
