@@ -2,7 +2,7 @@
 
     python -m benchmarks.structured --lake demo/quick/lake       # the demo's newest release in vLLM's CPU build
 
-PROMPTS requests of each kind (JSON schema, tool call, regular expression, grammar) at temperature 1, answered freely and under
+Requests of each kind (JSON schema, tool call, regular expression, grammar) at temperature 1, answered freely and under
 the constraint, by the target alone and with its drafter. valid: share of answers that keep to the constraint. cut: share of
 constrained answers that the limit of TOKENS tokens cut, which are not valid. same_greedy: share of constrained greedy answers
 that are the same with the drafter. tau: tokens per forward pass of the target, constrained and free, as the server counts.
@@ -30,7 +30,10 @@ from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
 from resources.releasing.release import Release, read_release
 
-PROMPTS, TOKENS, MODEL = 20, 160, "served"
+PROMPTS, TOKENS, MODEL = 20, 96, "served"
+WORDS = ["--max-model-len", "512", "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
+         "--structured-outputs-config", '{"disable_any_whitespace": true}']
+"""An untrained model writes white space between JSON fields until its limit, where it is allowed."""
 SCHEMA = {
     "type": "object", "additionalProperties": False, "required": ["name", "size", "tags", "owner"],
     "properties": {
@@ -80,14 +83,16 @@ KINDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lake", type=Path, required=True, help="lake of a finished demo, such as demo/quick/lake")
-    lake = Lake.open(parser.parse_args().lake, create=False)
+    parser.add_argument("--prompts", type=int, default=PROMPTS, help="requests of each kind")
+    given = parser.parse_args()
+    lake = Lake.open(given.lake, create=False)
     made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob("releases/*/*/manifest.json")}
     release = read_release(max(made, key=lambda path: made[path]))
     measured = {}
     for drafts in (False, True):
         with _server(lake, release, drafts) as server:
-            measured[drafts] = {name: _measured(server, kind) for name, kind in KINDS.items()}
-    record("structured", {"prompts": PROMPTS, "kinds": {
+            measured[drafts] = {name: _measured(server, kind, given.prompts) for name, kind in KINDS.items()}
+    record("structured", {"prompts": given.prompts, "kinds": {
         name: _compared(measured[False][name], measured[True][name]) for name in KINDS}})
 
 
@@ -97,14 +102,14 @@ def _server(lake: Lake, release: Release, drafts: bool) -> Iterator[ServedModel]
     drafter = str(lake.root / part.path) if drafts and part else None
     target, *words = words_of("vllm", str(lake.root / release.target.path), MODEL, drafter, serving,
                               release.num_speculative_tokens)
-    with vllm_server(vllm_python(), target, *words, "--max-model-len", "512", folder=lake.root) as server:
+    with vllm_server(vllm_python(), target, *words, *WORDS, folder=lake.root) as server:
         yield server
 
 
-def _measured(server: ServedModel, kind: Kind) -> dict[str, Any]:
+def _measured(server: ServedModel, kind: Kind, count: int) -> dict[str, Any]:
     """Answers of one server to one kind."""
     asking = Asking(server.url, MODEL, 300)
-    prompts = [SmokePrompt("", [{"role": "user", "content": kind.ask.format(number)}]) for number in range(PROMPTS)]
+    prompts = [SmokePrompt("", [{"role": "user", "content": kind.ask.format(number)}]) for number in range(count)]
 
     def answers(**more: Any) -> tuple[list[dict[str, Any]], float | None]:
         before = server.acceptance()
@@ -123,7 +128,7 @@ def _measured(server: ServedModel, kind: Kind) -> dict[str, Any]:
 
 
 def _compared(alone: dict[str, Any], drafted: dict[str, Any]) -> dict[str, Any]:
-    same = sum(one == other for one, other in zip(alone["greedy"], drafted["greedy"], strict=True)) / PROMPTS
+    same = sum(one == other for one, other in zip(alone["greedy"], drafted["greedy"], strict=True)) / len(alone["greedy"])
     return {"valid_free": alone["free"], "valid": alone["valid"], "valid_drafted": drafted["valid"],
             "cut": alone["cut"], "cut_drafted": drafted["cut"], "same_greedy": same,
             "tau": drafted["tau"], "tau_free": drafted["tau_free"]}
