@@ -52,7 +52,7 @@ def main() -> None:
         print(json.dumps(judged(json.loads(given.judge))))
         return
     python = vllm_python(given.vllm)
-    count, max_tokens = (16, 32) if given.quick else (100, 96)
+    count, max_tokens = (16, 32) if given.quick else (100, 64)
     with tempfile.TemporaryDirectory(prefix="millrace-differences-") as made:
         folder = Path(made)
         house = House(given.shared, folder)
