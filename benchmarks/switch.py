@@ -46,7 +46,7 @@ from resources.releasing.subject import subject_of
 
 BY = Signature("benchmark", "MILLRACE_USER")
 ROUNDS, AT_A_TIME = 10, 8
-REQUESTS_BEFORE, REQUESTS = 400, 2_000
+REQUESTS_BEFORE, REQUESTS = 200, 2_000
 STARTS_WITHIN_S = 900.0
 VLLM_WORDS = ["--enforce-eager", "--max-model-len", "512"]
 """What a CPU needs: no compilation, and a context that its memory holds twice."""
@@ -58,6 +58,7 @@ def main() -> None:
     place.add_argument("--lake", type=Path, help="lake of a finished demo, such as demo/quick/lake")
     place.add_argument("--quick", action="store_true", help="a stand-in for vLLM")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often the second release is promoted and rolled back")
+    parser.add_argument("--no-smoke", action="store_true", help="switch without trying the servers first")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         home = Path(folder)
@@ -68,7 +69,8 @@ def main() -> None:
         else:
             lake, one, two = _copied(given.lake, home)
             program, words, server, pause_s = vllm_python(), VLLM_WORDS, "vLLM 0.32 (CPU)", 1.0
-        found = _measured(lake, one, two, home, program, words, given.rounds, pause_s)
+        smoke = ["--no-smoke"] if given.quick or given.no_smoke else []  # the stand-in has no model to compare with
+        found = _measured(lake, one, two, home, program, [*smoke, "--", *words], given.rounds, pause_s)
     record("switch", {"server": server, **found}, keep=not given.quick)
 
 
@@ -108,8 +110,11 @@ def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words
             for move, release in ((_promote, two), (roll_back, one)):
                 began = time.monotonic()
                 move(lake, release, BY)
+                stops = _stops(home)
                 _until(lambda release=release: _releases(url) == [release.name], f"release {release.name} does not answer")
                 seconds.append(time.monotonic() - began)
+                # a release that comes back before its server has stopped is taken back without a start, which is no switch
+                _until(lambda stops=stops: _stops(home) > stops, "the old server does not stop")
         _until(lambda: len(_read(answers)) >= REQUESTS, "the load makes no request")
     found = _read(answers)
     before, during = ([each["seconds"] for each in found if (each["at"] < switching_at) is is_before and not each["problem"]]
@@ -138,9 +143,8 @@ def _serving(lake: Lake, workload: str, program: Path, words: list[str], home: P
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    smoke = ["--no-smoke"] if not words else []  # the stand-in has no model to compare with
     command = python_module("pipelines.cli", "serve", workload, "--lake", str(lake.root), "--watch", "--port", str(port),
-                            "--program", str(program), "--every", "0.2", *smoke, "--", *words)
+                            "--program", str(program), "--every", "0.2", *words)
     log = home / "serve.log"
     with log.open("w") as written:
         process = subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT, env=child_environment(
@@ -167,6 +171,11 @@ def _load(url: str, model: str, answers: Path, pause_s: float):
     finally:
         process.stdin.close()
         process.wait()
+
+
+def _stops(home: Path) -> int:
+    """How many servers were stopped."""
+    return (home / "serve.log").read_text().count(" is stopped")
 
 
 def _releases(url: str) -> list[str]:

@@ -102,8 +102,7 @@ class ReleaseServer:
 
     def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[Finding]:
         """Tries it, and writes what was found beside its log."""
-        tried = TriedServer(self.backend.url, self.release.workload, self.program.kind == "transformers", self.drafts,
-                            settings.timeout_s)
+        tried = TriedServer(self.backend.url, self.release.workload, self.program.kind, self.drafts, settings.timeout_s)
         rows = smoke_rows(lake, self.directory)
         found = smoke(tried, rows.prompts, rows.with_schema, own_layers(lake.root / self.release.target.path), check)
         if rows.missing:

@@ -49,7 +49,7 @@ def test_a_good_server_passes_every_check(tmp_path):
     found = found_in(tmp_path, lambda answers: asked.extend(answers) or AGREES)
     assert failed(found) == [] and all(finding.passed for finding in found)
     assert [finding.name for finding in found] == [
-        "answers", "stream", "stop", "json schema", "tool call", "regex", "grammar", "schema rows", "long prompt", "drafting",
+        "answers", "stream", "stop", "json schema", "schema rows", "tool call", "regex", "grammar", "long prompt", "drafting",
         "template", "text"]
     assert [answer["row_id"] for answer in asked] == ["built-in", "row-2"]
     assert asked[0]["prompt_ids"] == [5, 6, 7] and len(asked[0]["ids"]) == len(asked[0]["text"].split())
@@ -110,10 +110,16 @@ def test_prompts_that_do_not_fit_the_server_s_context_are_left_out(tmp_path):
 
 def test_a_server_without_constraints_is_asked_only_what_it_takes(tmp_path):
     with server(tmp_path) as tried:
-        plain = TriedServer(tried.url, "served", plain=True)
+        plain = TriedServer(tried.url, "served", "transformers")
         found = smoke(plain, [], [ROW], lambda answers: {**AGREES, "prompts": 0})
     assert {finding.name: finding.passed for finding in found} == {
         "answers": True, "stream": True, "stop": True, "constraints": None, "long prompt": None, "text": True}
+
+
+def test_sglang_is_asked_for_what_it_shares_with_vllm(tmp_path):
+    with server(tmp_path, ignores=["regex", "grammar", "tools"]) as tried:
+        found = smoke(TriedServer(tried.url, "served", "sglang"), [], [ROW], None)
+    assert failed(found) == [] and [finding.name for finding in found if finding.passed is None] == ["tool call, regex, grammar"]
 
 
 def test_a_server_that_is_gone_fails_at_once(tmp_path):

@@ -3,8 +3,8 @@
     for finding in check_constraints(asking, rows): ...
 
 The server has to keep to the constraint, whatever the model would rather say. An answer that was cut by its token limit says
-nothing, so each constraint is tried a few times, the first time greedily. rows: held-out prompts whose request had a
-json_schema.
+nothing, so each constraint is tried until WHOLE answers are whole, TRIES times at most, the first time greedily. rows: held-out
+prompts whose request had a json_schema. The tool is strict: only then does vLLM 0.32 constrain a call's arguments, too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.tasks.json_answer import JsonItem, score_json
 from model_ops.wording import counted
 
-TRIES, TOKENS, ROW_TOKENS = 4, 96, 512
+TRIES, WHOLE, TOKENS, ROW_TOKENS = 4, 2, 192, 512
 VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
 """Of further tries: a model that was not trained on JSON writes white space until its limit, which a penalty ends."""
 SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
           "required": ["answer", "count"], "additionalProperties": False}
-TOOL = {"type": "function", "function": {"name": "set_colour", "description": "Sets the colour of a lamp.", "parameters": {
-    "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"],
-    "additionalProperties": False}}}
+TOOL = {"type": "function", "function": {
+    "name": "set_colour", "description": "Sets the colour of a lamp.", "strict": True, "parameters": {
+        "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"],
+        "additionalProperties": False}}}
 PATTERN = "(yes|no)-[0-9]{2}"
 GRAMMAR = 'root ::= pair "." \npair ::= "left" | "right"\n'
 IN_GRAMMAR = ("left.", "right.")
@@ -38,26 +39,31 @@ Judge = Callable[[dict[str, Any]], bool]
 """Whether a choice keeps to the constraint."""
 
 
-def check_constraints(asking: Asking, rows: Sequence[SmokePrompt]) -> Iterator[Finding]:
-    """One finding per kind of constraint."""
+def check_constraints(asking: Asking, rows: Sequence[SmokePrompt], is_vllm: bool = True) -> Iterator[Finding]:
+    """One finding per kind of constraint. is_vllm: whether the server knows vLLM's fields of a request."""
     if asking.plain:
         yield Finding("constraints", None, "this server does not enforce structured outputs")
         return
     yield _kept(asking, "json schema", ASKS_JSON, lambda choice: follows(SCHEMA, _text(choice)),
                 response_format=schema_format(SCHEMA))
+    if rows:
+        yield _rows(asking, rows)
+    if not is_vllm:
+        yield Finding("tool call, regex, grammar", None, "only vLLM is asked for them")
+        return
     yield _kept(asking, "tool call", ASKS_TOOL, calls_tool, tools=[TOOL],
                 tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}})
     yield _kept(asking, "regex", ASKS_JSON, lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
                 structured_outputs={"regex": PATTERN})
     yield _kept(asking, "grammar", ASKS_JSON, lambda choice: _text(choice) in IN_GRAMMAR,
                 structured_outputs={"grammar": GRAMMAR})
-    if rows:
-        yield _rows(asking, rows)
 
 
 def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constraint: Any) -> Finding:
     whole = 0
     for attempt in range(TRIES):
+        if whole == WHOLE:
+            break
         try:
             choice = asking.chat(prompt, **({**VARIED, "seed": attempt} if attempt else {}), max_tokens=TOKENS, **constraint)
         except NoParser:
@@ -70,7 +76,7 @@ def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constr
                 return Finding(name, False, "an answer breaks the constraint")
     if not whole:
         return Finding(name, None, f"each of {TRIES} answers was cut at {TOKENS} tokens")
-    return Finding(name, True, f"{counted(whole, 'answer')} of {TRIES} whole, and as constrained")
+    return Finding(name, True, f"{counted(whole, 'answer')} as constrained")
 
 
 def _rows(asking: Asking, rows: Sequence[SmokePrompt]) -> Finding:

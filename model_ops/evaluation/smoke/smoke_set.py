@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from model_ops.decoding.served import ServedModel
 from model_ops.errors import ModelError
@@ -25,12 +26,12 @@ BUILT_IN = SmokePrompt("built-in", [{"role": "user", "content": "Write one sente
 
 @dataclass(frozen=True)
 class TriedServer:
-    """url: of the server. model: its name in requests. plain: it takes only what OpenAI's API defines. drafts: it was started
-    with a drafter. timeout_s: of one request."""
+    """url: of the server. model: its name in requests. kind: transformers' server takes only what OpenAI's API defines. drafts:
+    it was started with a drafter. timeout_s: of one request."""
 
     url: str
     model: str
-    plain: bool = False
+    kind: Literal["vllm", "sglang", "transformers"] = "vllm"
     drafts: bool = False
     timeout_s: float = 300.0
 
@@ -42,14 +43,14 @@ def smoke(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequ
 
     Ends early if the server gives no answer at all.
     """
-    asking = Asking(server.url, server.model, server.timeout_s, server.plain)
+    asking = Asking(server.url, server.model, server.timeout_s, plain=server.kind == "transformers")
     try:
         found, answers = ask_prompts(asking, [BUILT_IN, *prompts])
         if not found[0].passed:
             return found
         check()
         found.append(check_stop(asking, answers))
-        for finding in check_constraints(asking, schema_rows):
+        for finding in check_constraints(asking, schema_rows, is_vllm=server.kind == "vllm"):
             found.append(finding)
             check()
         with ServedModel(server.url, server.model, timeout_s=server.timeout_s, through_proxy=False) as client:
