@@ -39,7 +39,8 @@ def capture(
     """Passes requests on to a server, and writes them with their answers as logs that `millrace run` reads."""
     from resources.capture.capture import CaptureSettings
     from resources.capture.keys import read_rules
-    from resources.capture.run_capture import read_sampling, run_capture
+    from resources.capture.run_capture import run_capture
+    from resources.capture.sampling import read_sampling
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)

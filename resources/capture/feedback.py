@@ -41,8 +41,6 @@ class FeedbackDoor:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """202 with {"kept": true}; 400 for what is no feedback; 503 where it cannot be kept, so that it may be sent again."""
         try:
-            if (request.content_length or 0) > MOST_BYTES:
-                raise FeedbackError(f"feedback may have {MOST_BYTES >> 10} KiB")
             record = feedback_record(await request.read())
         except FeedbackError as error:
             return error_response(400, str(error), "invalid_request_error")
@@ -60,12 +58,12 @@ class FeedbackDoor:
 
 def feedback_record(body: bytes) -> dict[str, Any]:
     """A record of the format `feedback`. Raises FeedbackError."""
+    if len(body) > MOST_BYTES:
+        raise FeedbackError(f"feedback may have {MOST_BYTES >> 10} KiB")
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
         said = None
-    if len(body) > MOST_BYTES:
-        raise FeedbackError(f"feedback may have {MOST_BYTES >> 10} KiB")
     if not isinstance(said, dict):
         raise FeedbackError('the body is no JSON object such as {"id": "chatcmpl-123", "name": "thumbs", "value": "up"}')
     record: dict[str, Any] = {}

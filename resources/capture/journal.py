@@ -33,8 +33,8 @@ MAGIC = b"mrc1"
 HEAD = struct.Struct(">4sIIII")
 """MAGIC, bytes of meta, request and answer, crc32 of the three."""
 OPEN, READY = ".open", ".ready"
-NOTE_BYTES = 64 << 10
-"""Notes may exceed the journal's limit by this."""
+ROOM = 0.9
+"""Below this share of its limit, a journal that was full says what it did not keep."""
 JOURNAL_BYTES, SEGMENT_BYTES, SEGMENT_S = 1 << 30, 32 << 20, 30.0
 
 
@@ -68,11 +68,9 @@ class Journal:
         """Whether the frame was written. Never raises: a request does not fail because it cannot be captured."""
         head, parts = _frame(meta, request, answer)
         with self._lock:
-            if self._untold and not self._tell():
-                return self._lose("disk")
             if self._size + self._ready_bytes + sum(map(len, parts)) > self.most_bytes:
                 return self._lose("journal_full")
-            if not self._write([head, *parts]):
+            if (self._untold and not self._tell()) or not self._write([head, *parts]):
                 return self._lose("disk")
             self.kept += 1
             if self._size >= self.segment_bytes:
@@ -90,7 +88,7 @@ class Journal:
             self._ready_bytes = _bytes_in(self.directory, READY)
             if self._handle >= 0 and time.monotonic() - self._began >= self.segment_s:
                 self._close_segment()
-            if self._untold and self._size + self._ready_bytes < self.most_bytes:
+            if self._untold and self._size + self._ready_bytes < ROOM * self.most_bytes:
                 self._tell()
 
     @property
@@ -117,7 +115,7 @@ class Journal:
         for reason, count in list(self._untold.items()):
             note = {"kind": "note", "not_kept": {reason: count}, "since": self._untold_since, "at": time.time()}
             head, parts = _frame(note)
-            if self._size + self._ready_bytes > self.most_bytes + NOTE_BYTES or not self._write([head, *parts]):
+            if not self._write([head, *parts]):
                 return False
             del self._untold[reason]
         return True

@@ -107,7 +107,8 @@ def call_record(kwargs: dict[str, Any], response: Any, begun: datetime, ended: d
         "ttft_ms": _milliseconds(begun, spoke) if spoke else None,
         "request_id": kwargs.get("litellm_call_id"), "client": rule.client or metadata.get("user_api_key_alias"),
         "workload": rule.workload, "cost": kwargs.get("response_cost"),
-        "cache_hit": kwargs.get("cache_hit") or standard.get("cache_hit"), "digest": asked.get("served_model_digest"),
+        "cache_hit": standard.get("cache_hit") if kwargs.get("cache_hit") is None else kwargs["cache_hit"],
+        "digest": asked.get("served_model_digest"),
     }
     said = _answer(whole) if failed is None else {"error": {"message": f"{type(failed).__name__}: {_words(failed)}"}}
     return envelope({name: value for name, value in request.items() if value is not None}, said, meta)

@@ -48,6 +48,8 @@ def record_of(frame: Frame) -> dict[str, Any]:
         return {"timestamp": _time(meta["at"]), **_object(frame.answer, "no_record")}
     request = _object(_plain(frame.request, meta.get("request_encoding", "")), "request_is_no_json")
     response = _response(frame)
+    if meta["form"] == "responses":
+        response = {"output": [], **response}  # by which ingest knows the Responses API, also of a failure
     return envelope(request, response, meta)
 
 

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from resources.capture.capture import Capture, CaptureSettings
@@ -18,8 +15,6 @@ from resources.capture.capture_error import CaptureError
 from resources.front.front import Front, FrontError
 from resources.front.routes import Backend, Route
 
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""Parameters of generation_config.json that vLLM and SGLang apply where a request names none."""
 SWITCH_INTERVAL_S = 0.0005
 
 
@@ -58,14 +53,3 @@ def server_url(to: str) -> str:
     if found.username or found.password:
         raise CaptureError("--to contains credentials: clients send their own key, which is passed on")
     return to.rstrip("/").removesuffix("/v1")
-
-
-def read_sampling(path: Path | None) -> Mapping[str, Any]:
-    """The sampling defaults in a generation_config.json. Raises CaptureError where it cannot be read."""
-    if path is None:
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {name: content[name] for name in SAMPLING if content.get(name) is not None}
-    except (OSError, ValueError, AttributeError) as error:
-        raise CaptureError(f"{path} is no generation_config.json: give the file beside the served weights") from error

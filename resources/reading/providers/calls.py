@@ -18,8 +18,8 @@ from resources.reading.providers import anthropic_api, bedrock_bodies, gemini_ap
 from resources.reading.providers.blocks import UnknownBlock, mapping, plus
 from resources.reading.providers.bodies import bodies, body
 
-ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "trace_id", "request_id", "user_id", "user_hash", "provider",
-            "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
+ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "trace_id", "request_id", "user_id", "user_hash",
+            "provider", "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
 """What a gateway writes next to request and response; as in openai_pairs."""
 TIMES = ("timestamp", "ts", "created_at", "logging_time", "processed_time")
 _ROLE = re.compile(r":(?:assumed-role|role|user)/([^/]+)")
