@@ -82,6 +82,12 @@ curation:
   judge: {base_url: http://localhost:8000/v1, model: judge, api_key_env: JUDGE_API_KEY}
   min_quality: 6
 """),
+    Section("drift", "drift", "`drift: {enabled: false}` switches the comparison off. [drift.md](drift.md) says what is "
+            "tested, and what the rate of false alarms means.", """\
+drift:
+  reference_days: 28
+  false_alarms_per_1000_days: 1
+"""),
     Section("datasets", "datasets", "One dataset is always made, `sft`; the others where they are given."),
     Section("datasets.sft", "datasets.sft", "[data.md](data.md#datasets) explains mixing, splits and the card.", """\
 datasets:
