@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,18 +133,25 @@ def _curate(logs: Path, place: Path) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began, "processor_seconds": processor_seconds() - used, "kept": kept}
 
 
-def _write(data: Path, logs: Path, documents: Path, most: int | None) -> tuple[int, int]:
-    """Writes the rows as logs and as documents; returns the number of each. Rows without text are no documents."""
-    rows = list(_rows(data))
-    rows = rows[:: len(rows) // most][:most] if most else rows
+def write_pairs(rows: Sequence[Row], logs: Path) -> None:
+    """Writes the rows as logs of requests and responses, a second apart."""
     logs.mkdir()
-    texts = 0
-    with (logs / "pairs.jsonl").open("w", encoding="utf-8") as pairs, documents.open("w", encoding="utf-8") as plain:
+    with (logs / "pairs.jsonl").open("w", encoding="utf-8") as pairs:
         for number, (session, messages, answer) in enumerate(rows):
             request = {"model": "m", "messages": messages, "metadata": {"session_id": session}}
             response = {"id": f"chatcmpl-{number}", "object": "chat.completion", "model": "m", "created": FIRST_SECOND + number,
                         "choices": [{"index": 0, "message": answer, "finish_reason": "stop"}]}
             pairs.write(json.dumps({"request": request, "response": response}) + "\n")
+
+
+def _write(data: Path, logs: Path, documents: Path, most: int | None) -> tuple[int, int]:
+    """Writes the rows as logs and as documents; returns the number of each. Rows without text are no documents."""
+    rows = list(conversations(data))
+    rows = rows[:: len(rows) // most][:most] if most else rows
+    write_pairs(rows, logs)
+    texts = 0
+    with documents.open("w", encoding="utf-8") as plain:
+        for number, (_, messages, answer) in enumerate(rows):
             text = "\n\n".join(_text(message) for message in [*_new(messages), answer])
             if text.strip():
                 plain.write(json.dumps({"id": str(number), "text": text}) + "\n")
@@ -163,7 +170,8 @@ def _text(message: dict[str, Any]) -> str:
     return " ".join([message.get("content") or "", *calls]).strip()
 
 
-def _rows(data: Path) -> Iterator[Row]:
+def conversations(data: Path) -> Iterator[Row]:
+    """The rows of the files in DIR. The beginning of a session's name says where it comes from: gsm8k, airline, tree."""
     for name in ("gsm8k_train.jsonl", "gsm8k_test.jsonl"):
         for number, line in enumerate((data / name).read_text(encoding="utf-8").splitlines()):
             item = json.loads(line)

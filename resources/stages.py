@@ -10,6 +10,7 @@ same name in assets/. A new model between two others is one line between their l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,6 +69,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("interactions", "table", "traffic", is_daily=True, demo_seconds=10),
     Stage("feedback", "table", "traffic", is_daily=True, module="interactions"),
     Stage("cleaned_interactions", "table", "traffic", is_daily=True, demo_seconds=8),
+    Stage("drift_report", "table", "traffic", switch="drift", is_daily=True, demo_seconds=4),
     Stage("judgements", "table", "traffic", switch="curation.judge"),
     Stage("eval_suite", "dataset", "traffic", "build_eval_suite", demo_seconds=2),
     Stage("seed_examples", "dataset", "datasets", "import_seeds", demo_seconds=2),
@@ -141,9 +143,9 @@ def artefact_stages() -> tuple[Stage, ...]:
     return tuple(found for found in STAGES if found.kind in ("dataset", "model", "release"))
 
 
-def daily_stages() -> tuple[str, ...]:
-    """Names of the stages with daily partitions."""
-    return tuple(found.name for found in STAGES if found.is_daily)
+def daily_stages(disabled: Collection[str] = ()) -> tuple[str, ...]:
+    """Names of the stages with daily partitions, without those that a recipe switches off."""
+    return tuple(found.name for found in STAGES if found.is_daily and found.name not in disabled)
 
 
 def sections() -> dict[str, Stage]:

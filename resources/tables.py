@@ -106,6 +106,14 @@ SCHEMAS: dict[str, pa.Schema] = {
         draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
         tokens_per_second=pa.float64(), latency_ms=pa.map_(_TEXT, pa.float64()),
     ),
+    # Traffic of a window, compared with the reference window of a release: one row per window, test and release. dt: the last
+    # day of the window; rows: what it had when it was compared; problem: why it was not compared.
+    "drift": _columns(
+        workload=_TEXT, release=_TEXT, dt=pa.date32(), window_days=pa.int32(), test=_TEXT, value=pa.float64(),
+        bound=pa.float64(), p=pa.float64(), level=pa.float64(), alarm=pa.bool_(), dispersion=pa.float64(), sessions=pa.int64(),
+        reference_sessions=pa.int64(), reference_start=pa.date32(), reference_end=pa.date32(), rows=pa.int64(), problem=_TEXT,
+        settings=_TEXT, ts=_TIME,
+    ),
     # Tombstones: every ingest drops records that match one (resources/reading/erasures.py). erasure: the run of
     # `millrace forget` that wrote it; key_check: of the key that sha256 was made with.
     "erasures": _columns(
@@ -124,6 +132,7 @@ PARTITIONS: dict[str, list[str]] = {
     "contamination": ["workload", "dt"],
     "retired": ["workload", "dt"],
     "serving_metrics": ["workload"],
+    "drift": ["workload"],
     "erasures": ["workload"],
 }
 

@@ -16,6 +16,7 @@ from pipelines.showing.nothing_to_show import NothingToShow
 from pipelines.storage.storage_errors import StorageError
 from resources.artefacts.erased import ErasedRecordError
 from resources.artefacts.manifest import ManifestError
+from resources.capture.capture_error import CaptureError
 from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
 from resources.composing.dataset_diff import DiffError
@@ -37,7 +38,8 @@ from stores.s3 import S3Error
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
-          NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError)
+          NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError,
+          CaptureError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,

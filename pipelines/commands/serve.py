@@ -48,9 +48,21 @@ def serve(
     logs: Annotated[
         Path | None, typer.Option(help="folder of the servers' logs and of what the smoke set found",
                                   show_default="<lake>/.serving/<workload>")] = None,
+    capture: Annotated[
+        str | None, typer.Option(help="directory or s3://BUCKET/PREFIX into which the traffic is written as logs")] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="with --capture: YAML file of sampling rates and zero retention by the sha256 of a key",
+                                  show_default="everything is kept")] = None,
+    token_ids: Annotated[
+        bool, typer.Option("--token-ids/--no-token-ids", help="with --capture: ask the server for token ids of chats")] = True,
+    journal: Annotated[
+        Path | None, typer.Option(help="with --capture: local folder of what is not written there yet",
+                                  show_default="CAPTURE/.journal; for S3, below MILLRACE_HOME or ~/.millrace")] = None,
     lake: LakeOption = None,
 ) -> None:
     """Serves the release that an alias names: verified, with its drafter, tried before it takes traffic."""
+    from resources.capture.capture import CaptureSettings
+    from resources.capture.keys import read_rules
     from resources.serving.programs import find_program
     from resources.serving.release_server import ServeSettings
     from resources.serving.serve import Traffic
@@ -60,7 +72,9 @@ def serve(
     settings = ServeSettings(find_program(server.value if server else None, program),
                              logs or place.root / ".serving" / workload, arguments or [], start, smoke)
 
+    captured = CaptureSettings(capture, journal, read_rules(keys), token_ids) if capture else None
+
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    serve_alias(place, workload, Traffic(host, port, alias, canary, share, drain), settings, say, watch, every)
+    serve_alias(place, workload, Traffic(host, port, alias, canary, share, drain, captured), settings, say, watch, every)

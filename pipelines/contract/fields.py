@@ -30,6 +30,7 @@ from resources.composing.named_datasets import NamedDataset
 from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
 from resources.composing.seed_settings import SeedSettings
 from resources.curating.curation import CurationSettings
+from resources.drifting.settings import DriftSettings
 from resources.erasing.retention import RetentionSettings
 from resources.launching.tracking import TrackingKind, missing_package
 from resources.reading.sources import SourceSettings
@@ -129,6 +130,7 @@ class RecipeFields(Settings):
     tiny: TinyBaseSettings = Field(
         default_factory=TinyBaseSettings, description="Size and training of the base model, where base_model is `tiny`")
     curation: CurationSettings = Field(default_factory=CurationSettings, description="Which rows are kept, and in what form")
+    drift: DriftSettings = Field(default_factory=DriftSettings, description="Traffic compared with a reference window")
     datasets: Datasets = Field(default_factory=Datasets, description="How rows are sampled and split")
     sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
     second_sft: SecondSftSettings | None = Field(

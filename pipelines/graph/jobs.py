@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import dagster as dg
 
 from resources.stages import daily_stages
@@ -9,13 +11,16 @@ from resources.stages import daily_stages
 TRAIN = "train"
 
 
-def jobs(workload: str) -> list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]:
-    daily = dg.AssetSelection.assets(*([workload, name] for name in daily_stages()))
+def jobs(
+    workload: str, disabled: Collection[str] = ()
+) -> list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]:
+    daily = dg.AssetSelection.assets(*([workload, name] for name in daily_stages(disabled)))
     observed = dg.AssetSelection.assets([workload, "logs"])
     return [
         dg.define_asset_job(
             "logs", daily,
-            description="Reads new log files and cleans their rows, one partition per UTC day; any range of days is one run.",
+            description="Reads new log files, cleans their rows and compares them with the reference window, one partition per "
+            "UTC day; any range of days is one run.",
         ),
         dg.define_asset_job(
             TRAIN, dg.AssetSelection.all() - daily - observed,

@@ -43,7 +43,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     recipe = load_recipe(recipe_path)
     place = lake_location(recipe_path, lake)
     assets = recipe_assets(recipe, place)
-    both = jobs(recipe.workload)
+    both = jobs(recipe.workload, recipe.disabled)
     removing, nightly = retention(recipe, place)
     return dg.Definitions(
         assets=assets,
@@ -89,6 +89,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
     return {
         "policy": (recipe.policy, "The recipe's stages, and which model each starts from."),
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
+        "drift_settings": (recipe.drift, "The recipe's `drift`: the reference window, and the rate of false alarms."),
         "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
         "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),
         "evals": (recipe.evals, "The recipe's `evals`: evaluation items: kept out of training rows, and asked."),

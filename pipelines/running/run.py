@@ -142,7 +142,7 @@ def _run(
     instance: dg.DagsterInstance, events: Events,
 ) -> int:
     """Runs the chosen assets: the `logs` job over its days, then `train`."""
-    by_day = daily_stages()
+    by_day = daily_stages(recipe.disabled)
     daily = [key for key in chosen if key.path[-1] in by_day]
     if daily:
         days = _days(recipe, lake, request.partition, instance)
@@ -202,7 +202,8 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
 
 def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
     """Days without a materialization of some daily asset."""
-    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in daily_stages()]
+    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name]))
+            for name in daily_stages(recipe.disabled)]
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 

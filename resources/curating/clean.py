@@ -62,7 +62,7 @@ MACROS = tuple(
     f"curating/macros/{name}"
     for name in (
         "one_line", "one_spacing", "message_text", "message_identity", "conversation_of", "conversation_texts",
-        "conversation_with_identities", "new_messages", "beginning", "shape_of", "request_of",
+        "conversation_with_identities", "new_messages", "beginning", "shape_of", "request_of", "refused_in_words",
     )
 )
 

@@ -16,13 +16,14 @@ import errno
 import json
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
 
 from resources.front.pass_through import PassThrough, error_response
 from resources.front.routes import Backend, Route, Routes
+from resources.front.watcher import Watcher
 
 PASSED = ("/v1/", "/metrics", "/version", "/tokenize", "/detokenize")
 NOT_PASSED = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
@@ -34,16 +35,22 @@ ENDS_WITHIN_S = 5.0
 LOOKS_EVERY_S = 0.05
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 class FrontError(Exception):
     """The front cannot listen at its address."""
 
 
 class Front:
     """Raises FrontError on entering if the address cannot be used. drain_s: how long requests in flight have when the block
-    ends."""
+    ends. watcher: who sees what passes through. answers: further paths that the front answers itself, "POST /feedback" for one,
+    with a handler in its event loop."""
 
-    def __init__(self, host: str, port: int, drain_s: float = 60.0):
+    def __init__(self, host: str, port: int, drain_s: float = 60.0, watcher: Watcher | None = None,
+                 answers: Mapping[str, Handler] | None = None):
         self.host, self.port, self.drain_s = host, port, drain_s
+        self._watcher, self._answers = watcher, answers or {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
         self._ending = False
@@ -104,9 +111,11 @@ class Front:
         return True
 
     async def _start(self) -> None:
-        self._passing = PassThrough()
+        self._passing = PassThrough(self._watcher)
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_get("/health", self._health)
+        for place, handler in self._answers.items():
+            app.router.add_route(*place.split(" ", 1), handler)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False,
                                      shutdown_timeout=self.drain_s)

@@ -23,9 +23,12 @@ from yarl import URL
 
 from resources.front.routes import Backend, NoBackend, Routes
 from resources.front.session import session_of
+from resources.front.watcher import Exchange, Watcher
 
 RELEASE_HEADER = "X-Millrace-Release"
 """In an answer: the release that gave it. In a request: the release that shall answer."""
+TARGET_HEADER = "X-Millrace-Target"
+"""In an answer: the digest of the weights that gave it."""
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
                         "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"})
 """Headers of one connection (RFC 9110, 7.6.1), and those that are written anew."""
@@ -41,10 +44,10 @@ RETRY_AFTER_S = "2"
 
 class PassThrough:
     """Counts requests in flight by server. refused: answers that the front gave itself because no server could. broken: answers
-    that ended in the middle."""
+    that ended in the middle. watcher: who sees requests and answers."""
 
-    def __init__(self) -> None:
-        self.routes = Routes()
+    def __init__(self, watcher: Watcher | None = None) -> None:
+        self.routes, self.watcher = Routes(), watcher
         self.refused = 0
         self.broken = 0
         self._client = aiohttp.ClientSession(
@@ -58,17 +61,21 @@ class PassThrough:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Sends the request to a server and its answer back."""
         body = await request.read()
+        exchange = self.watcher.begins(request, body) if self.watcher is not None else None
         tried: list[Backend] = []
         while True:
             try:
                 backend = self._choose(request, body, tried)
             except NoBackend:
                 self.refused += 1
-                return unavailable("the server of the release does not answer" if tried else "no such release answers now")
+                why = "the server does not answer" if tried else "no such release answers now"
+                if exchange is not None:
+                    exchange.refused(503, why)
+                return unavailable(why)
             tried.append(backend)
             backend.in_flight += 1  # before anything is awaited: who drains a server must see each of its requests
             try:
-                return await self._ask(backend, request, body)
+                return await self._ask(backend, request, body, exchange)
             except _NotAnswered:
                 continue
             finally:
@@ -79,15 +86,18 @@ class PassThrough:
         if len(tried) >= MOST_TRIES:
             raise NoBackend
         routes, release = self.routes, request.headers.get(RELEASE_HEADER)
+        if release is not None and not any(route.backend.release for route in routes.routes):
+            release = None  # for the server behind, which is another front
         session = session_of(request.headers, body) if len(routes) > 1 and release is None else None
         try:
             return routes.choose(session, tried, release)
         except NoBackend:
             return routes.choose(session, release=release)
 
-    async def _ask(self, backend: Backend, request: web.Request, body: bytes) -> web.StreamResponse:
+    async def _ask(self, backend: Backend, request: web.Request, body: bytes, exchange: Exchange | None) -> web.StreamResponse:
         """Raises _NotAnswered if no byte of an answer was passed on."""
-        asked = self._client.request(request.method, URL(backend.url + request.raw_path, encoded=True), data=body or None,
+        sent = body if exchange is None else exchange.body
+        asked = self._client.request(request.method, URL(backend.url + request.raw_path, encoded=True), data=sent or None,
                                      headers=_passed_on(request.headers), allow_redirects=False)
         try:
             found = await asked
@@ -95,34 +105,53 @@ class PassThrough:
             raise _NotAnswered from error
         async with found:
             headers = _passed_on(found.headers)
-            headers[RELEASE_HEADER] = backend.release
+            if backend.release:
+                headers[RELEASE_HEADER] = backend.release
+            if backend.digest:
+                headers[TARGET_HEADER] = backend.digest
             length = found.content_length
             try:
                 is_short = length is not None and length <= WHOLE_BYTES
                 first = await (found.read() if is_short else found.content.readany())
             except SERVER_FAILED as error:
                 raise _NotAnswered from error
+            if exchange is not None:
+                exchange.starts(backend, found.status, headers)
             if is_short:
+                if exchange is not None:
+                    if exchange.asks_again(first):
+                        raise _NotAnswered
+                    first = exchange.whole(first)
                 return web.Response(body=first, status=found.status, reason=found.reason, headers=headers)
             response = web.StreamResponse(status=found.status, reason=found.reason, headers=headers)
             response.content_length = length
-            await response.prepare(request)
-            await self._write(response, first, found, request)
+            try:
+                await response.prepare(request)
+                await self._write(response, first, found, request, exchange)
+            finally:
+                if exchange is not None:
+                    exchange.ends("the client left")  # does nothing where the answer is over
             return response
 
     async def _write(self, response: web.StreamResponse, part: bytes, found: aiohttp.ClientResponse,
-                     request: web.Request) -> None:
+                     request: web.Request, exchange: Exchange | None) -> None:
         """Writes the answer as it arrives. If the server breaks it off, so is the client's connection: the client must see that
         the answer is not whole."""
         while part:
+            if exchange is not None:
+                exchange.part(part)
             await response.write(part)
             try:
                 part = await found.content.readany()
             except SERVER_FAILED:
                 self.broken += 1
+                if exchange is not None:
+                    exchange.ends("the server broke it off")
                 if request.transport is not None:
                     request.transport.abort()
                 return
+        if exchange is not None:
+            exchange.ends()
         await response.write_eof()
 
 

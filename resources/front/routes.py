@@ -11,8 +11,9 @@ Routes never change: a switch replaces the whole object.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import xxhash
 
@@ -23,12 +24,15 @@ class NoBackend(Exception):
 
 @dataclass(eq=False)
 class Backend:
-    """A server. url: without a path. release: version that it serves. in_flight: requests that it has not answered in full;
-    changed by the pass-through only, in its event loop."""
+    """A server. url: what a request's path is added to. release: version that it serves; empty for a server that is no
+    release's. in_flight: requests that it has not answered in full; changed by the pass-through only, in its event loop.
+    digest: of the weights that it serves. sampling: parameters that it applies where a request names none."""
 
     url: str
     release: str
     in_flight: int = 0
+    digest: str = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,19 @@ Gates, digests of all files, signature and approvals are checked at every start,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from model_ops.atomic_files import write_json
 from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
 from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
 from resources.artefacts.manifest import ManifestError
+from resources.capture.sampling import server_sampling
 from resources.front.routes import Backend
 from resources.lake import Lake
 from resources.releasing.approvals import approved_by
@@ -68,9 +70,10 @@ def verified_release(lake: Lake, workload: str, version: str, alias: str) -> Pat
 class ReleaseServer:
     """A server that runs. backend: its address for the front."""
 
-    def __init__(self, directory: Path, release: Release, program: Program, log: Path, server: RunningServer, open_: ExitStack):
+    def __init__(self, directory: Path, release: Release, program: Program, log: Path, server: RunningServer, open_: ExitStack,
+                 sampling: Mapping[str, Any]):
         self.directory, self.release, self.program, self.log = directory, release, program, log
-        self.backend = Backend(server.url, directory.name)
+        self.backend = Backend(server.url, directory.name, digest=release.target.digest, sampling=sampling)
         self._server, self._open = server, open_
 
     @classmethod
@@ -87,7 +90,9 @@ class ReleaseServer:
                     environment=command.environment, check=check))
             except (ServerFailed, NotRunnable) as error:
                 raise ServeError(f"{program.kind} did not start release {directory.name}: {error} (log: {log})") from error
-            return cls(directory, read_release(directory), program, log, server, stack.pop_all())
+            release = read_release(directory)
+            sampling = server_sampling(lake.root / release.target.path / "generation_config.json")
+            return cls(directory, release, program, log, server, stack.pop_all(), sampling)
 
     @property
     def drafts(self) -> bool:

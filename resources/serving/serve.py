@@ -13,6 +13,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from resources.capture.capture import Capture, CaptureSettings
 from resources.front.front import Front, FrontError
 from resources.lake import Lake
 from resources.releasing.endpoints import workloads_with_endpoints
@@ -27,7 +28,8 @@ SWITCH_INTERVAL_S = 0.0005
 @dataclass(frozen=True)
 class Traffic:
     """host, port: where clients find the front. alias: whose release answers. canary: a further alias, and its share of the
-    sessions. drain_s: seconds that requests in flight have when their server is replaced or this process is stopped."""
+    sessions. drain_s: seconds that requests in flight have when their server is replaced or this process is stopped. capture:
+    how the traffic is written (resources/capture/)."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -35,6 +37,7 @@ class Traffic:
     canary: str | None = None
     share: float = 0.1
     drain_s: float = 600.0
+    capture: CaptureSettings | None = None
 
     @property
     def slots(self) -> list[Slot]:
@@ -55,9 +58,10 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
     if traffic.canary == traffic.alias:
         raise ServeError(f"--canary {traffic.canary} is the alias that is served anyway: name another one")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    front = Front(traffic.host, traffic.port, traffic.drain_s)
-    following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s)
     with ExitStack() as stack:
+        capture = stack.enter_context(Capture(traffic.capture)) if traffic.capture is not None else None
+        front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []))
+        following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s)
         stack.callback(following.close)  # after the front was drained
         try:
             stack.enter_context(front)

@@ -52,7 +52,8 @@ def test_the_table_and_the_assets_agree_on_groups():
 def test_what_can_be_asked_of_the_table():
     assert [found.role for found in model_chain()] == ["base", "sft", "second_sft", "merged", "student", "quantized"]
     assert parent_of("merged_model") == "second_sft_model" and parent_of("second_sft_model") == "sft_model" and parent_of("student_model") == "merged_model" and stage("quantized_model").switch == "quantize"
-    assert daily_stages() == ("interactions", "feedback", "cleaned_interactions")
+    assert daily_stages() == ("interactions", "feedback", "cleaned_interactions", "drift_report")
+    assert daily_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions")
     assert list(sections()) == ["sft", "second_sft", "student"]
     assert artefact_stages()[-1].artefact_name == "release"
     with pytest.raises(KeyError, match="base_model starts from no other model"):

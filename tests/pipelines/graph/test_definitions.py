@@ -17,6 +17,7 @@ GRAPH = {
     "interactions": {"logs"},
     "feedback": {"logs"},
     "cleaned_interactions": {"interactions", "feedback"},
+    "drift_report": {"cleaned_interactions", "feedback"},
     "eval_suite": set(),
     "seed_examples": {"eval_suite"},
     "curated_interactions": {"cleaned_interactions", "feedback", "eval_suite"},
@@ -112,7 +113,7 @@ def test_everything_in_the_ui_has_a_description(tmp_path):
     found = described(tmp_path)
     kinds = [name.split()[0] for name in found]
     assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "asset": 20, "check": 9, "job": 2, "schedule": 2, "sensor": 1, "resource": 23, "config": 12}
+        "asset": 21, "check": 10, "job": 2, "schedule": 2, "sensor": 1, "resource": 24, "config": 12}
     assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
 
 
@@ -126,7 +127,7 @@ def test_an_asset_s_description_says_what_it_is_made_from_or_where_it_lies(tmp_p
 
 def test_daily_partitions_start_on_the_first_day_and_are_read_in_one_run(tmp_path):
     graph = load(tmp_path).resolve_asset_graph()
-    for name in ("interactions", "feedback", "cleaned_interactions"):
+    for name in ("interactions", "feedback", "cleaned_interactions", "drift_report"):
         node = graph.get(dg.AssetKey(["math-tutor", name]))
         assert node.partitions_def.get_first_partition_key() == "2026-06-01"
         assert node.backfill_policy == dg.BackfillPolicy.single_run()
@@ -157,11 +158,11 @@ LEARNT = {f"{name}_learnt_nothing_held_out" for name in ("sft_model", "student_m
 
 @pytest.mark.parametrize(("more", "gone"), [
     ("", set()), ("sft: {enabled: false}\n", {"fine_tuning_helped", "sft_model_learnt_nothing_held_out"}),
-    ("release: {enabled: false}\n", {"gates_hold"})])
+    ("release: {enabled: false}\n", {"gates_hold"}), ("drift: {enabled: false}\n", {"traffic_is_as_the_reference"})])
 def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gone):
     names = {key.name for key in load(tmp_path, more).resolve_asset_graph().asset_check_keys}
     always = {"counts_add_up", "no_session_in_two_splits", "nothing_held_out_is_in_training", "every_stage_has_rows",
-              "fine_tuning_helped", "gates_hold"}
+              "fine_tuning_helped", "gates_hold", "traffic_is_as_the_reference"}
     assert names == (always | LEARNT) - gone
 
 
@@ -179,9 +180,14 @@ def test_two_jobs_do_not_share_an_asset(tmp_path):
     graph = load(tmp_path)
     logs = graph.resolve_job_def("logs").asset_layer.executable_asset_keys
     train = graph.resolve_job_def("train").asset_layer.executable_asset_keys
-    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions"}
+    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions", "drift_report"}
     assert not logs & train
     assert len(train) == 15
+
+
+def test_drift_that_is_switched_off_leaves_the_job_of_the_logs(tmp_path):
+    logs = load(tmp_path, "drift: {enabled: false}\n").resolve_job_def("logs").asset_layer.executable_asset_keys
+    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions"}
 
 
 def test_every_code_location_of_the_workspace_has_a_recipe_and_dg_names_the_same_module():

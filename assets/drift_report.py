@@ -1,0 +1,79 @@
+"""drift_report: each day's traffic compared with the reference window of the release that is served."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.partitions import DAYS, ONE_RUN, days_of
+from assets.presentation import column_schema, embedded, table
+from resources.artefacts.source_digest import source_digest
+from resources.curating.curation import CurationSettings
+from resources.drifting.drift import compare_traffic
+from resources.drifting.page import recent_rows, write_drift_page
+from resources.drifting.plots import plots
+from resources.drifting.release_reference import served_release
+from resources.drifting.session_counts import Seen
+from resources.drifting.settings import DriftSettings
+from resources.launching.relay import relay
+from resources.tables import SCHEMAS
+from resources.workshop.workshop import Workshop
+
+
+@dg.asset(
+    deps=["cleaned_interactions", "feedback"], partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
+    group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
+    code_version=source_digest("resources/drifting/drift.py")[:12],
+)
+def drift_report(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    drift_settings: dg.ResourceParam[DriftSettings],
+    curation_settings: dg.ResourceParam[CurationSettings],
+) -> Iterator[dg.MaterializeResult]:
+    """Traffic of each day and week compared with the reference window: prompt shapes, novelty, language, lengths, tools,
+    errors, refusals, feedback, a judge's scores, and the served acceptance length.
+
+    Tests are by session, with a stated rate of false alarms over all of them. Made from `cleaned_interactions` and `feedback`,
+    and from `judgements` and `serving_metrics` as far as there are any. Lies in the Delta table `tables/drift`, every value;
+    `drift/<workload>.html` shows it.
+    """
+    tables, workload = workshop.tables, workshop.workload
+    seen = Seen(curation_settings.judge, curation_settings.feedback.least)
+    report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload))
+    page = write_drift_page(tables, workload, report, drift_settings)
+    workshop.publish_catalog()
+    for note in report.notes:
+        context.log.info(note)
+    shown = recent_rows(tables, workload, report.release)
+    for row in report.alarms:
+        message = f"drift on {row['dt']}: {row['test']} over {row['window_days']} d, {row['value']:.4g}"
+        context.log.warning(message)
+        relay({"event": "note", "message": message})
+    key = dg.AssetKey([workload, "drift_report"])
+    for day in days_of(context):
+        alarms = [f"{row['test']} ({row['window_days']} d)" for row in shown if row["dt"] == day and row["alarm"]]
+        context.add_asset_metadata({"alarms": ", ".join(alarms) or "none"}, asset_key=key, partition_key=day.isoformat())
+    newest = max((row["dt"] for row in shown), default=None)
+    columns = ("test", "window_days", "value", "bound", "p", "alarm", "sessions", "problem")
+    yield dg.MaterializeResult(asset_key=key, metadata={
+        "page": dg.MetadataValue.path(str(page)), "compared_days": len(report.days), "notes": "; ".join(report.notes) or "none",
+        "reference": f"{report.reference.start} to {report.reference.end}" if report.reference else "none yet",
+        "newest_day": newest.isoformat() if newest else "none",
+        "tests": table([{column: row[column] for column in columns} for row in shown if row["dt"] == newest]),
+        "dagster/column_schema": column_schema(SCHEMAS["drift"], "drift"),
+        **{f"plot_{test}": embedded(picture, test) for test, picture in plots(shown).items()},
+    })
+
+
+@dg.asset_check(asset="drift_report", blocking=False)
+def traffic_is_as_the_reference(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """No test alarms on the newest compared day. A warning: an alarm says that traffic changed, not that it is worse."""
+    release = served_release(workshop.lake, workshop.workload).name
+    shown = recent_rows(workshop.tables, workshop.workload, release)
+    newest = max((row["dt"] for row in shown), default=None)
+    alarms = [f"{row['test']} over {row['window_days']} d" for row in shown if row["alarm"] and row["dt"] == newest]
+    return dg.AssetCheckResult(
+        passed=not alarms, severity=dg.AssetCheckSeverity.WARN,
+        description=f"{newest}: {', '.join(alarms)}" if alarms else None,
+        metadata={"day": newest.isoformat() if newest else "none was compared", "alarms": ", ".join(alarms) or "none"})

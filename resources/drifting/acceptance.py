@@ -1,0 +1,148 @@
+"""Whether the served acceptance length falls: by hour, without the profile of the week, on a CUSUM chart.
+
+    found = acceptance(hours, settings, rate, today)      # hours: Served(hour, drafts, accepted tokens), in order
+    found.days                                             # DayOfAcceptance(day, sum, alarm, tau), after the reference
+    found.problem                                          # why there is no chart yet, in words
+
+tau of an hour is 1 + accepted tokens / drafts. The reference is the first full window of the release. Its mean by hour of the
+week (of the day, in less than two weeks) is the profile; a residual leaves its own week out, as later hours do.
+Their variance is a constant plus a part that falls with the number of drafts. Hours are complete ones only: looking every
+minute sees the same hours, so it adds no false alarms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+from jaxtyping import Float
+
+from model_ops.wording import counted
+from resources.drifting.cusum import bound_for, chart
+from resources.drifting.settings import DriftSettings
+
+HOURS, WEEK = 24, 168
+LEAST_DAYS = 7
+"""Days with served hours that a reference needs."""
+LEAST_VARIANCE = 1e-8
+"""Variance of tau at which a series counts as constant."""
+MOST_AN_HOUR = 1.0
+"""Standard deviations of an hour that the chart is made for: with more, one odd hour would decide, and a history of weeks
+cannot say how odd the oddest hour of years is. Sums over many hours it can tell about."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """Drafts of one hour (UTC), and how many drafted tokens were accepted."""
+
+    hour: datetime
+    drafts: int
+    accepted_tokens: int
+
+    @property
+    def tau(self) -> float:
+        return 1 + self.accepted_tokens / self.drafts
+
+
+@dataclass(frozen=True)
+class DayOfAcceptance:
+    """sum: the chart's largest value of the day. tau: acceptance length of all its drafts."""
+
+    day: date
+    sum: float
+    alarm: bool
+    tau: float
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    days: list[DayOfAcceptance] = field(default_factory=list)
+    bound: float | None = None
+    start: date | None = None
+    end: date | None = None
+    problem: str = ""
+
+
+def acceptance(hours: Sequence[Served], settings: DriftSettings, rate: float, now: datetime, name: str = "") -> Acceptance:
+    """The chart of a release. rate: false alarms a day. name: seeds the bootstrap."""
+    hours = [each for each in hours if each.hour + timedelta(hours=1) <= now]
+    if not hours:
+        return Acceptance(problem="no served hour of the release has drafts")
+    start = hours[0].hour.date()
+    end = start + timedelta(settings.reference_days - 1)
+    inside = [each for each in hours if each.hour.date() <= end]
+    after = [each for each in hours if each.hour.date() > end]
+    days = len({each.hour.date() for each in inside})
+    if now.date() <= end:
+        return Acceptance(problem=f"the release has served for {counted((now.date() - start).days, 'day')} of the "
+                                  f"{settings.reference_days} of its reference window")
+    if days < LEAST_DAYS:
+        return Acceptance(problem=f"the reference window has {counted(days, 'day')} with drafts, fewer than {LEAST_DAYS}")
+    profile = _Profile(inside, by_week=settings.reference_days >= 2 * 7)
+    tau_fall = settings.acceptance_drop * profile.level
+    history = profile.history(inside, tau_fall)
+    seed = int.from_bytes(hashlib.sha256(f"{name}/{start}".encode()).digest()[:8], "big")
+    bound = bound_for(history, HOURS, rate, np.random.default_rng(seed))
+    increments = np.array([profile.evidence(each, profile.residual(each), tau_fall) for each in after])
+    sums, alarms = chart(increments, bound)
+    return Acceptance(list(_by_day(after, sums, alarms)), bound, start, end)
+
+
+def _by_day(hours: Sequence[Served], sums: np.ndarray, alarms: np.ndarray):
+    for day in sorted({each.hour.date() for each in hours}):
+        places = [place for place, each in enumerate(hours) if each.hour.date() == day]
+        drafts = sum(hours[place].drafts for place in places)
+        accepted = sum(hours[place].accepted_tokens for place in places)
+        yield DayOfAcceptance(day, float(sums[places].max()), bool(alarms[places].any()), 1 + accepted / drafts)
+
+
+class _Profile:
+    """Mean tau of each hour of the week or day, and the variance around it."""
+
+    def __init__(self, hours: Sequence[Served], by_week: bool):
+        self.by_week = by_week
+        self.level = float(np.average([each.tau for each in hours], weights=[each.drafts for each in hours]))
+        self._sums = np.zeros(WEEK if by_week else HOURS)
+        self._counts = np.zeros_like(self._sums)
+        for each in hours:
+            self._sums[self._slot(each)] += each.tau
+            self._counts[self._slot(each)] += 1
+        residuals = np.array([self.residual(each, own=True) for each in hours])
+        self._constant, self._by_draft = _variance(residuals, np.array([each.drafts for each in hours]))
+
+    def _slot(self, hour: Served) -> int:
+        return hour.hour.hour + (HOURS * hour.hour.weekday() if self.by_week else 0)
+
+    def residual(self, hour: Served, own: bool = False) -> float:
+        """tau minus the profile. own: the hour is one of the profile's, which then leaves it out."""
+        slot = self._slot(hour)
+        count, total = self._counts[slot] - own, self._sums[slot] - own * hour.tau
+        return hour.tau - (total / count if count else self.level)
+
+    def evidence(self, hour: Served, residual: float, fall: float) -> float:
+        """Log likelihood ratio of a fall of tau against none: of the fall asked for, but of MOST_AN_HOUR at most."""
+        deviation = max(LEAST_VARIANCE, self._constant + self._by_draft / hour.drafts) ** 0.5
+        shift = min(MOST_AN_HOUR, fall / deviation)
+        return shift * (-residual / deviation - shift / 2)
+
+    def history(self, hours: Sequence[Served], fall: float) -> Float[np.ndarray, " hours"]:
+        """Evidence of the reference's own hours, in order; 0 for an hour of its days without drafts."""
+        found = {each.hour: self.evidence(each, self.residual(each, own=True), fall) for each in hours}
+        days = sorted({hour.date() for hour in found})
+        return np.array([found.get(datetime(day.year, day.month, day.day, hour, tzinfo=UTC), 0.0)
+                         for day in days for hour in range(HOURS)])
+
+
+def _variance(residuals: np.ndarray, drafts: np.ndarray) -> tuple[float, float]:
+    """Least squares of the squared residuals on 1 and 1 / drafts, neither part below 0."""
+    squares, inverse = residuals**2, 1 / drafts
+    design = np.stack([np.ones_like(inverse), inverse], axis=1)
+    constant, by_draft = np.linalg.lstsq(design, squares, rcond=None)[0]
+    if constant < 0:
+        return 0.0, float((squares @ inverse) / (inverse @ inverse))
+    if by_draft < 0:
+        return float(squares.mean()), 0.0
+    return float(constant), float(by_draft)

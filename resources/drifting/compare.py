@@ -1,0 +1,152 @@
+"""Compares windows of days with the reference window: every test on every window, and which of them alarm.
+
+    comparison = Comparison(reference, counts, columns, settings)
+    results = comparison.of_day(date(2026, 7, 1), counts)            # one Result for each window and test
+
+Guarantee: on a day on which nothing has changed, the probability of any alarm is at most `rate`, under any dependence between
+tests, windows and days: each p-value is valid for its window alone, and Holm's procedure needs no more. So at most 1,000 times
+`rate` of 1,000 quiet days are expected to alarm, on average over reference windows. A sum of expectations needs no
+independence, so looking every day costs nothing; evidence is not added up from day to day but by the longer windows. (A false
+discovery rate over all days cannot be bounded by a procedure that sooner or later alarms: Dandapanthula and Ramdas 2025.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property
+
+import numpy as np
+
+from model_ops.wording import counted
+from resources.drifting.days import Reference, strata_of, window_of
+from resources.drifting.dispersion import Dispersion, bound_of, day_level_p, dispersion
+from resources.drifting.many_tests import holm
+from resources.drifting.permutation import Columns, Permuted, permuted
+from resources.drifting.settings import DriftSettings
+
+Counts = Mapping[date, np.ndarray]
+"""Counts [sessions, columns] of each day."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One test of one window, which ends with `day`. problem: why it was not compared; then the numbers are None.
+
+    value: PSI for `shares`, else the difference of a share. bound: the value from which on it alarms, about. p: the larger of
+    the p-values over sessions and over days. level: the largest p that alarms; None where all rows count alike (p = 1).
+    dispersion: how much more days differ than their sessions explain, 1 for no more; None where the reference has too few
+    days to say.
+    """
+
+    day: date
+    window_days: int
+    test: str
+    value: float | None = None
+    bound: float | None = None
+    p: float | None = None
+    level: float | None = None
+    alarm: bool = False
+    dispersion: float | None = None
+    sessions: int = 0
+    reference_sessions: int = 0
+    problem: str = ""
+
+
+class Comparison:
+    """The reference's counts, and what each day of the reference says about the others."""
+
+    def __init__(self, reference: Reference, counts: Counts, columns: Sequence[Columns], settings: DriftSettings,
+                 rate: float, name: str = ""):
+        """counts: of the reference's comparison days. rate: of days with an alarm though nothing changed. name: seeds the
+        random splits, so that the same traffic gives the same p-values."""
+        self.reference, self.columns, self.settings, self.rate = reference, list(columns), settings, rate
+        self._counts = {day: counts[day] for day in reference.comparison if day in counts}
+        self._name = name
+
+    @cached_property
+    def dispersions(self) -> dict[str, Dispersion | None]:
+        """How much the reference's days differ, by test."""
+        found = dispersion(self._counts, list(self._counts), self.columns, self._rng(self.reference.end, 0))
+        return {each.name: days for each, days in zip(self.columns, found, strict=True)}
+
+    def of_day(self, day: date, counts: Counts) -> list[Result]:
+        """Every test on every window that ends with `day`. counts: of the days of these windows.
+
+        Together they alarm on a quiet day with a probability of at most `rate`.
+        """
+        results: list[Result] = []
+        tested: list[tuple[int, Columns, Permuted]] = []
+        for length in self.settings.windows:
+            window = window_of(day, length, counts, self.reference.end)
+            if length > 1 and len(window) < 2:
+                continue  # the same as the window of one day, or nothing
+            strata = strata_of(window, list(self._counts))
+            inside, outside = [[_together(source, days[side]) for days in strata]
+                               for side, source in ((0, counts), (1, self._counts))]
+            blank = Result(day, length, "", sessions=sum(map(len, inside)), reference_sessions=sum(map(len, outside)))
+            problem = self._problem(blank)
+            if problem:
+                results += [replace(blank, test=each.name, problem=problem) for each in self.columns]
+                continue
+            seen = [each for each in self.columns if _has_counts(each, inside) and _has_counts(each, outside)]
+            results += [replace(blank, test=each.name, problem=self._unseen(each, inside, outside))
+                        for each in self.columns if each not in seen]
+            able = [each for each in seen if _can_differ(each, [*inside, *outside])]
+            results += [replace(blank, test=each.name, value=0.0, p=1.0) for each in seen if each not in able]
+            if able:
+                found = permuted(inside, outside, able, self._rng(day, length), self._least_p)
+                for each, permutation in zip(able, found, strict=True):
+                    tested.append((len(results), each, permutation))
+                    results.append(replace(blank, test=each.name))
+        return self._decided(results, tested)
+
+    @property
+    def _least_p(self) -> float:
+        """Half of the smallest level of Holm's procedure: an alarm leaves room for one random split that reaches it."""
+        return self.rate / (2 * len(self.columns) * len(self.settings.windows))
+
+    def _decided(self, results: list[Result], tested: list[tuple[int, Columns, Permuted]]) -> list[Result]:
+        p_values = []
+        for _, each, found in tested:
+            days = self.dispersions[each.name]
+            p_values.append(max(found.p, day_level_p(found, each, days)) if days else found.p)
+        for (place, each, found), p, decision in zip(tested, p_values, holm(p_values, self.rate), strict=True):
+            days = self.dispersions[each.name]
+            results[place] = replace(
+                results[place], value=found.value, p=p, level=decision.level, alarm=decision.alarm,
+                bound=bound_of(found, each, days, self.rate / len(tested)), dispersion=days.factor if days else None)
+        return results
+
+    def _problem(self, blank: Result) -> str:
+        least = self.settings.least_sessions
+        for count, where in ((blank.sessions, "the window"), (blank.reference_sessions, "the reference")):
+            if count < least:
+                return f"{where} has {counted(count, 'session')}, fewer than drift.least_sessions ({least})"
+        return ""
+
+    def _unseen(self, columns: Columns, inside: Sequence[np.ndarray], outside: Sequence[np.ndarray]) -> str:
+        groups = (("the window", inside), ("the reference", outside))
+        where = [name for name, strata in groups if not _has_counts(columns, strata)]
+        return f"{' and '.join(where)} {'have' if len(where) > 1 else 'has'} nothing to count for it"
+
+    def _rng(self, day: date, length: int) -> np.random.Generator:
+        digest = hashlib.sha256(f"{self._name}/{self.reference.start}/{day}/{length}".encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+def _together(counts: Counts, days: Sequence[date]) -> np.ndarray:
+    return np.concatenate([counts[day] for day in days])
+
+
+def _can_differ(columns: Columns, strata: Sequence[np.ndarray]) -> bool:
+    """Whether window and reference together have counts in two categories. A test that cannot differ is not one of the many."""
+    return np.count_nonzero(sum(columns.of(part).sum(axis=0) for part in strata)) > 1
+
+
+def _has_counts(columns: Columns, strata: Sequence[np.ndarray]) -> bool:
+    return any(columns.of(part).any() for part in strata)
+
+

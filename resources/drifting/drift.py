@@ -1,0 +1,203 @@
+"""Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`.
+
+    report = compare_traffic(tables, "math-tutor", settings, Seen(), served_release(lake, "math-tutor"))
+    report.alarms            # rows of the newest day that alarm
+    report.notes             # what was not compared, and why, in words
+
+A day is compared once it is over (UTC) and again when its rows changed: late logs, late judgements. The bound on false alarms
+is shared by the traffic's tests and the chart of acceptance, half each, if servers report acceptance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from model_ops.wording import counted
+from resources.artefacts.source_digest import source_digest
+from resources.drifting.acceptance import Acceptance, Served, acceptance
+from resources.drifting.compare import Comparison, Result
+from resources.drifting.days import Reference, reference_of, window_of
+from resources.drifting.release_reference import NO_RELEASE, ServedRelease
+from resources.drifting.session_counts import Seen, SessionCounts
+from resources.drifting.settings import DriftSettings
+from resources.sql_files import attach_slice, rows, run, workbench
+from resources.tables import SCHEMAS, Tables
+
+ACCEPTANCE = "acceptance"
+DAYS_A_COMMIT = 32
+
+
+@dataclass
+class DriftReport:
+    """What a run compared. rows: of the table `drift`, as they were written."""
+
+    release: str = ""
+    reference: Reference | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def days(self) -> list[date]:
+        return sorted({row["dt"] for row in self.rows})
+
+    @property
+    def alarms(self) -> list[dict[str, Any]]:
+        """Rows of the newest compared day that alarm."""
+        return [row for row in self.rows if row["alarm"] and row["dt"] == self.days[-1]]
+
+
+def compare_traffic(
+    tables: Tables, workload: str, settings: DriftSettings, seen: Seen, release: ServedRelease = NO_RELEASE,
+    now: datetime | None = None,
+) -> DriftReport:
+    """Compares every day that is over and was not compared yet, and writes its rows in commits of DAYS_A_COMMIT days."""
+    now = now or datetime.now(UTC)
+    report = DriftReport(release.name, notes=[release.problem] if release.problem else [])
+    by_day = tables.rows_by_day("cleaned_interactions", workload)
+    ahead = sorted(day for day in by_day if day > now.date())
+    if ahead:
+        report.notes.append(f"{counted(len(ahead), 'day')} of the logs, up to {ahead[-1]}, {_is_or_are(len(ahead))} after "
+                            f"today, {now.date()}: a clock of the logs or of this machine is wrong, and these rows are not "
+                            "compared yet")
+    hours = _served_hours(tables, workload, release, report)
+    rate = settings.false_alarms_per_1000_days / 1_000 / (2 if hours else 1)
+    digest = _digest(settings, seen, rate)
+    report.reference = reference = reference_of(by_day, settings.reference_days, now.date(), release.made)
+    if reference is None:
+        report.notes.append(_no_reference(by_day, settings, now.date()))
+    else:
+        judged = tables.rows_by_day("judgements", workload)
+        counted_rows = {day: count + judged.get(day, 0) for day, count in by_day.items()}
+        _compare_days(tables, workload, settings, seen, report, counted_rows, now, rate, digest)
+    if hours:
+        found = acceptance(hours, settings, rate, now, f"{workload}/{release.name}")
+        _keep_acceptance(tables, workload, found, report, digest, now)
+    return report
+
+
+def _compare_days(
+    tables: Tables, workload: str, settings: DriftSettings, seen: Seen, report: DriftReport, by_day: dict[date, int],
+    now: datetime, rate: float, digest: str,
+) -> None:
+    reference = report.reference
+    assert reference is not None
+    wanted = _to_compare(tables, workload, settings, report.release, reference, by_day, now.date(), digest)
+    if not wanted:
+        return
+    source = SessionCounts(tables, workload, reference, settings, seen)
+    usual = {day: source.of_day(day) for day in reference.comparison}
+    comparison = Comparison(reference, usual, source.columns, settings, rate, f"{workload}/{report.release}")
+    for first in range(0, len(wanted), DAYS_A_COMMIT):
+        part: list[dict[str, Any]] = []
+        for day in wanted[first : first + DAYS_A_COMMIT]:
+            near = {other: source.of_day(other) for other in window_of(day, max(settings.windows), by_day, reference.end)}
+            part += [_row(result, workload, report.release, reference, digest, now,
+                          sum(by_day[other] for other in window_of(day, result.window_days, by_day, reference.end)))
+                     for result in comparison.of_day(day, near)]
+        _commit(tables, workload, report.release, part)
+        report.rows += part
+
+
+def _to_compare(
+    tables: Tables, workload: str, settings: DriftSettings, release: str, reference: Reference, by_day: dict[date, int],
+    today: date, digest: str,
+) -> list[date]:
+    """Days after the reference that are over and have a window that was not compared with the rows that it has now."""
+    with workbench() as connection:
+        attach_slice(connection, tables, "drift", workload)
+        known = {(row["dt"], row["window_days"]): row["rows"] for row in rows(
+            connection, "drifting/compared", release=release, settings=digest, reference_start=reference.start,
+            reference_end=reference.end).to_pylist()}
+
+    def is_stale(day: date) -> bool:
+        for length in settings.windows:
+            window = window_of(day, length, by_day, reference.end)
+            if (length == 1 or len(window) > 1) and known.get((day, length)) != sum(by_day[other] for other in window):
+                return True
+        return False
+
+    return [day for day in sorted(by_day) if reference.end < day < today and is_stale(day)]
+
+
+def _row(
+    result: Result, workload: str, release: str, reference: Reference, digest: str, now: datetime, count: int
+) -> dict[str, Any]:
+    return {
+        "workload": workload, "release": release, "dt": result.day, "window_days": result.window_days, "test": result.test,
+        "value": result.value, "bound": result.bound, "p": result.p, "level": result.level, "alarm": result.alarm,
+        "dispersion": result.dispersion, "sessions": result.sessions, "reference_sessions": result.reference_sessions,
+        "reference_start": reference.start, "reference_end": reference.end, "rows": count, "problem": result.problem or None,
+        "settings": digest, "ts": now,
+    }
+
+
+def _served_hours(tables: Tables, workload: str, release: ServedRelease, report: DriftReport) -> list[Served]:
+    """Hours that servers reported for the release; what cannot be true is named."""
+    with workbench() as connection:
+        attach_slice(connection, tables, "serving_metrics", workload)
+        backwards, too_many = run(connection, "drifting/odd_windows").fetchall()[0]
+        found = rows(connection, "drifting/served_hours", release=release.name or None).to_pylist()
+    if backwards:
+        report.notes.append(f"{counted(backwards, 'window')} of serving_metrics with an end before the beginning "
+                            f"{_is_or_are(backwards)} left out: a clock went backwards, of the server or of what reads its "
+                            "metrics")
+    if too_many:
+        report.notes.append(f"{counted(too_many, 'window')} of serving_metrics with more accepted than drafted tokens "
+                            f"{_is_or_are(too_many)} left out: the server was restarted within, or its counters are mixed up")
+    return [Served(row["hour"].astimezone(UTC), row["drafts"], row["accepted_tokens"]) for row in found]
+
+
+def _keep_acceptance(
+    tables: Tables, workload: str, found: Acceptance, report: DriftReport, digest: str, now: datetime
+) -> None:
+    """Writes the days of the chart that are new or changed: a late window changes the sums after it."""
+    if found.problem:
+        report.notes.append(f"acceptance is not compared: {found.problem}")
+        return
+    assert found.start is not None and found.end is not None
+    with workbench() as connection:
+        attach_slice(connection, tables, "drift", workload)
+        known = {row["dt"]: (row["value"], row["bound"], row["settings"]) for row in rows(
+            connection, "drifting/acceptance_compared", release=report.release).to_pylist()}
+    reference = Reference(found.start, found.end, (), ())
+    part = [_row(Result(each.day, 1, ACCEPTANCE, value=each.sum, bound=found.bound, alarm=each.alarm), workload, report.release,
+                 reference, digest, now, 0)
+            for each in found.days if known.get(each.day) != (each.sum, found.bound, digest)]
+    _commit(tables, workload, report.release, part)
+    report.rows += part
+
+
+def _commit(tables: Tables, workload: str, release: str, part: Sequence[dict[str, Any]]) -> None:
+    """Replaces the rows of these tests and days."""
+    tests, days = (sorted({row[column] for row in part}) for column in ("test", "dt"))
+    if days:
+        tables.replace("drift", pa.Table.from_pylist(list(part), schema=SCHEMAS["drift"]), workload=workload, release=release,
+                       dt=days, test=tests)
+
+
+def _is_or_are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _no_reference(by_day: dict[date, int], settings: DriftSettings, today: date) -> str:
+    past = sorted(day for day in by_day if day < today)
+    if not past:
+        return "there is no day of traffic that is over: nothing is compared yet"
+    return (f"the reference window is the first {settings.reference_days} days of traffic ({past[0]} on), of which "
+            f"{counted((past[-1] - past[0]).days + 1, 'day')} are over: nothing is compared yet; drift.reference_days makes it "
+            "shorter")
+
+
+def _digest(settings: DriftSettings, seen: Seen, rate: float) -> str:
+    """Digest of what decides the values: settings, judge, code."""
+    judge = [seen.judge.model, seen.judge.prompt_sha256] if seen.judge else None
+    asked = json.dumps([settings.model_dump(mode="json"), judge, seen.least, rate], sort_keys=True)
+    return hashlib.sha256(f"{asked}{source_digest('resources/drifting/drift.py')}".encode()).hexdigest()[:16]
+

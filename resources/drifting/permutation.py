@@ -1,0 +1,136 @@
+"""Permutation tests over sessions: is a window further from the reference than a random split of all sessions?
+
+    found = permuted(window, reference, columns, rng, least_p=1e-5)     # one Permuted for each test
+
+Every test of one window uses the same random splits. Sessions are exchanged within their stratum only (the day of the week),
+so a week's pattern is no difference. If sessions of window and reference are exchangeable within each stratum, P(p <= x) <= x
+holds exactly, whatever the lengths of sessions and however the rows of one session depend on each other.
+
+A test stops at ENOUGH splits that reach its value: p = ENOUGH / splits (Besag and Clifford, Sequential Monte Carlo p-values,
+1991), which is as valid. Only small p-values cost many splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from resources.drifting.statistics import STATISTICS, Counts, Kind, Values, squared
+
+ENOUGH = 10
+FIRST_SPLITS, SPLITS_AT_ONCE = 200, 2_000
+MOST_UNITS, LEAST_OF_THE_WINDOW = 1_000, 200
+"""More sessions are put together at random, equally many to a unit of exchange, as long as the window keeps
+LEAST_OF_THE_WINDOW units: as valid, and fast."""
+MOST_REFERENCE = 20
+"""Reference sessions for each session of the window; of more, as many are drawn. Further ones hardly add to the power."""
+
+Units = Float[np.ndarray, "units columns"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of one test in the counts of a session."""
+
+    name: str
+    kind: Kind
+    first: int
+    width: int
+
+    def of(self, counts: np.ndarray) -> np.ndarray:
+        return counts[:, self.first : self.first + self.width]
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """value: the observed statistic. usual, spread: mean and variance of the squared statistic over random splits."""
+
+    value: float
+    p: float
+    usual: float
+    spread: float
+    splits: int
+
+
+def permuted(
+    window: Sequence[Units], reference: Sequence[Units], columns: Sequence[Columns], rng: np.random.Generator, least_p: float
+) -> list[Permuted]:
+    """The tests of a window. window, reference: counts by session for each stratum, in the same order of strata.
+
+    least_p: smallest p-value that can come out; the number of splits is its reciprocal. Raises ValueError without sessions.
+    """
+    size = max(1, min(-(-sum(map(len, (*window, *reference))) // MOST_UNITS), sum(map(len, window)) // LEAST_OF_THE_WINDOW))
+    strata = [_in_units(inside, outside, size, rng) for inside, outside in zip(window, reference, strict=True)]
+    if not strata or any(not len(inside) or not len(outside) for inside, outside in strata):
+        raise ValueError("a window and its reference need a session in every stratum")
+    everything = sum(np.concatenate(pair).sum(axis=0, keepdims=True) for pair in strata)
+    observed = sum(inside.sum(axis=0, keepdims=True) for inside, _ in strata)
+    running = {each.name: _Test(each, observed, everything) for each in columns}
+    active, splits, most = list(running.values()), 0, int(np.ceil(1 / least_p))
+    while active and splits < most:
+        count = min(FIRST_SPLITS if not splits else SPLITS_AT_ONCE, most - splits)
+        wanted = np.unique(np.concatenate([np.arange(test.columns.first, test.columns.first + test.columns.width)
+                                           for test in active]))
+        chosen = np.zeros((count, everything.shape[1]))
+        for pair in strata:
+            chosen[:, wanted] += _random_sums(np.concatenate(pair)[:, wanted], len(pair[0]), count, rng)
+        for test in active:
+            test.add(test.statistic(chosen, everything - chosen))
+        splits += count
+        active = [test for test in active if test.reached < ENOUGH]
+    return [running[each.name].result() for each in columns]
+
+
+class _Test:
+    """One test, while random splits come in."""
+
+    def __init__(self, columns: Columns, observed: Counts, everything: Counts):
+        self.columns, self.reached, self.splits, self.p = columns, 0, 0, 1.0
+        self.value = float(self.statistic(observed, everything - observed)[0])
+        self._first: Values | None = None
+
+    def statistic(self, chosen: Counts, rest: Counts) -> Values:
+        return STATISTICS[self.columns.kind](self.columns.of(chosen), self.columns.of(rest))
+
+    def add(self, values: Values) -> None:
+        if self._first is None:
+            self._first = squared(values, self.columns.kind)
+        # sums of floats in another order differ in the last digits: such a tie counts as reached
+        hits = np.flatnonzero(values >= self.value - 1e-9 * max(1e-3, abs(self.value)))
+        if self.reached + len(hits) >= ENOUGH:
+            self.p = ENOUGH / (self.splits + int(hits[ENOUGH - self.reached - 1]) + 1)
+        self.reached += len(hits)
+        self.splits += len(values)
+
+    def result(self) -> Permuted:
+        p = self.p if self.reached >= ENOUGH else (self.reached + 1) / (self.splits + 1)
+        first = self._first if self._first is not None else np.zeros(1)
+        return Permuted(self.value, p, float(first.mean()), float(first.var()), self.splits)
+
+
+def _in_units(inside: Units, outside: Units, size: int, rng: np.random.Generator) -> tuple[Units, Units]:
+    """Both groups in units of `size` sessions at most, drawn at random. Sessions that fill no unit are left out."""
+    if len(outside) > MOST_REFERENCE * len(inside):
+        outside = outside[rng.permutation(len(outside))[: MOST_REFERENCE * len(inside)]]
+    size = max(1, min(size, len(inside), len(outside)))
+    return _grouped(inside, size, rng), _grouped(outside, size, rng)
+
+
+def _grouped(sessions: Units, size: int, rng: np.random.Generator) -> Units:
+    if size == 1:
+        return sessions.astype(float)
+    units = len(sessions) // size
+    order = rng.permutation(len(sessions))[: units * size]
+    return sessions[order].astype(float).reshape(units, size, -1).sum(axis=1)
+
+
+def _random_sums(units: Units, chosen: int, count: int, rng: np.random.Generator) -> Counts:
+    """Sums over `chosen` units drawn without replacement, `count` times."""
+    draws = rng.random((count, len(units)), dtype=np.float32)
+    places = np.argpartition(draws, chosen - 1, axis=1)[:, :chosen]
+    picked = np.zeros((count, len(units)))
+    np.put_along_axis(picked, places, 1.0, axis=1)
+    return picked @ units

@@ -1,0 +1,130 @@
+"""What each session of a day counts in every test: read from the lake, a day at a time.
+
+    counts = SessionCounts(tables, "math-tutor", reference, settings, Seen(judge=..., least=...))
+    counts.columns                          # the tests, and which columns are theirs
+    counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
+
+SQL counts (sql/drifting); n-grams are counted by the kernels of resources.curating.shingles. What is told apart (shapes,
+languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property, lru_cache
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from resources.curating.judge_endpoint import JudgeSettings
+from resources.drifting.days import Reference
+from resources.drifting.novelty import novelty, vocabulary
+from resources.drifting.permutation import Columns
+from resources.drifting.settings import DriftSettings
+from resources.drifting.statistics import Kind
+from resources.sql_files import attach_slice, rows, run, workbench
+from resources.tables import Tables
+
+TENTHS = [str(place) for place in range(10)]
+TESTS: dict[str, tuple[Kind, list[str]]] = {
+    "prompt_shapes": ("shares", []),
+    "language": ("shares", []),
+    "tools": ("shares", []),
+    "prompt_length": ("shares", TENTHS),
+    "answer_length": ("shares", TENTHS),
+    "novelty": ("rise", ["new", "known"]),
+    "errors": ("rise", ["yes", "no"]),
+    "broken_answers": ("rise", ["yes", "no"]),
+    "refusals": ("rise", ["yes", "no"]),
+    "feedback_given": ("shares", ["yes", "no"]),
+    "bad_feedback": ("rise", ["bad", "good"]),
+    "quality": ("fall", ["points", "missing points"]),
+}
+"""Each test's statistic and categories; an empty list: the commonest of the vocabulary days, and one for all others."""
+OTHERS = ""
+DAYS_IN_MEMORY = 64
+CATEGORIES = pa.schema([("test", pa.string()), ("category", pa.string()), ("place", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What tests read besides the traffic. judge: whose scores count; None: no scores. least: lowest good value of feedback, by
+    its name."""
+
+    judge: JudgeSettings | None = None
+    least: dict[str, float] = field(default_factory=dict)
+
+
+class SessionCounts:
+    """Counts of the sessions of single days. A day that was read is remembered."""
+
+    def __init__(self, tables: Tables, workload: str, reference: Reference, settings: DriftSettings, seen: Seen):
+        self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
+        self._vocabulary_days = reference.vocabulary
+        self.of_day = lru_cache(DAYS_IN_MEMORY)(self._of_day)
+
+    @property
+    def columns(self) -> list[Columns]:
+        """The tests, in the order of TESTS."""
+        found, first = [], 0
+        for test, (kind, _) in TESTS.items():
+            width = len(self._categories[test])
+            found.append(Columns(test, kind, first, width))
+            first += width
+        return found
+
+    @cached_property
+    def _known(self) -> tuple[dict[str, list[str]], dict[str, list[int]], np.ndarray]:
+        """Categories, edges of lengths, and n-grams of the vocabulary days."""
+        with self._traffic(self._vocabulary_days) as connection:
+            chosen: dict[str, list[str]] = {}
+            for row in rows(connection, "drifting/categories", most=self._settings.categories).to_pylist():
+                chosen.setdefault(row["test"], []).append(row["category"])
+            edges = rows(connection, "drifting/edges").to_pylist()[0]
+            known = vocabulary(rows(connection, "drifting/known_texts")["new_text"], self._settings.ngram)
+        categories = {test: [*fixed] or [*chosen.get(test, []), OTHERS] for test, (_, fixed) in TESTS.items()}
+        return categories, {name: [int(edge) for edge in found or []] for name, found in edges.items()}, known
+
+    @property
+    def _categories(self) -> dict[str, list[str]]:
+        return self._known[0]
+
+    @contextmanager
+    def _traffic(self, days: Sequence[date]):
+        """A DuckDB with the table `traffic` of these days."""
+        judge = self._seen.judge
+        with workbench() as connection:
+            for name in ("cleaned_interactions", "feedback", "judgements"):
+                attach_slice(connection, self._tables, name, self._workload, days)
+            for macro in ("beginning", "refused_in_words"):
+                run(connection, f"curating/macros/{macro}")
+            run(connection, "drifting/traffic", judge=judge.model if judge else None,
+                prompt_sha256=judge.prompt_sha256 if judge else None, names=list(self._seen.least),
+                least=list(self._seen.least.values()))
+            yield connection
+
+    def _of_day(self, day: date) -> np.ndarray:
+        _, edges, known = self._known
+        places = [(test, category) for test in TESTS for category in self._categories[test]]
+        table = pa.Table.from_pylist([{"test": test, "category": category, "place": place}
+                                      for place, (test, category) in enumerate(places)], schema=CATEGORIES)
+        with self._traffic([day]) as connection:
+            run(connection, "drifting/sessions")
+            connection.register("categories", table)
+            counted = rows(connection, "drifting/session_counts", prompt_edges=edges["prompt_length"],
+                           answer_edges=edges["answer_length"])
+            counts = np.zeros((_sessions(connection), len(places)))
+            np.add.at(counts, (counted["number"].to_numpy(), counted["place"].to_numpy()), counted["amount"].to_numpy())
+            texts = rows(connection, "drifting/new_texts")
+            numbers = texts["number"].to_numpy()
+            for name, amounts in zip(("new", "known"), novelty(texts["new_text"], known, self._settings.ngram), strict=True):
+                counts[:, places.index(("novelty", name))] = np.bincount(numbers, amounts, len(counts))
+        return counts
+
+
+def _sessions(connection: duckdb.DuckDBPyConnection) -> int:
+    return connection.table("sessions").count("*").fetchall()[0][0]
