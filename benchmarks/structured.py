@@ -32,7 +32,7 @@ from resources.releasing.release import Release, read_release
 
 PROMPTS, TOKENS, MODEL = 20, 96, "served"
 WORDS = ["--max-model-len", "512", "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
-         "--structured-outputs-config", '{"disable_any_whitespace": true}']
+         "--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
 """An untrained model writes white space between JSON fields until its limit, where it is allowed."""
 SCHEMA = {
     "type": "object", "additionalProperties": False, "required": ["name", "size", "tags", "owner"],
