@@ -27,10 +27,9 @@ from aiohttp import web
 
 from resources.capture.capture_error import CaptureError
 from resources.capture.feedback import FeedbackDoor
-from resources.capture.journal import JOURNAL_BYTES, OPEN, READY, SEGMENT_S, Journal, make_ready, segments
+from resources.capture.journal import JOURNAL_BYTES, OPEN, READY, SEGMENT_S, STATUS, Journal, make_ready, segments
 from resources.capture.keys import KeyRules
 from resources.capture.recorder import CAPTURED, Recorder
-from resources.capture.shipper import STATUS
 from resources.capture.store import DiskStore, open_store
 from resources.front.front import Handler
 from resources.launching.python_process import child_environment, python_module

@@ -33,6 +33,8 @@ MAGIC = b"mrc1"
 HEAD = struct.Struct(">4sIIII")
 """MAGIC, bytes of meta, request and answer, crc32 of the three."""
 OPEN, READY = ".open", ".ready"
+STATUS = "shipped.json"
+"""What the shipper says of itself, in the journal's directory."""
 ROOM = 0.9
 """Below this share of its limit, a journal that was full says what it did not keep."""
 JOURNAL_BYTES, SEGMENT_BYTES, SEGMENT_S = 1 << 30, 32 << 20, 30.0

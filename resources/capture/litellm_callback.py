@@ -5,9 +5,9 @@
     handler = capture_callback("s3://logs/capture")
 
 LiteLLM is imported by capture_callback() alone. Each call that LiteLLM reports is a record as the pass-through writes it: the
-same journal, the same objects, the same promises. LiteLLM reports a call after its client has the answer, so what LiteLLM has
-not reported when it is killed is lost; with the pass-through nothing is. Token ids are kept where LiteLLM passes them on: of
-whole answers of an `openai/` or `hosted_vllm/` model whose request has `return_token_ids`.
+same journal and the same objects. LiteLLM reports a call after its client has the answer, so what LiteLLM has not reported when
+it is killed is lost; with the pass-through nothing is. Token ids are kept where LiteLLM passes them on: for `hosted_vllm/`
+models whose request has `return_token_ids`, those of prompt and answer, and of a stream those of the answer (LiteLLM 1.110).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from resources.capture.record import envelope
 
 CHATS = ("completion", "acompletion")
 """call_type of what is kept."""
-SECRET = ("api_key", "extra_headers", "headers", "api_base", "metadata", "litellm_params")
+NOT_WRITTEN = ("api_key", "extra_headers", "headers", "api_base", "metadata", "litellm_params", "max_retries", "extra_body")
+"""Of optional_params: secrets, what concerns LiteLLM alone, and extra_body, whose keys are the request's own."""
 
 
 def capture_callback(store: str, **settings: Any) -> Any:
@@ -93,7 +94,7 @@ def call_record(kwargs: dict[str, Any], response: Any, begun: datetime, ended: d
     asked = metadata.get("requester_metadata") or {}
     request = {
         "model": kwargs.get("model"), "messages": kwargs["messages"],
-        **{name: value for name, value in given.items() if name not in SECRET}, **(given.get("extra_body") or {}),
+        **{name: value for name, value in given.items() if name not in NOT_WRITTEN}, **(given.get("extra_body") or {}),
         "user": kwargs.get("user") or given.get("user") or metadata.get("user_api_key_end_user_id"),
         "metadata": {**asked, "session_id": asked.get("session_id") or kwargs.get("litellm_session_id")
                      or metadata.get("session_id")},

@@ -124,6 +124,9 @@ class Recorded:
         if self._over:
             return
         self._over = True
+        if "status" not in self._meta:
+            self._recorder.left_out["unanswered"] += 1
+            return
         self._meta["latency_ms"] = round((time.perf_counter() - self._began) * 1_000, 3)
         if problem:
             self._meta["problem"] = problem

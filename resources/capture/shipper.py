@@ -28,12 +28,11 @@ from pathlib import Path
 import zstandard
 
 from model_ops.atomic_files import write_json
-from resources.capture.journal import OPEN, READY, Frame, frames, make_ready, segments
+from resources.capture.journal import OPEN, READY, STATUS, Frame, frames, make_ready, segments
 from resources.capture.record import Unreadable, record_of
 from resources.capture.store import Store, open_store
 from resources.reading.json_text import json_text
 
-STATUS = "shipped.json"
 LOOKS_EVERY_S, FLUSHES_EVERY_S, LONGEST_PAUSE_S = 0.25, 1.0, 60.0
 LEVEL = 3
 ODD = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
@@ -101,16 +100,6 @@ class Shipper:
             self.tell()
         return True
 
-    def flush(self) -> None:
-        """Lets the system write open segments to the disk."""
-        for segment in segments(self.journal, OPEN):
-            with contextlib.suppress(OSError):
-                handle = os.open(segment, os.O_RDONLY)
-                try:
-                    os.fdatasync(handle)
-                finally:
-                    os.close(handle)
-
     def tell(self) -> None:
         """Writes STATUS; a disk that is full is no reason to end."""
         with contextlib.suppress(OSError):
@@ -131,15 +120,22 @@ def _words(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
+def flush(journal: Path) -> None:
+    """Lets the system write segments to the disk."""
+    for segment in [*segments(journal, OPEN), *segments(journal, READY)]:
+        with contextlib.suppress(OSError):
+            handle = os.open(segment, os.O_RDONLY)
+            try:
+                os.fdatasync(handle)
+            finally:
+                os.close(handle)
+
+
 def run(shipper: Shipper, name: str, ended: Callable[[float], bool]) -> None:
     """Until the front has ended. ended: waits at most so many seconds, and says whether it has."""
-    flushed = time.monotonic()
     shipper.tell()
     while not ended(LOOKS_EVERY_S):
         shipper.ship_all()
-        if time.monotonic() - flushed >= FLUSHES_EVERY_S:
-            shipper.flush()
-            flushed = time.monotonic()
     for segment in segments(shipper.journal, OPEN, name):  # of a front that was killed
         make_ready(segment)
     shipper.ship_all(keep_trying=False)
@@ -157,7 +153,12 @@ def main() -> None:
         sys.stdin.buffer.read()
         over.set()
 
-    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    def flush_every_second() -> None:  # also while the store keeps the shipper waiting
+        while not over.wait(FLUSHES_EVERY_S):
+            flush(journal)
+
+    for work in (wait_for_the_end, flush_every_second):
+        threading.Thread(target=work, daemon=True).start()
     with (journal / "shipping").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a shipper whose front was killed may still be at work
         run(Shipper(journal, open_store(place)), name, over.wait)

@@ -14,6 +14,7 @@ times. Uvicorn closes idle connections after 5 s, so connections are kept for le
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import aiohttp
@@ -78,6 +79,10 @@ class PassThrough:
                 return await self._ask(backend, request, body, exchange)
             except _NotAnswered:
                 continue
+            except asyncio.CancelledError:
+                if exchange is not None:
+                    exchange.ends("the client left")
+                raise
             finally:
                 backend.in_flight -= 1
 

@@ -17,6 +17,7 @@ from model_ops.atomic_files import write_json
 from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.drafting_choice import Choice
 from model_ops.serving.service import Service, fingerprint
+from model_ops.serving.tool_parsers import tool_words
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
@@ -124,8 +125,8 @@ def write_release(
     """Writes release.json, drafting.json and the serving files into `output`, whose name is the release's version.
 
     k: the number of tokens that the drafter proposes. serving: how servers run the drafter. target_directory: where the target
-    is, for its generation_config.json; None: the release has none of its own. choice: what is drafted with; None: the drafter,
-    if there is one. Raises ReleaseError for a target whose answers end at no token.
+    is, for its generation_config.json and its chat template; None: the release has no generation_config.json. choice: what is
+    drafted with; None: the drafter, if there is one. Raises ReleaseError for a target whose answers end at no token.
     """
     settings = settings or ReleaseSettings()
     release = Release(
@@ -152,9 +153,14 @@ def write_release(
         workload=workload, version=output.name, target=release.target.path,
         drafter=release.speculator.path if release.speculator else None, serving=serving, drafting=release.served_drafting,
         service=release.service, settings=settings.serving.on(settings.serve_on),
-        has_generation_config=target_directory is not None,
+        has_generation_config=target_directory is not None, tools=_tool_words(target_directory),
         gguf=next((f"{release.target.path}/{file.path}" for file in target.files if file.path.endswith(".gguf")), None)))
     return release
+
+
+def _tool_words(target: Path | None) -> tuple[str, ...]:
+    template = target / "chat_template.jinja" if target is not None else None
+    return tuple(tool_words(template.read_text(encoding="utf-8"))) if template is not None and template.exists() else ()
 
 
 def read_release(directory: Path) -> Release:

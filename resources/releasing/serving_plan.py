@@ -26,7 +26,8 @@ LLAMA_CPP = "llama-server"
 class ServingPlan:
     """target, drafter, gguf: paths of model directories, and of the target's GGUF file, in the lake. serving: how servers run
     the drafter; unused without a drafter. drafting: what is drafted with. settings: with GPUs and image filled in
-    (`ServingSettings.on`). has_generation_config: whether the release's directory has one, with the stop ids."""
+    (`ServingSettings.on`). has_generation_config: whether the release's directory has one, with the stop ids. tools: vLLM's
+    words for the target's form of tool calls."""
 
     workload: str
     version: str
@@ -38,6 +39,7 @@ class ServingPlan:
     settings: ServingSettings = field(default_factory=lambda: ServingSettings().on(None))
     gguf: str | None = None
     has_generation_config: bool = False
+    tools: tuple[str, ...] = ()
 
     @property
     def directory(self) -> str:
@@ -51,6 +53,8 @@ class ServingPlan:
                          self.drafting.num_speculative_tokens, self.drafting, service=self.service)
         if server == "vllm" and self.has_generation_config:
             words += ["--generation-config", f"{lake}/{self.directory}"]
+        if server == "vllm":
+            words += self.tools
         if self.settings.gpus > 1:
             words += ["--tensor-parallel-size" if server == "vllm" else "--tp-size", str(self.settings.gpus)]
         return words

@@ -106,8 +106,9 @@ class ReleaseServer:
         return self._server.ends_within(0)
 
     def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[Finding]:
-        """Tries it, and writes what was found beside its log."""
-        tried = TriedServer(self.backend.url, self.release.workload, self.program.kind, self.drafts, settings.timeout_s)
+        """Tries it, and writes what was found beside its log. A lookup may find nothing to draft; a drafter always drafts."""
+        drafts = self.drafts and self.release.served_drafting.method == "drafter"
+        tried = TriedServer(self.backend.url, self.release.workload, self.program.kind, drafts, settings.timeout_s)
         rows = smoke_rows(lake, self.directory)
         found = smoke(tried, rows.prompts, rows.with_schema, own_layers(lake.root / self.release.target.path), check)
         if rows.missing:

@@ -139,6 +139,9 @@ CLAIMS: list[Claim] = [
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
+    (PAGE, "While the release of a toy", "switch", lambda r: [
+        str(r("failed")), f"{r('requests'):,}", hundredth(r("p99_ratio"))] if r("switches") == 10 else []),
+    (PAGE, "What does that front add", "front", lambda r: [hundredth(r("added_ms_p50")), hundredth(r("added_ms_p99"))]),
     (PAGE, "Of 193 changes to", "tamper", lambda r: [str(r("refused"))]),
     (PAGE, "Of 20 kills while a release", "publish_faults", lambda r: [str(r("incomplete")), str(r("completed"))]),
     (PAGE, "Of 200 changes to", "aliases", lambda r: [str(r("disk", "lost")), str(r("s3", "lost"))]),

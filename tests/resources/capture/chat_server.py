@@ -12,10 +12,11 @@ TOOL_CALL = {"id": "call-1", "type": "function", "function": {"name": "look", "a
 
 class ChatServer:
     """url; seen: bodies of requests, in order. Behaviour by the text of the last message: `die` breaks a stream off, `fail` is
-    HTTP 500, `text` is no JSON, `gzip` is compressed, `call` calls a tool. refuses_ids: HTTP 400 where ids are asked for."""
+    HTTP 500, `text` is no JSON, `gzip` is compressed, `call` calls a tool. refuses_ids: HTTP 400 where ids are asked for.
+    gate: streams wait for it after each part, and with `hold` all answers before they begin."""
 
     def __init__(self, refuses_ids=False):
-        self.refuses_ids, self.seen, self.gate = refuses_ids, [], threading.Event()
+        self.refuses_ids, self.seen, self.gate, self.hold = refuses_ids, [], threading.Event(), False
         self.gate.set()
         outer = self
 
@@ -34,6 +35,8 @@ class ChatServer:
                     return self.reply(400, {"error": {"message": "Unrecognized request argument: return_token_ids"}})
                 if self.path != "/v1/chat/completions":
                     return self.reply(200, {"data": []})
+                if outer.hold:
+                    outer.gate.wait(10)
                 word = body["messages"][-1]["content"]
                 if word == "fail":
                     return self.reply(500, {"error": {"message": "out of memory", "type": "server_error"}})

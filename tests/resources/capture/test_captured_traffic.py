@@ -1,8 +1,13 @@
 """Captured traffic: what passes through a front becomes objects that ingest reads, every field, and the client notices nothing."""
 
+import errno
 import hashlib
+import http.client
 import json
+import os
 import re
+import socket
+import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -279,6 +284,50 @@ def test_a_torn_journal_gives_every_whole_frame_and_says_what_is_damaged(tmp_pat
     found = list(frames(segment))
     assert [frame.meta.get("n") for frame in found] == [0, 2, None] and found[-1].meta["not_kept"] == {"damaged": 1}
     assert (found[0].request, found[0].answer) == (b"q", b"ab")
+
+
+def test_a_disk_that_is_full_leaves_no_half_frame_and_is_told_later(tmp_path, monkeypatch):
+    journal, write = Journal(tmp_path, "run-1"), os.writev
+    assert journal.append({"kind": "feedback", "at": 1.0, "n": 0})
+    monkeypatch.setattr(os, "writev", lambda handle, parts: write(handle, [b"".join(parts)[:9]]))
+    assert not journal.append({"kind": "feedback", "at": 1.0, "n": 1})
+
+    def refuse(handle, parts):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", refuse)
+    assert not journal.append({"kind": "feedback", "at": 1.0, "n": 2}) and journal.not_kept == {"disk": 2}
+    monkeypatch.setattr(os, "writev", write)
+    assert journal.append({"kind": "feedback", "at": 1.0, "n": 3}) and journal.kept == 2
+    journal.close()
+    found = [frame.meta for frame in frames(segments(tmp_path, READY)[0])]
+    assert [meta.get("n") for meta in found] == [0, None, 3] and found[1]["not_kept"] == {"disk": 2}
+
+
+def test_a_client_that_leaves_is_no_answer_before_it_begins_and_a_broken_one_after(tmp_path):
+    with chat_server() as server, captured(tmp_path, server) as front:
+        server.gate.clear()
+        for body in ({**ASKED, "stream": True}, ASKED):
+            server.hold = body is ASKED
+            connection = http.client.HTTPConnection(front.url.removeprefix("http://"), timeout=10)
+            connection.request("POST", CHAT, json.dumps(body).encode())
+            if not server.hold:
+                assert connection.getresponse().read(20)
+            else:
+                waited_for(lambda: len(server.seen) == 2)
+            connection.sock.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        waited_for(lambda: front.recorder.left_out["unanswered"] == 1 and front.journal.kept == 1)
+        server.gate.set()
+    [line] = objects(tmp_path)
+    assert "the client left" in line["response"]["error"]["message"] and line["request"]["stream"]
+
+
+def waited_for(what):
+    until = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_a_store_that_is_away_loses_nothing_and_a_segment_shipped_twice_is_one(tmp_path):

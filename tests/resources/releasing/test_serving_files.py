@@ -194,6 +194,22 @@ def test_a_release_says_where_answers_end(tmp_path, lake, make_release, files, i
     assert "generation-config" in yaml.safe_load((out / "vllm.yaml").read_text())
 
 
+@pytest.mark.parametrize(("template", "parser"), [
+    ('<tool_call>\n{"name": {{ name }}, "arguments": {{ arguments }}}\n</tool_call>', "hermes"), ("no tools", None), (None, None)])
+def test_every_file_names_the_parser_of_the_targets_tool_calls(tmp_path, lake, make_release, template, parser):
+    (tmp_path / "config.json").write_text('{"eos_token_id": 2}')
+    if template is not None:
+        (tmp_path / "chat_template.jinja").write_text(template)
+    out = tmp_path / "r9"
+    out.mkdir()
+    write_release(out, "tutor", target_of(make_release(lake, 1)), None, 0, [], Serving("eagle3"), target_directory=tmp_path)
+    for name in ("serve-vllm.sh", "vllm.yaml", "docker-compose.yaml", "kserve.yaml", "production-stack-values.yaml"):
+        text = (out / name).read_text()
+        assert ("tool-call-parser" in text) == ("enable-auto-tool-choice" in text) == (parser is not None), name
+        assert parser is None or parser in text
+    assert "tool-call-parser" not in (out / "serve-sglang.sh").read_text()
+
+
 def test_a_target_whose_answers_never_end_is_refused(tmp_path, lake, make_release):
     target = target_of(make_release(lake, 1))
     (tmp_path / "config.json").write_text("{}")

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 import urllib3
+import zstandard
 
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
+from resources.capture.capture import CaptureSettings
 from resources.front.front import Front
-from resources.front.pass_through import RELEASE_HEADER
+from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake import Lake
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import read_release
 from resources.releasing.rollback import roll_back
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
@@ -290,6 +293,29 @@ def test_serving_ends_with_the_server_where_nothing_is_followed(lake, settings, 
 
     with pytest.raises(ServeError, match=f"the server of release {release.name} ended by itself"):
         serve(lake, "tutor", Traffic(port=0), settings, say, every_s=0.05)
+
+
+@pytest.mark.slow
+def test_the_traffic_of_a_release_is_captured_with_the_digest_of_its_weights(lake, settings, make_release, tmp_path):
+    release = make_release(lake, 1)
+    champion(lake, release)
+    headers = []
+
+    def say(sentence):
+        if "answers on" in sentence:
+            url, body = sentence.split("answers on ")[1].split()[0], {"model": "tutor", "messages": [{"role": "user", "content": "hello"}]}
+            headers.append(urllib3.request("POST", f"{url}/v1/chat/completions", body=json.dumps(body), retries=False).headers)
+            [started_by_it] = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _serves(path, lake)]
+            threading.Timer(0.2, os.kill, (started_by_it, signal.SIGKILL)).start()
+
+    captured = CaptureSettings(str(tmp_path / "captured"), ask_for_ids=True)
+    with pytest.raises(ServeError, match="ended by itself"):
+        serve(lake, "tutor", Traffic(port=0, capture=captured), settings, say, every_s=0.05)
+    [path] = (tmp_path / "captured").glob("dt=*/hour=*/traffic-*")
+    [record] = map(json.loads, zstandard.ZstdDecompressor().decompress(path.read_bytes()).splitlines())
+    digest = read_release(release).target.digest
+    assert (record["served_model_digest"], record["release"]) == (digest, release.name) and headers[0][TARGET_HEADER] == digest
+    assert record["response"]["prompt_token_ids"] == [5, 6, 7] and record["response"]["choices"][0]["token_ids"]
 
 
 def test_names_that_are_not_there(lake, settings, make_release):
