@@ -189,6 +189,8 @@ CLAIMS: list[Claim] = [
     (PAGE, "Loss and gradients of a head", "loss_head", lambda r: [tenth(r("over_torch")), tenth(r("over_plain"))]),
     (PAGE, "Is greedy text in vLLM", "drafter_served", lambda r: [n for form in ("midlayer", "speculators")
         for n in (f"{r('forms', form, 'greedy_identical_share') * r('prompts'):.0f}", str(r("prompts")))]),
+    (PAGE, "Of greedy answers in vLLM with", "drafting_differences", lambda r: [
+        str(r("forms", weights, "drafter", what)) for weights in ("int8", "float") for what in ("identical", "prompts")]),
     (PAGE, "Served tau at", "drafter_served", lambda r: [percent(r("gap_t0")), hundredth(r("forms", "midlayer", "t0", "tau")),
         percent(r("gap_t1")), hundredth(r("forms", "midlayer", "t1", "tau")),
         percent(r("forms", "midlayer", "t1", "gap_standard_error"), 1, False)]),

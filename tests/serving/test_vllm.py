@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from model_ops.evaluation.first_differences import first_differences
+from model_ops.evaluation.scored_model import scored_model
 from model_ops.job import Job
 from model_ops.operations import speculator
 from model_ops.progress import Progress
@@ -33,6 +35,15 @@ def assert_served_as_decoded(parts, directory, measured):
         assert acceptance.drafted == K * acceptance.drafts
 
 
+def assert_only_ties_differ(parts, alone, drafted):
+    """Where greedy answers part, the two tokens tie in bfloat16 by own layers of the int8 weights."""
+    told = [{str(place): (prompt, reply.token_ids) for place, (prompt, reply) in enumerate(zip(
+        parts.prompts, each.replies, strict=True))} for each in (alone, drafted)]
+    found = first_differences(scored_model(parts.target), *told)
+    print(f"{len(found)} of {len(parts.prompts)} answers differ, gaps over bounds {[each.gap / each.bound for each in found]}")
+    assert all(each.is_tie for each in found), found
+
+
 @pytest.mark.slow
 def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alone):
     """Greedy tokens of the server are those of `load_quantized` after the same text, ties of bfloat16 apart."""
@@ -53,6 +64,7 @@ def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
     assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS, [(one.text, other.text) for one, other in zip(
         greedy_alone.replies[:3], measured[0].replies[:3], strict=True)]
+    assert_only_ties_differ(parts, greedy_alone, measured[0])
     assert_served_as_decoded(parts, parts.speculator, measured)
 
 
@@ -66,6 +78,7 @@ def test_a_drafting_that_a_release_chose_is_served_by_its_words(python, parts, g
                                     drafting)
     (greedy,) = served(python, tmp_path, parts.prompts, [0], target, *words)
     assert same_texts(greedy_alone, greedy) >= 0.95 * PROMPTS and greedy.acceptance.drafts > 0
+    assert_only_ties_differ(parts, greedy_alone, greedy)
     if drafting.by_batch_size:
         assert 0 < greedy.acceptance.drafted < K * greedy.acceptance.drafts
 
