@@ -10,7 +10,7 @@ PROCESSES ?= 2
 # Tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-thorough gpu ui notebook clean
+.PHONY: demo test test-slow test-thorough gpu ui notebook serve-env clean
 
 demo: .venv/installed
 	$(BIN)/millrace demo --lake $(LAKE)
@@ -36,6 +36,11 @@ test-slow: .venv/installed
 # Every case of what the other two test in some cases: before a release, and after a change of what all families share.
 test-thorough: .venv/installed
 	$(BIN)/pytest -m thorough -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
+
+# An environment with vLLM's CPU build, once for all checkouts (minutes, 3.5 GB); prints its interpreter, for `millrace serve --program`.
+# MILLRACE_VLLM names another place. On a machine with a GPU: `pip install vllm` in an environment of its own.
+serve-env: .venv/installed
+	@$(BIN)/python -m benchmarks.vllm_environment
 
 # On a machine with a CUDA device: tests that need one, then benchmarks.gpu. Continues where it was stopped; AGAIN=1 measures all.
 gpu: .venv/installed

@@ -1,6 +1,5 @@
 """release_candidate: target, drafter, serving scripts and report, checked against the recipe's gates."""
 
-import json
 from dataclasses import asdict
 
 import dagster as dg
@@ -9,10 +8,13 @@ from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
+from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.source_digest import source_digest
 from resources.artefacts.taint import rows_erased_from
 from resources.attesting.attest import attest, write_attestations
+from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import champion_to_beat
+from resources.releasing.drafting_decision import decide_drafting, form_of
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import Compared, check_gates
 from resources.releasing.model_policy import ModelPolicy
@@ -20,14 +22,16 @@ from resources.releasing.parts import superseded
 from resources.releasing.quantized_bits import served_bits
 from resources.releasing.recheck import recheck_unsigned
 from resources.releasing.release import ReleasePolicy, ReleaseSettings, erased_rows, read_release, write_release
+from resources.releasing.release_facts import facts_of
 from resources.releasing.release_signature import is_signed
 from resources.releasing.subject import subject_of
-from resources.releasing.summary import summarise
+from resources.releasing.summary import read_evaluation, summarise
 from resources.signing.keys import signing_key
 from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
-SOURCES = (*(f"resources/releasing/{name}.py" for name in ("release", "gates", "champion", "summary")),
+SOURCES = (*(f"resources/releasing/{name}.py" for name in (
+    "release", "gates", "champion", "summary", "drafting_decision", "approval_page")),
            *(f"resources/attesting/{name}.py" for name in ("bill_of_materials", "provenance")))
 
 
@@ -54,8 +58,11 @@ def release_candidate(
     serving = ARCHITECTURES[speculator_settings.architecture].serving
     champion = champion_to_beat(workshop.lake, workshop.workload, target)
     bounds = release_settings.gates.for_weights_of(served_bits(workshop.directory(target)))
+    k = speculator_settings.num_speculative_tokens
+    report, speed = read_evaluation(workshop.directory(evaluation))
+    choice = decide_drafting(release_settings.drafting, report, speed, serving.architecture if drafter else None, k)
     gates = check_gates(bounds, Compared.of(
-        json.loads((workshop.directory(evaluation) / "report.json").read_text()),
+        report, served_form=form_of(choice.drafting, k),
         champion=champion.release if champion else None, champion_problem=champion.problem if champion else "",
         student="student_model" in policy.stages, drafter=serving.architecture if drafter else None,
         temperature=speculator_settings.answers.measured_at,
@@ -63,18 +70,22 @@ def release_candidate(
     ))
 
     def work(output):
-        k = speculator_settings.num_speculative_tokens
         release = write_release(output, workshop.workload, target, drafter, k, gates, serving,
-                                ReleasePolicy.of(release_settings))
+                                ReleasePolicy.of(release_settings), release_settings, workshop.directory(target), choice)
         write_attestations(output, workshop.lake, release, served, context.run_id)
-        summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name)
+        facts = facts_of(workshop.lake, release, output.name, served, champion.release if champion else None)
+        summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name, facts, choice)
+        write_approval_page(output, workshop.lake, summary, release, workshop.directory(evaluation),
+                            champion.release if champion else None)
         return summary.write(output) | {"gates": {gate.name: gate.model_dump(exclude={"name"}) for gate in gates}}
 
     manifest = workshop.build(
         "release", "release", op="release", sources=SOURCES,
         config=bounds.model_dump() | {
             "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None,
-            "policy": ReleasePolicy.of(release_settings).model_dump()},
+            "policy": ReleasePolicy.of(release_settings).model_dump(), "drafting": choice.drafting.model_dump(mode="json"),
+            "server": release_settings.serving.on(release_settings.serve_on).model_dump(),
+            "zero_retention": release_settings.zero_retention},
         inputs=[item.as_input() for item in (*served, evaluation)], work=work,
     )
     directory = workshop.directory(manifest)
@@ -82,7 +93,8 @@ def release_candidate(
         attest(workshop.lake, directory, key)
     Endpoint(workshop.lake, workshop.workload).nominate(subject_of(directory))
     workshop.publish_catalog()
-    return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]))
+    return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]),
+                 approval_page=dg.MetadataValue.path(str(directory / APPROVAL_PAGE)))
 
 
 @dg.asset_check(asset="release_candidate", blocking=True)

@@ -95,8 +95,10 @@ def _served(home: Path, lake: Lake, directory: Path, python: Path, passes: int, 
         constrained = {name: _valid_share(client, schema, min(len(prompts), 40)) for name, schema in (
             ("schema_valid", SCHEMA), ("schema_valid_unasked", None))}
     taus = {"t0": [greedy.acceptance.tau], "t1": [each.acceptance.tau for each in sampled]}
+    method = release.served_drafting.method
+    drafter = release.architecture if method == "drafter" else method
     said = {f"t{summary['temperature']:g}": summary["tau_of_drafts"] for summary in report["acceptance"]
-            if summary["drafter"] == release.architecture and summary["sampling"] != "as logged"}
+            if summary["drafter"] == drafter and summary["sampling"] != "as logged"}
     gaps = {name: statistics.mean(found) / said[name] - 1 for name, found in taus.items()}
     error = statistics.stdev(taus["t1"]) / len(taus["t1"])**0.5 / said["t1"] if passes > 1 else None
     parity = _parity(target, prompts, [reply.token_ids for reply in greedy.replies])
@@ -107,7 +109,7 @@ def _served(home: Path, lake: Lake, directory: Path, python: Path, passes: int, 
         "verified": verified, "acceptance_gap": round(gap, 4), "gap_standard_error": error and round(error, 4),
         "parity": round(parity, 4), "tie": TIE, **constrained,
         "tau": {name: round(statistics.mean(found), 3) for name, found in taus.items()},
-        "tau_of_report": {name: round(said[name], 3) for name in taus}, "architecture": release.architecture,
+        "tau_of_report": {name: round(said[name], 3) for name in taus}, "drafting": release.served_drafting.label,
         "prompts": len(prompts), "max_new_tokens": asked["max_new_tokens"], "passes": passes,
         "read": greedy.replies[0].text[:200],
     }

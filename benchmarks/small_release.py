@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from model_ops.speculators.serving import Serving
+from model_ops.speculators.serving import Serving, VllmOptions
 from resources.artefacts.manifest import Manifest
 from resources.artefacts.registry import Registry
 from resources.attesting.attest import write_attestations
@@ -47,8 +47,10 @@ def small_release(
     report = finished("dataset", "evaluation_report", {}, served, lambda home: (home / "report.json").write_text("{}"))
     gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
 
+    serving = Serving("eagle3", VllmOptions("eagle3") if drafts else None)
+
     def released(home: Path) -> None:
-        made = write_release(home, workload, target, drafter, number, [gate], Serving("eagle3"), policy)
+        made = write_release(home, workload, target, drafter, number, [gate], serving, policy)
         write_attestations(home, lake, made, served, "run-1")
 
     release = finished("release", "release", {"number": number}, [*served, report], released)

@@ -140,13 +140,27 @@ def answers_of(document: Any) -> list[tuple[list[int], list[int]]]:
 
 def served(tokenizer: Any, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, prompt: bool) -> str:
     """The text that a server renders, as vLLM prepares messages."""
-    return tokenizer.apply_chat_template([_served(message) for message in messages], tools=tools, tokenize=False,
-                                         add_generation_prompt=prompt)
+    parts = takes_parts(tokenizer)
+    *before, last = messages
+    given = [*(_served(message, parts) for message in before), _served(last, parts and prompt)]
+    return tokenizer.apply_chat_template(given, tools=tools, tokenize=False, add_generation_prompt=prompt)
 
 
-def _served(message: dict[str, Any]) -> dict[str, Any]:
+def takes_parts(tokenizer: Any) -> bool:
+    """Whether vLLM gives the template texts as lists of parts: its format "openai"."""
+    part = {"type": "text", "text": "QUESTION"}
+    try:
+        said = tokenizer.apply_chat_template([{"role": "user", "content": [part]}], tokenize=False)
+    except REFUSALS:
+        return False
+    return "QUESTION" in said and "'text'" not in said and '"text"' not in said
+
+
+def _served(message: dict[str, Any], parts: bool) -> dict[str, Any]:
     found = {name: value for name, value in message.items() if name != "weight"}
     found["content"] = message["content"] if message["content"] is not None else ""
+    if parts and message["role"] != "tool" and isinstance(found["content"], str):
+        found["content"] = [{"type": "text", "text": found["content"]}] if message["content"] is not None else []
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     if reasoning:
         found.update(reasoning=reasoning, reasoning_content=reasoning)

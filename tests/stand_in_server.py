@@ -49,6 +49,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked.append(body)
+        if behaviour.get("writes"):
+            with open(behaviour["writes"], "a") as file:
+                file.write(json.dumps(body) + "\\n")
         if len(asked) == behaviour.get("dies_at"):
             print("a user wrote: my secret", flush=True)
             os._exit(9)

@@ -62,13 +62,8 @@ class CompletionsEndpoint:
 
     def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> Reply:
         """The target's answer to a prompt. Raises ModelError if the server refuses it or its reply is incomplete."""
-        truncation = sampling.truncation
-        # a server fills in missing parameters from its generation_config.json, so neutral values are sent too
-        body: dict[str, Any] = {
-            "repetition_penalty": 1, "top_k": truncation.top_k or -1, "min_p": truncation.min_p,
-            **json.loads(sampling.others), "model": self.settings.model, "prompt": prompt, "max_tokens": max_tokens,
-            "temperature": sampling.temperature, "top_p": truncation.top_p, "return_token_ids": True,
-        }
+        body: dict[str, Any] = {**sampling.as_request(), "model": self.settings.model, "prompt": prompt,
+                                "max_tokens": max_tokens, "return_token_ids": True}
         reply = self._asked("POST", "/completions", body)
         try:
             choice = reply["choices"][0]

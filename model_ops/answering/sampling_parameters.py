@@ -64,6 +64,13 @@ class Sampling:
         """Parameters that the project's own decoder does not support."""
         return [name for name in self.other_names if name.removesuffix("_penalty") not in PENALTIES]
 
+    def as_request(self) -> dict[str, Any]:
+        """Fields of a request to a server. Neutral values are sent too: a server fills in missing ones from its
+        generation_config.json."""
+        truncation = self.truncation
+        return {"repetition_penalty": 1, "top_k": truncation.top_k or -1, "min_p": truncation.min_p, **json.loads(self.others),
+                "temperature": self.temperature, "top_p": truncation.top_p}
+
     def as_json(self) -> str:
         """The parameters as JSON, for a row of answers."""
         kept = {"temperature": self.temperature, **self.truncation.as_dict(), **json.loads(self.others)}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,8 @@ from model_ops.server_address import plain_address
 
 PERCENTILES = (50, 90, 99)
 CONNECTIONS = 256
+NEUTRAL = {"repetition_penalty": 1, "top_k": -1, "top_p": 1, "min_p": 0}
+"""Servers fill in missing parameters from generation_config.json, and a penalty changes greedy answers too."""
 _COUNTER = re.compile(
     r'^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)_total\{(.*)\} (\S+)$')
 
@@ -197,9 +199,11 @@ class ServedModel:
 
 def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concurrency: int, max_tokens: int,
                    temperature: float = 0.0, tools: Sequence[Sequence[dict[str, Any]] | None] | None = None,
-                   seed: int | None = None, check: Callable[[], None] = lambda: None, **more: Any) -> ServedMeasure:
+                   seed: int | None = None, check: Callable[[], None] = lambda: None,
+                   each: Sequence[Mapping[str, Any]] | None = None, **more: Any) -> ServedMeasure:
     """Sends all prompts, `concurrency` at a time. seed: request i is sampled with seed + i; None: the server chooses. check:
-    called before each request, and may raise. more: further fields of each request.
+    called before each request, and may raise. more: further fields of every request; each: of request i, which go before them
+    and before `temperature`.
 
     Raises ModelError if a request fails.
     """
@@ -209,8 +213,9 @@ def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concur
 
     def ask(place: int) -> Reply:
         check()
-        return server.answer(prompts[place], temperature=temperature, max_tokens=max_tokens, tools=offered[place],
-                             seed=None if seed is None else seed + place, **more)
+        fields = {"temperature": temperature, **more, **(each[place] if each else {})}
+        return server.answer(prompts[place], max_tokens=max_tokens, tools=offered[place],
+                             seed=None if seed is None else seed + place, **fields)
 
     started_s = time.perf_counter()
     with ThreadPoolExecutor(max_workers=concurrency) as threads:

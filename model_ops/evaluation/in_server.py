@@ -1,13 +1,15 @@
 """The models of a release in a real server: whether it loads them, whether it says what own layers compute, tokens/s.
 
-    found = in_server(job, settings, progress)
+    found = in_server(job, settings, progress, lookups={"ngram": 5})
     found.measurements                 # served_distance, served_agreement
     found.summary, found.speed         # for report.json, and for speed.json (they depend on the machine)
 
 served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows, given the logged text
 before it. served_agreement: of the server's greedy tokens after held-out prompts, the share that own layers rank first given
 the same text before, or at most TIE_NATS behind the first: servers compute in 16 bits, where such tokens tie. tokens/s: greedy
-answers of a fixed length to the same prompts, which the server has read before; the median of several passes.
+answers of a fixed length to the same prompts, which the server has read before; the median of several passes. The served model
+is measured with each drafting that a release may choose (`evaluation.server.drafting`), greedily and sampled as logged; where
+the best number of drafted tokens differs between concurrencies, with K by batch size too.
 
 A model that the server does not load is a result (`not_measured`), on which a gate of the release decides. A server that is not
 installed is a mistake in the recipe, and raises ModelError before anything is measured.
@@ -15,15 +17,20 @@ installed is a mistake in the recipe, and raises ModelError before anything is m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from statistics import median
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from model_ops.errors import ModelError
+from model_ops.evaluation.drafting_measurements import measured_draftings
 from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.first_differences import Answers, first_differences
 from model_ops.evaluation.measurement import (
     GREEDY,
     OVER_PROMPTS,
@@ -38,20 +45,29 @@ from model_ops.evaluation.measurement import (
 )
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.scored_model import scored_model
-from model_ops.evaluation.served_forms import Form, forms, held_out_texts, serve
+from model_ops.evaluation.served_forms import (
+    Form,
+    drafter_serving,
+    drafting_form,
+    drafting_forms,
+    forms,
+    held_out_texts,
+    serve,
+)
 from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.evaluation.tie import TIE_NATS
 from model_ops.evaluation.token_scores import TokenScores, token_scores
 from model_ops.heap import give_back_memory
 from model_ops.job import Job
 from model_ops.progress import Progress
+from model_ops.serving.command import varies_by_batch_size
+from model_ops.serving.drafting import NO_DRAFTING, Drafting
+from model_ops.serving.drafting_choice import varying
 from model_ops.serving.program import program_of
 from model_ops.serving.server_process import NotRunnable, ServerFailed
 from model_ops.training.documents import Document
 from model_ops.training.likelihood import RowLoss, mean_loss
 
-TIE_NATS = 0.25
-"""Up to this distance, a server's greedy token ties with the likeliest one of own layers: the bfloat16 next to a logit between
-16 and 32 is 0.125 away, and both logits may be rounded."""
 SAMPLES, SAMPLE_CHARACTERS = 2, 400
 Served = dict[str, dict[str, Any]]
 """Name of a form that was served -> what `serve` returned."""
@@ -67,28 +83,19 @@ class InServer:
     not_measured: dict[str, str] = field(default_factory=dict)
 
 
-def in_server(job: Job, settings: EvaluateSettings, progress: Progress) -> InServer:
-    """Serves each form and compares the served model with own layers; nothing if no server is asked for."""
+def in_server(job: Job, settings: EvaluateSettings, progress: Progress, lookups: Mapping[str, int] | None = None) -> InServer:
+    """Serves each form and compares the served model with own layers; nothing if no server is asked for. lookups: the best
+    length of each lookup drafter."""
     found, asked = InServer(), settings.server
     if asked is None:
         return found
-    texts, every = held_out_texts(job, settings), forms(job, settings)
-    served: Served = {}
-    for form in every:
-        progress.stop_if_requested()
-        if form.name == WITH_DRAFTER and TARGET not in served:
-            found.not_measured[in_a_server(form.name)] = found.not_measured[in_a_server(TARGET)]
-            continue
-        give_back_memory()  # the server needs the device's memory
-        try:
-            served[form.name] = finished(job, f"server-{form.name.replace(' ', '-')}",
-                                         lambda form=form: serve(job, settings, form, texts, progress))
-        except ServerFailed as failed:
-            found.not_measured[in_a_server(form.name)] = f"{asked.kind} did not load it: {failed}"
-        except NotRunnable as failed:
-            raise ModelError(f"evaluation.server: {failed}") from failed
-        except ModelError as failed:
-            found.not_measured[in_a_server(form.name)] = str(failed)
+    texts, served = held_out_texts(job, settings), {}
+    every = [*forms(job, settings), *drafting_forms(job, settings, lookups or {})]
+    _serve_each(found, job, settings, every, texts, served, progress)
+    by_batch_size = _by_batch_size(job, settings, served)
+    if by_batch_size is not None:
+        every.append(drafting_form(job, settings, by_batch_size))
+        _serve_each(found, job, settings, every[-1:], texts, served, progress)
     found.summary = {
         "kind": asked.kind, "version": next((each["version"] for each in served.values()), None),
         "arguments": asked.arguments, "max_new_tokens": asked.max_new_tokens, "tie_nats": TIE_NATS,
@@ -96,6 +103,36 @@ def in_server(job: Job, settings: EvaluateSettings, progress: Progress) -> InSer
     found.speed = _speed(served)
     _compare(found, job, settings, served, texts)
     return found
+
+
+def _serve_each(found: InServer, job: Job, settings: EvaluateSettings, every: Sequence[Form], texts: list[Document],
+                served: Served, progress: Progress) -> None:
+    """Adds what each form answered to `served`, or why it did not to `found.not_measured`."""
+    asked = settings.server
+    for form in every:
+        progress.stop_if_requested()
+        if form.drafting != NO_DRAFTING and TARGET not in served:
+            found.not_measured[in_a_server(form.name)] = found.not_measured[in_a_server(TARGET)]
+            continue
+        give_back_memory()  # the server needs the device's memory
+        try:
+            served[form.name] = finished(job, f"server-{_key(form.name).replace('_', '-')}",
+                                         lambda form=form: serve(job, settings, form, texts, progress))
+        except ServerFailed as failed:
+            found.not_measured[in_a_server(form.name)] = f"{asked.kind} did not load it: {failed}"
+        except NotRunnable as failed:
+            raise ModelError(f"evaluation.server: {failed}") from failed
+        except ModelError as failed:
+            found.not_measured[in_a_server(form.name)] = str(failed)
+
+
+def _by_batch_size(job: Job, settings: EvaluateSettings, served: Served) -> Drafting | None:
+    """K by batch size, if it promises to be faster than the same K everywhere."""
+    if not settings.server.drafting.by_batch_size or TARGET not in served:
+        return None
+    serving = drafter_serving(job)
+    return varying(measured_draftings({name: each for name, each in served.items() if name != REFERENCE}),
+                   lambda drafting: varies_by_batch_size(settings.server.kind, drafting, serving))
 
 
 def refuse_missing_server(settings: EvaluateSettings) -> None:
@@ -119,7 +156,8 @@ def headline(report: dict[str, Any], speed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _key(name: str) -> str:
-    return name.replace(" ", "_")
+    """The name with letters and digits only, joined by underscores."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
 
 
 def _form_of_report(form: Form, served: dict[str, Any] | None) -> dict[str, Any]:
@@ -142,13 +180,14 @@ def _speed(served: Served) -> dict[str, Any]:
     ratios = {name: {concurrency: rate["median"] / rates[against][concurrency]["median"]
                      for concurrency, rate in rates[name].items()}
               for name, against in ((TARGET, REFERENCE), (WITH_DRAFTER, TARGET)) if name in rates and against in rates}
-    return {"forms": {name: {key: form[key] for key in ("tokens_per_second", "started_s", "memory_mb")}
-                      for name, form in served.items()}, "ratios": ratios} if served else {}
+    kept = ("tokens_per_second", "as_logged", "drafting", "started_s", "memory_mb")
+    forms = {name: {key: form[key] for key in kept} for name, form in served.items()}
+    return {"forms": forms, "ratios": ratios} if served else {}
 
 
 def _compare(found: InServer, job: Job, settings: EvaluateSettings, served: Served, texts: list[Document]) -> None:
     """Adds the measurements of the target's forms, and why there are none."""
-    names = [name for name in (TARGET, WITH_DRAFTER) if name in served]
+    names = [name for name in served if name != REFERENCE]
     if not names:
         return
     model = scored_model(job.inputs["target"])
@@ -171,6 +210,24 @@ def _compare(found: InServer, job: Job, settings: EvaluateSettings, served: Serv
         else:
             found.not_measured[f"served_agreement of {name}"] = (
                 f"{settings.server.kind} returned no token ids of its answers, so they cannot be compared")
+    if TARGET in served and len(names) > 1:
+        alone = _token_ids(served[TARGET])
+        found.summary["greedy_differences"] = {
+            name: _differences(alone, _token_ids(served[name]), model) for name in names if name != TARGET}
+
+
+def _token_ids(form: dict[str, Any]) -> Answers:
+    """Prompt and answer of each reply that came with token ids."""
+    return {reply["row_id"]: (reply["prompt"], reply["tokens"]) for reply in form["replies"] if reply["tokens"]}
+
+
+def _differences(alone: Answers, drafted: Answers, model: nn.Module) -> dict[str, Any]:
+    """How many greedy answers with a drafting are those without, how many differ first in a tie, and the others."""
+    found = first_differences(model, alone, drafted)
+    ties = sum(each.is_tie for each in found)
+    prompts = len(alone.keys() & drafted.keys())
+    return {"prompts": prompts, "identical": prompts - len(found), "ties": ties,
+            "others": [asdict(each) for each in found if not each.is_tie]}
 
 
 def _distances(texts: list[Document], asked: dict[str, list[float]], own: dict[str, TokenScores]) -> dict[str, list[float]]:

@@ -1,6 +1,6 @@
 """The draft length at which a drafter without training does best, searched on held-out answers of the validation split.
 
-    found = search(past_answers, texts)       # {"ngram": LookupLength(5, 1.31, 60), "suffix": LookupLength(12, 1.52, 60)}
+    found = search(past_answers, texts, 3)    # {"ngram": LookupLength(5, 1.31, 60, {...}), "suffix": LookupLength(12, ...)}
 
 n-gram and suffix lookups draft for free, but a server verifies every draft. tau grows with the length K until matches end, so
 the shortest K that reaches NEARLY_BEST of the best tau is taken.
@@ -9,7 +9,7 @@ the shortest K that reaches NEARLY_BEST of the best tau is taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from model_ops.decoding.acceptance import tau_of
 from model_ops.decoding.lookup import replay
@@ -22,11 +22,12 @@ NEARLY_BEST = 0.99
 
 @dataclass(frozen=True)
 class LookupLength:
-    """num_speculative_tokens: the chosen K. tau: at K, over the answers searched; None without any."""
+    """num_speculative_tokens: the chosen K. tau: at K, over the answers searched; None without any. taus: by K, as text."""
 
     num_speculative_tokens: int
     tau: float | None
     answers: int
+    taus: dict[str, float] = field(default_factory=dict)
 
 
 def search(past_answers: Sequence[Sequence[int]], texts: Sequence[tuple[Sequence[int], Sequence[int]]],
@@ -43,5 +44,6 @@ def search(past_answers: Sequence[Sequence[int]], texts: Sequence[tuple[Sequence
     found = {}
     for name, by_length in taus.items():
         best = next(length for length in LENGTHS if by_length[length] >= NEARLY_BEST * max(by_length.values()))
-        found[name] = LookupLength(best, by_length[best], len(texts))
+        as_text = {str(length): tau for length, tau in by_length.items()}
+        found[name] = LookupLength(best, by_length[best], len(texts), as_text)
     return found

@@ -1,32 +1,39 @@
 """One form of a release's model in a real server: how it is started, what it is asked, what it answers.
 
-    for form in forms(job, settings):
+    for form in [*forms(job, settings), *drafting_forms(job, settings, lookups)]:
         served = serve(job, settings, form, texts, progress)     # JSON values: log-probabilities, answers, tokens/s, memory
 
-Forms are the unquantized model, the model to be served, and that model with its drafter, if the server runs such drafters. Each
-is started with the words of the release's scripts and `evaluation.server.arguments`.
+Forms are the unquantized model, the model to be served, that model with its drafter, if the server runs such drafters, and that
+model with each other drafting that a release may choose. Each is started with the words of the release's scripts and
+`evaluation.server.arguments`.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
+from model_ops.answering.sampling_parameters import Sampling
+from model_ops.decoding.acceptance import tau_of
 from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
-from model_ops.decoding.served import ServedModel, measure_served
+from model_ops.decoding.served import NEUTRAL, ServedModel, measure_served
 from model_ops.errors import ModelError
 from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER
-from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.evaluation.sampling_modes import modes
+from model_ops.evaluation.settings import EvaluateSettings, ServerSettings
 from model_ops.job import Job
 from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.progress import Progress
 from model_ops.serving.command import runs_drafter, words_of
+from model_ops.serving.drafting import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.program import program_of, server_environment
 from model_ops.serving.server_process import RunningServer, running_server
 from model_ops.speculators.registry import architecture_of
@@ -41,8 +48,6 @@ TEXTS, TEXT_TOKENS = 16, 8_192
 """Most held-out rows whose log-probabilities are asked for, and most tokens of them together."""
 PASSES = 8
 """Passes for tokens/s, each of as many requests as are sent at a time."""
-NEUTRAL = {"repetition_penalty": 1, "top_k": -1, "top_p": 1, "min_p": 0}
-"""Servers fill in missing parameters from generation_config.json, and a penalty changes greedy answers too."""
 LOG = "server.log"
 ENDING_S = 2.0
 """Seconds in which a server that broke a connection has ended, if it has."""
@@ -50,11 +55,12 @@ ENDING_S = 2.0
 
 @dataclass(frozen=True)
 class Form:
-    """What one server is started with: name, model directory, and its words after the program."""
+    """What one server is started with: name, model directory, its words after the program, and what it drafts with."""
 
     name: str
     directory: Path
     words: list[str]
+    drafting: Drafting = NO_DRAFTING
 
 
 def forms(job: Job, settings: EvaluateSettings) -> list[Form]:
@@ -64,18 +70,51 @@ def forms(job: Job, settings: EvaluateSettings) -> list[Form]:
     if asked.unquantized and reference is not None and reference.resolve() != target.resolve():
         found.append(_form(REFERENCE, reference, settings))
     found.append(_form(TARGET, target, settings))
-    drafter = job.inputs.get("speculator")
-    architecture = architecture_of(json.loads((drafter / "config.json").read_text())) if drafter is not None else None
-    if architecture is not None and runs_drafter(asked.kind, architecture.serving):
-        found.append(_form(WITH_DRAFTER, target, settings, drafter, architecture.serving))
+    serving = drafter_serving(job)
+    if serving is not None and runs_drafter(asked.kind, serving):
+        found.append(_form(WITH_DRAFTER, target, settings, with_drafter(settings.num_speculative_tokens), job))
     return found
 
 
-def _form(name: str, directory: Path, settings: EvaluateSettings, drafter: Path | None = None,
-          serving: Serving | None = None) -> Form:
-    words = words_of(settings.server.kind, str(directory), NAME, str(drafter) if drafter else None, serving,
-                     settings.num_speculative_tokens)
-    return Form(name, directory, [*words, *settings.server.arguments])
+def drafting_forms(job: Job, settings: EvaluateSettings, lookups: Mapping[str, int]) -> list[Form]:
+    """The served model with every other drafting that is to be measured. lookups: the best length of each lookup."""
+    return [drafting_form(job, settings, each) for each in _draftings(settings, drafter_serving(job), lookups)]
+
+
+def drafting_form(job: Job, settings: EvaluateSettings, drafting: Drafting) -> Form:
+    """The served model with one drafting."""
+    return _form(f"{TARGET} with {drafting.label}", job.inputs["target"], settings, drafting, job)
+
+
+def drafter_serving(job: Job) -> Serving | None:
+    """How servers run the job's drafter; None without one."""
+    drafter = job.inputs.get("speculator")
+    architecture = architecture_of(json.loads((drafter / "config.json").read_text())) if drafter is not None else None
+    return None if architecture is None else architecture.serving
+
+
+def _draftings(settings: EvaluateSettings, serving: Serving | None, lookups: Mapping[str, int]) -> list[Drafting]:
+    """The draftings besides none and the drafter with its own K, the simplest first."""
+    asked, kind, longest = settings.server.drafting, settings.server.kind, settings.num_speculative_tokens
+    found = []
+    for method in asked.methods:
+        if method in LOOKUPS:
+            best = [lookups.get(method, longest)]
+            lengths = (asked.num_speculative_tokens or best) if runs_drafter(kind, LOOKUPS[method]) else []
+        elif serving is None or not runs_drafter(kind, serving) or (serving.vllm and serving.vllm.fixed_length):
+            lengths = []
+        else:
+            lengths = [each for each in asked.num_speculative_tokens or [(longest + 1) // 2] if each < longest]
+        found += [Drafting(method=method, num_speculative_tokens=each) for each in lengths]
+    return sorted(set(found), key=lambda each: each.simplicity)
+
+
+def _form(name: str, directory: Path, settings: EvaluateSettings, drafting: Drafting = NO_DRAFTING,
+          job: Job | None = None) -> Form:
+    drafter = job.inputs.get("speculator") if job is not None else None
+    words = words_of(settings.server.kind, str(directory), NAME, str(drafter) if drafter else None,
+                     drafter_serving(job) if job is not None else None, settings.num_speculative_tokens, drafting)
+    return Form(name, directory, [*words, *settings.server.arguments], drafting)
 
 
 def held_out_texts(job: Job, settings: EvaluateSettings) -> list[Document]:
@@ -107,7 +146,7 @@ def serve(job: Job, settings: EvaluateSettings, form: Form, texts: Sequence[Docu
         prompts = _prompts(job, settings, room - asked.max_new_tokens)
         compared = texts_within(texts, room) if form.name == TARGET else []
         with _explained(asked.kind, server):
-            return {**_asked(settings, form, client, compared, prompts, progress),
+            return {**_asked(settings, form, client, compared, prompts, _samplings(job, prompts), progress),
                     "started_s": server.started_s, "memory_mb": server.memory_mb()}
 
 
@@ -134,7 +173,8 @@ def _prompts(job: Job, settings: EvaluateSettings, room: int) -> list[Prompt]:
 
 
 def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: Sequence[Document], prompts: list[Prompt],
-           progress: Progress) -> dict[str, Any]:
+           samplings: Sequence[Sampling], progress: Progress) -> dict[str, Any]:
+    """samplings: of each prompt, as its request was logged."""
     asked, phase = settings.server, _phase(form, settings)
     progress.report(phase, 1, 4, "parts")
     logprobs = {}
@@ -145,19 +185,43 @@ def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: S
     shared = {"max_tokens": asked.max_new_tokens, "temperature": 0.0, "check": progress.stop_if_requested, **NEUTRAL}
     greedy = measure_served(client, [prompt.ids for prompt in prompts], concurrency=max(asked.concurrencies), **shared)
     progress.report(phase, 3, 4, "parts")
-    rates = {}
-    for concurrency in asked.concurrencies:
-        several = [[prompts[(number * concurrency + place) % len(prompts)].ids for place in range(concurrency)]
-                   for number in range(PASSES)]
-        found = [measure_served(client, each, concurrency=concurrency, ignore_eos=True, **shared).tokens_per_second
-                 for each in several]
-        rates[str(concurrency)] = {"median": median(found), "lowest": min(found), "highest": max(found)}
+    rates, tau = _rates(asked, client, prompts, [{}] * len(prompts), shared)
+    as_logged = [sampling.as_request() for sampling in samplings]
+    sampled = form.name != REFERENCE and any(sampling != Sampling(temperature=0.0) for sampling in samplings)
+    logged, logged_tau = _rates(asked, client, prompts, as_logged, shared) if sampled else (rates, tau)
     progress.report(phase, 4, 4, "parts")
     drafted = greedy.acceptance is not None and greedy.acceptance.drafts > 0
     return {"version": client.version, "logprobs": logprobs, "tokens_per_second": rates,
+            "as_logged": {"rates": logged, "tau": logged_tau}, "drafting": form.drafting.model_dump(mode="json"),
             "tau": greedy.acceptance.tau if drafted else None,
             "replies": [{"row_id": prompt.row_id, "prompt": prompt.ids, "tokens": reply.token_ids, "text": reply.text}
                         for prompt, reply in zip(prompts, greedy.replies, strict=True)]}
+
+
+def _rates(asked: ServerSettings, client: ServedModel, prompts: Sequence[Prompt], fields: Sequence[Mapping[str, Any]],
+           shared: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], float | None]:
+    """tokens/s and latency (median, p99) by concurrency, and the acceptance length; None if nothing was drafted. fields: of
+    each request."""
+    rates, drafts, accepted = {}, 0, 0
+    for concurrency in asked.concurrencies:
+        several = [[(number * concurrency + place) % len(prompts) for place in range(concurrency)] for number in range(PASSES)]
+        found = [measure_served(client, [prompts[place].ids for place in places], concurrency=concurrency, ignore_eos=True,
+                                each=[fields[place] for place in places], **shared) for places in several]
+        speeds = [each.tokens_per_second for each in found]
+        latencies = [reply.latency_s for each in found for reply in each.replies]
+        p50_s, p99_s = np.percentile(latencies, [50, 99])
+        rates[str(concurrency)] = {"median": median(speeds), "lowest": min(speeds), "highest": max(speeds),
+                                   "p50_s": float(p50_s), "p99_s": float(p99_s)}
+        counted = [each.acceptance for each in found if each.acceptance is not None]
+        drafts, accepted = drafts + sum(each.drafts for each in counted), accepted + sum(each.accepted for each in counted)
+    return rates, tau_of(drafts, accepted) if drafts else None
+
+
+def _samplings(job: Job, prompts: Sequence[Prompt]) -> list[Sampling]:
+    """Sampling of each prompt as its request was logged, with what the decoder applies."""
+    groups = modes(job.inputs["target"], job.inputs.get("served"), prompts, [])[-1].groups
+    found = {prompt.row_id: sampling for sampling, group in groups for prompt in group}
+    return [found[prompt.row_id] for prompt in prompts]
 
 
 def _phase(form: Form, settings: EvaluateSettings) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -46,6 +46,21 @@ class StudentDraftsSettings(Settings):
                                         "names the best number up to this one")
 
 
+class ServerDraftingSettings(Settings):
+    """What the server drafts with while tokens/s and latency are measured, so that the release serves what is fastest. Each
+    method and number of tokens is one more start of the server."""
+
+    methods: list[Literal["ngram", "suffix", "drafter"]] = Field(
+        default_factory=lambda: ["ngram", "suffix", "drafter"], description="Methods to measure besides no drafting. suffix "
+        "needs the package arctic-inference where vLLM is. []: only the drafter as the recipe trains it is measured")
+    num_speculative_tokens: list[Annotated[int, Field(ge=1, le=64)]] | None = Field(
+        None, min_length=1, description="Numbers of drafted tokens (K) to measure for each method; the drafter at most its "
+        "own. Left out: the drafter's K and half of it, and each lookup's best length on validation answers")
+    by_batch_size: bool = Field(
+        True, description="Whether K by batch size is measured as well, where the best K differs between concurrencies and the "
+        "server can vary it (vLLM)")
+
+
 class ServerSettings(Settings):
     """A server that the evaluation starts on this machine with the models of the release: whether it loads them, whether it
     says what the project's own layers compute, and tokens/s."""
@@ -65,6 +80,8 @@ class ServerSettings(Settings):
         default_factory=lambda: [1, 8], min_length=1, description="Requests at a time that tokens/s are measured at")
     unquantized: bool = Field(
         True, description="Whether the unquantized form is served as well, for the ratio of tokens/s")
+    drafting: ServerDraftingSettings = Field(
+        default_factory=ServerDraftingSettings, description="What it drafts with while it is measured")
 
     @field_validator("arguments")
     @classmethod

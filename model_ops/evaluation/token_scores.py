@@ -1,6 +1,6 @@
 """What a model says of each target token: its log-probability, and how far the likeliest token is ahead of it.
 
-    scores = token_scores(model, documents)        # {row_id: TokenScores(logprobs, gaps)}
+    scores = token_scores(model, documents)        # {row_id: TokenScores(logprobs, gaps, logits)}
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ ROWS_AT_ONCE = 256
 
 @dataclass
 class TokenScores:
-    """Of a row's target tokens, in order: log-probability, and log-probability of the likeliest token minus that; in nats."""
+    """Of a row's target tokens, in order: log-probability, log-probability of the likeliest token minus that, both in nats, and
+    the logit itself."""
 
     logprobs: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
+    logits: list[float] = field(default_factory=list)
 
 
 @torch.no_grad()
@@ -44,13 +46,15 @@ def token_scores(model: nn.Module, documents: Sequence[Document]) -> dict[str, T
         logits_at = _logits_of(model, batch)
         for first in range(0, len(kept), ROWS_AT_ONCE):
             where = kept[first:first + ROWS_AT_ONCE]
-            logs = torch.log_softmax(logits_at(where).float(), -1)
-            chosen = logs.gather(1, batch.labels[where, None])[:, 0]
-            gaps = logs.amax(-1) - chosen
-            for place, logprob, gap in zip(owner[first:first + ROWS_AT_ONCE].tolist(), chosen.tolist(), gaps.tolist(),
-                                           strict=True):
+            logits = logits_at(where).float()
+            logs, labels = torch.log_softmax(logits, -1), batch.labels[where, None]
+            chosen = logs.gather(1, labels)[:, 0]
+            gaps, own = logs.amax(-1) - chosen, logits.gather(1, labels)[:, 0]
+            for place, logprob, gap, logit in zip(owner[first:first + ROWS_AT_ONCE].tolist(), chosen.tolist(), gaps.tolist(),
+                                                  own.tolist(), strict=True):
                 found[batch.row_ids[place]].logprobs.append(logprob)
                 found[batch.row_ids[place]].gaps.append(gap)
+                found[batch.row_ids[place]].logits.append(logit)
     return dict(found)
 
 

@@ -10,9 +10,9 @@ also loaded in a real server (model_ops.evaluation.in_server), which writes to s
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
 task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
-teacher's draft model), loss.png, acceptance.png and acceptance_by_prompt.png. Acceptance is measured
-with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed run measures nothing
-twice.
+teacher's draft model), side_by_side.jsonl (where there is a champion), loss.png, acceptance.png and acceptance_by_prompt.png.
+Acceptance is measured with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed
+run measures nothing twice.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
 from model_ops.evaluation.measurement import HELD_OUT, Measurement
 from model_ops.evaluation.plots import plot_acceptance, plot_groups, plot_losses
 from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.evaluation.side_by_side import SideBySide, side_by_side
 from model_ops.evaluation.student_drafts import StudentDrafts, student_drafts
 from model_ops.evaluation.student_drafts import headline as headline_of_student_drafts
 from model_ops.evaluation.tasks.scores import TaskScores, task_scores
@@ -52,8 +53,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     drafts = acceptances(job, settings, progress)
     student = student_drafts(job, settings, progress)
     scores = task_scores(job, settings, progress)
-    served = in_server(job, settings, progress)
-    report = _report(settings, losses, changed, drafts, student, scores, served)
+    beside = side_by_side(job, settings, losses.same_directory, progress)
+    lengths = {name: each.num_speculative_tokens for name, each in drafts.lookups.items()}
+    served = in_server(job, settings, progress, lengths)
+    report = _report(settings, losses, changed, drafts, student, scores, served, beside)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -86,7 +89,7 @@ def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> Non
 
 
 def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstReference, drafts: Acceptances,
-            student: StudentDrafts, scores: TaskScores, served: InServer) -> dict[str, Any]:
+            student: StudentDrafts, scores: TaskScores, served: InServer, beside: SideBySide) -> dict[str, Any]:
     """The content of report.json."""
     found = [*losses.measurements, *changed.measurements, *drafts.measurements, *student.measurements,
              *scores.measurements, *served.measurements]
@@ -94,7 +97,7 @@ def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstRef
         "settings": settings.model_dump(mode="json"),
         "measurements": [each.model_dump() for each in found],
         "not_measured": {**losses.not_measured, **changed.not_measured, **drafts.not_measured, **scores.not_measured,
-                         **served.not_measured},
+                         **served.not_measured, **beside.not_measured},
         "models": losses.models, "same_directory": losses.same_directory, "test_rows": losses.test_rows,
         "against_reference": changed.summary,
         "acceptance": drafts.summaries, "greedy_identical_share": drafts.identical, **drafts.counts,
@@ -102,6 +105,7 @@ def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstRef
         "parameters_left_out": drafts.left_out, "tasks": scores.suites,
         **({"student_drafts": student.summary} if student.summary else {}),
         **({"in_server": served.summary} if served.summary else {}),
+        **({"side_by_side": beside.summary} if beside.summary else {}),
     }
 
 

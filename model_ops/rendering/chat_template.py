@@ -37,6 +37,8 @@ RESERVED = frozenset({"messages", "tools", "conversations", "conversation", "cha
                       "add_generation_prompt", "continue_final_message", "return_assistant_tokens_mask", "millrace_dates"})
 """Names that a logged request cannot set in the template."""
 
+CONTINUES = "continue_final_message"
+
 ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError)
 
 PROBE_ARGUMENTS = {"city": "it's Oslo"}
@@ -73,8 +75,10 @@ class ChatTemplate:
         return kept[1]
 
     def prompt(self, row: Row, before: int) -> str:
-        """What a server renders from the messages before message `before`, with the generation prompt. Raises Unrenderable."""
-        return self._rendered(row, row.messages[:before], generation_prompt=True)
+        """What a server renders from the messages before message `before`, with the generation prompt; the last message stays
+        open if the request continues it. Raises Unrenderable."""
+        continued = continues(row, before)
+        return self._rendered(row, row.messages[:before], generation_prompt=not continued, continued=continued)
 
     def through(self, row: Row, last: int, answer: dict[str, Any] | None = None) -> str:
         """The messages up to and including message `last`; `answer` stands in its place. Raises Unrenderable."""
@@ -151,13 +155,15 @@ class ChatTemplate:
         template = self.tokenizer.chat_template
         return list(template.values()) if isinstance(template, dict) else [template]
 
-    def _rendered(self, row: Row, messages: Sequence[dict[str, Any]], generation_prompt: bool) -> str:
+    def _rendered(self, row: Row, messages: Sequence[dict[str, Any]], generation_prompt: bool, continued: bool = False) -> str:
         try:
             served = server_messages(messages, self.arguments, self.has_developer, self.takes_parts)
+            if not (generation_prompt or continued) and not isinstance(messages[-1].get("content"), list):
+                served[-1:] = server_messages(messages[-1:], self.arguments, self.has_developer, False)  # as the model says it
         except ValueError as error:
             raise Unrenderable("a message is in a form that the chat template does not take", str(error)) from error
         try:
-            return self._text(served, row.tools, template_variables(row), generation_prompt, row.ts)
+            return self._text(served, row.tools, template_variables(row), generation_prompt, row.ts, continued)
         except jinja2.TemplateSyntaxError as error:
             raise ModelError(f"the chat template is not valid Jinja, line {error.lineno}: {error.message}") from error
         except ERRORS as error:
@@ -169,13 +175,13 @@ class ChatTemplate:
         return said if said and any(said in source for source in self._texts()) else type(error).__name__
 
     def _text(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: dict[str, Any],
-              generation_prompt: bool, ts: datetime | None = None) -> str:
+              generation_prompt: bool, ts: datetime | None = None, continued: bool = False) -> str:
         source = self._source(bool(tools))
         dates = {found["format"]: (ts or DATE_OF_ROWS_WITHOUT_TIME).strftime(found["format"])
                  for found in DATE_CALL.finditer(source)}
         rendered, _ = render_jinja_template(
             conversations=[messages], tools=tools or None, chat_template=source, add_generation_prompt=generation_prompt,
-            **{**self.tokenizer.special_tokens_map, **variables}, millrace_dates=dates)
+            continue_final_message=continued, **{**self.tokenizer.special_tokens_map, **variables}, millrace_dates=dates)
         return rendered[0]
 
     def _source(self, has_tools: bool) -> str:
@@ -189,6 +195,12 @@ class ChatTemplate:
                 source = ("{%- macro strftime_now(format) -%}{{- millrace_dates[format] -}}{%- endmacro %}{{- '' }}" + source)
             self._sources[has_tools] = source
         return self._sources[has_tools]
+
+
+def continues(row: Row, before: int) -> bool:
+    """Whether the request asks for the rest of the assistant message before message `before` (vLLM's
+    continue_final_message)."""
+    return (row.request or {}).get(CONTINUES) is True and before > 0 and row.messages[before - 1].get("role") == "assistant"
 
 
 def template_variables(row: Row) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, shared_beginning
+from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, continues, shared_beginning
 from model_ops.rendering.row import Row, request_of
 from model_ops.rendering.server_messages import (
     LEARNT_CUT,
@@ -58,9 +58,12 @@ def _learnt(row: Row, index: int, template: ChatTemplate, thinking: Thinking) ->
     bare = without_reasoning(message)
     said = with_reasoning(bare, reasoning) if reasoning else bare
     prompt, calls = template.prompt(row, index), called_functions(message)
-    rendered = template.through(row, index, said)
-    _refuse_fewer_calls(row, index, said, rendered, template)
-    answer = _after(prompt, rendered, reasoning, template, row.messages[:index + 1])
+    if continues(row, index):
+        answer = _continuation(prompt, row, index, said, template)
+    else:
+        rendered = template.through(row, index, said)
+        _refuse_fewer_calls(row, index, said, rendered, template)
+        answer = _after(prompt, rendered, reasoning, template, row.messages[:index + 1])
     if reasoning and reasoning.strip() not in answer and (inside := empty_block(answer)):
         answer = f"{answer[:inside[0]]}{reasoning.strip()}{answer[inside[1]:]}"  # written only in the middle of a tool loop
     if thinking == "empty" and not reasoning and template.reasoning_block and block_at_end(prompt) is None \
@@ -72,6 +75,17 @@ def _learnt(row: Row, index: int, template: ChatTemplate, thinking: Thinking) ->
         _refuse_cut_calls(message, calls)
         return LearntTurn(index, prompt, end.removed(answer, eos))
     return LearntTurn(index, prompt, end.applied(answer, eos))
+
+
+def _continuation(prompt: str, row: Row, index: int, said: dict[str, Any], template: ChatTemplate) -> str:
+    """What the model has to say to continue the message before: the rest of the rendering of both as one message."""
+    begun, rest = row.messages[index - 1].get("content"), said.get("content")
+    if not isinstance(begun, str) or not isinstance(rest, str) or called_functions(said):
+        raise Unrenderable("an answer that continues a message is not text")
+    rendered = template.through(row, index - 1, {**said, "content": begun + rest})
+    if not rendered.startswith(prompt):
+        raise Unrenderable("the chat template does not continue a message as it begins it")
+    return rendered[len(prompt):]
 
 
 def _after(prompt: str, rendered: str, reasoning: str | None, template: ChatTemplate,

@@ -42,7 +42,7 @@ class Row:
     labels: list[int] | None = None
     request: dict[str, Any] | None = None
     """What the request gave the chat template besides messages and tools: chat_template_kwargs, documents, reasoning_effort,
-    response_format."""
+    response_format, continue_final_message."""
     ts: datetime | None = None
     """Time of the request; templates that print a date print this one."""
     interaction_ids: tuple[str, ...] = ()

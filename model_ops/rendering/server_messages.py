@@ -4,8 +4,9 @@
 
 vLLM (vllm/renderers/chat_utils.py, 0.32) and SGLang do this before they render: the arguments of tool calls become objects, an
 absent content becomes an empty text, unknown keys are left out, a `developer` message becomes a `system` message where the
-template knows no such role, and parts of text are joined where the template takes only text. Calls in OpenAI's older form
-(function_call, role `function`) become tool calls.
+template knows no such role, and parts of text are joined where the template takes only text. Where it takes parts, vLLM gives
+it plain texts as parts, too, which some templates render otherwise (Gemma 4 adds a space to a system message). Calls in
+OpenAI's older form (function_call, role `function`) become tool calls.
 """
 
 from __future__ import annotations
@@ -94,9 +95,11 @@ def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool,
 
 
 def _content(content: Any, takes_parts: bool) -> Any:
+    if takes_parts:
+        return [{"type": "text", "text": content}] if isinstance(content, str) else [] if content is None else content
     if content is None:
         return ""
-    if not isinstance(content, list) or takes_parts:
+    if not isinstance(content, list):
         return content
     texts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | dict)]
     if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):

@@ -31,7 +31,7 @@ def program_of(server: ServerKind, python: str | None) -> list[str]:
     """
     module = MODULES[server]
     if python is not None:
-        if not _has(python, server):
+        if not has_package(python, server):
             raise ModelError(f"evaluation.server.python: {python} runs no Python that has {server}: name the interpreter of an "
                              f"environment in which {server} is installed")
         return [python, "-m", *module]
@@ -50,7 +50,8 @@ def server_environment() -> dict[str, str]:
     return {**found, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
-def _has(python: str, package: str) -> bool:
+def has_package(python: str, package: str) -> bool:
+    """Whether `python` is an interpreter that can import the package. It is looked for, not imported."""
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
         return subprocess.run([python, "-c", look], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -16,12 +16,14 @@ class VllmOptions:
     """vLLM's options for the drafter (--speculative-config).
 
     options: fields in addition to method, model and num_speculative_tokens.
-    hf_overrides: changes of the target's own config that vLLM needs.
+    hf_overrides: changes of the target's own config that vLLM needs. fixed_length: it drafts as many tokens as the drafter was
+    trained for, and no other number.
     """
 
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     hf_overrides: Mapping[str, Any] = field(default_factory=dict)
+    fixed_length: bool = False
 
 
 @dataclass(frozen=True)

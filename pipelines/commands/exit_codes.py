@@ -16,6 +16,7 @@ from pipelines.showing.nothing_to_show import NothingToShow
 from pipelines.storage.storage_errors import StorageError
 from resources.artefacts.erased import ErasedRecordError
 from resources.artefacts.manifest import ManifestError
+from resources.capture.capture_error import CaptureError
 from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError
 from resources.composing.dataset_diff import DiffError
@@ -29,6 +30,7 @@ from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
+from resources.serving.programs import ServeError
 from resources.signing.keys import KeyProblemError
 from resources.signing.model_signature import SignatureRefusedError, SigningMissingError
 from resources.teaching.endpoint import TeacherError
@@ -36,10 +38,11 @@ from stores.s3 import S3Error
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
-          NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError)
+          NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError,
+          CaptureError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,
                UnknownIdError, SignatureRefusedError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error,
-               DamagedFileError)
+               DamagedFileError, ServeError)
 """Errors of a checked object: exit code 1."""

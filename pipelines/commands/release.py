@@ -1,4 +1,4 @@
-"""Commands about what is served: `verify`, `sign`, `package`, `approve`, `withdraw`, `reject`, `promote`, `releases`,
+"""Commands about what is served: `verify`, `sign`, `package`, `push`, `approve`, `withdraw`, `reject`, `promote`, `releases`,
 `compare`, `rollback`, `measure`."""
 
 from __future__ import annotations
@@ -115,6 +115,28 @@ def package(
     console.print(Text.assemble(("✓", "green"), said), soft_wrap=True)
     if needed := approvals_of(place, named).needed:
         console.print(f"! it is not approved yet: {needed} must approve it", style="yellow", highlight=False)
+
+
+@app.command(rich_help_panel=PANEL)
+def push(
+    release: ReleaseArgument,
+    to: Annotated[str, typer.Argument(help="hf://ORG/REPOSITORY (token: HF_TOKEN) or s3://BUCKET/PREFIX")],
+    lake: LakeOption = None,
+) -> None:
+    """Sends a release with its models to the Hugging Face Hub or a bucket: weights first, manifest last; continues a stopped
+    push."""
+    from resources.attesting.push import push_release
+    from resources.releasing.release_names import find_release
+
+    place = open_lake(lake)
+    named = find_release(place, release).directory
+    with errors.status(f"pushing release {named.name} ..."):
+        pushed = push_release(place, named, to)
+    sent = f"{counted(pushed.files, 'file')} sent ({size(pushed.bytes)}), {pushed.there} were there"
+    said = f" {to}: release {named.name}, {sent}"
+    console.print(Text.assemble(("✓", "green"), said), soft_wrap=True)
+    if not pushed.signed:
+        console.print("! it is not signed, so nobody can verify it there", style="yellow", highlight=False)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -64,6 +64,13 @@ def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
             yield "evaluation.server", (
                 f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by "
                 f"{', '.join(SUPPORT[scheme])}): leave evaluation.server out, or choose another quantize.scheme")
+    levels = recipe.release.drafting.concurrency or []
+    measured = [] if server is None else server.concurrencies
+    if recipe.release.enabled and (missing := sorted(set(levels) - set(measured))):
+        yield "release.drafting.concurrency", (
+            f"{', '.join(map(str, missing))} {'is' if len(missing) == 1 else 'are'} not measured: "
+            + ("evaluation.server names no server; add it, or leave release.drafting.concurrency out" if server is None else
+               f"evaluation.server.concurrencies is {server.concurrencies}; add it there"))
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:

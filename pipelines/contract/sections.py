@@ -194,6 +194,14 @@ speculator:
 evaluation:
   server: {kind: vllm, arguments: ["--max-model-len", "8192"]}
 """),
+    Section("evaluation.server.drafting", "evaluation.server.drafting",
+            "[speculators.md](speculators.md#what-a-release-drafts-with) says how the release chooses.", """\
+evaluation:
+  server:
+    kind: vllm
+    concurrencies: [1, 4, 16]
+    drafting: {methods: [ngram, drafter], num_speculative_tokens: [1, 3, 5]}
+"""),
     Section("evaluation.tasks", "evaluation.tasks", ""),
     Section("evaluation.tasks.judge", "evaluation.tasks.judge", "", """\
 evaluation:
@@ -206,8 +214,20 @@ release:
   approval: person
   gates: {recovery: 0.99, acceptance_length: 1.5}
 """),
+    Section("release.serving", "release.serving", "[releases.md](releases.md#files-of-a-release) lists the files.", """\
+release:
+  zero_retention: true
+  serving: {gpus: 2, memory_gib: 128, images: {vllm: "registry.example.com/vllm:v0.32.0"}}
+"""),
+    Section("release.serving.images", "release.serving.images", ""),
     Section("release.gates", "release.gates", "All but `erased_rows` are on by default; "
             "[evaluation.md](evaluation.md#gates) explains them."),
+    Section("release.drafting", "release.drafting", "[speculators.md](speculators.md#what-a-release-drafts-with) explains the "
+            "choice.", """\
+evaluation: {server: {kind: vllm, concurrencies: [1, 16]}}
+release:
+  drafting: {choose: measured, concurrency: [16]}
+"""),
     Section("preference", "preference, rft", "Not in this version: leave both out."),
     Section("automation", "automation", ""),
     Section("automation.retrain", "automation.retrain", "", """\

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
 from resources.releasing.approvals import Approvals
@@ -28,6 +29,7 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
     if release.speculator is not None:
         drafts = f"{release.architecture}, {release.num_speculative_tokens} tokens a draft"
         _print(console, f"  drafter   {release.speculator.name}@{release.speculator.version} ({drafts})")
+    _print(console, f"  serves    {release.served_drafting.label}")
     for gate in release.gates:
         problem = missed(gate)
         said = problem.partition(": ")[2] if problem else gate.why or gate.held
@@ -35,6 +37,8 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
     if rows := erased_rows(lake, release):
         _print(console, f"  ! tainted  its weights learnt {rows:,} rows that were erased since (millrace forget)")
     _print(console, f"  champion  {_champion(lake, seen)}")
+    if (directory / APPROVAL_PAGE).exists():
+        _print(console, f"  read      {directory / APPROVAL_PAGE}")
 
 
 def say_approved(

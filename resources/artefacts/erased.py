@@ -6,7 +6,7 @@
 
 The manifest stays as it was written, so lineage still names the version. `read_manifest` gives a dataset the files and the
 digest that it has after the erasure: what was made from the rows before it is stale, and `verify` compares with these digests.
-Weights are never rewritten; of a release only its report, which is not part of its digest in the endpoint's log.
+Weights are never rewritten; of a release only its pages, which are not part of its digest in the endpoint's log.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ SIGNATURE, SIGNED_PROVENANCE = "model.sig", "provenance.dsse.json"
 """Signatures over a release (resources/attesting/)."""
 BESIDE = frozenset({ERASED, TAINTED, ELSEWHERE, SIGNATURE, SIGNED_PROVENANCE})
 """Files beside a manifest that are not part of the artefact."""
+APPROVAL_PAGE = "approval.html"
+PAGES = frozenset({"report.md", "report.html", APPROVAL_PAGE})
+"""Pages of a release that show rows, and that an erasure may therefore rewrite."""
 
 SPLITS = frozenset({"train", "validation", "test"})
 
@@ -120,12 +123,12 @@ def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bo
 
 
 def after_erasure(directory: Path, kind: str, files: Sequence[File]) -> list[File]:
-    """The files of a manifest, with those that an erasure rewrote as they are now: of a dataset any, of a release its report.
+    """The files of a manifest, with those that an erasure rewrote as they are now: of a dataset any, of a release its pages.
     A record of anything else counts for nothing, so that it cannot hide changed weights or scripts."""
     noted = erased_in(directory) if kind != "model" else None
     if noted is None:
         return list(files)
-    return [noted.files.get(file.path, file) if kind == "dataset" or file.path.startswith("report.") else file
+    return [noted.files.get(file.path, file) if kind == "dataset" or file.path in PAGES else file
             for file in files]
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from model_ops.atomic_files import write_json
 from resources.artefacts.ancestry import behind
+from resources.artefacts.licences import licences_of
 from resources.artefacts.manifest import Manifest
 from resources.attesting.bill_of_materials import BOM, bill_of_materials
 from resources.attesting.provenance import provenance
@@ -26,7 +25,7 @@ from resources.signing.keys import SigningKey
 def write_attestations(output: Path, lake: Lake, release: Release, served: Sequence[Manifest], run_id: str) -> None:
     """Writes the bill of materials and the provenance of a release that is being made. served: target and drafter."""
     ancestry = [manifest for _, manifest in behind(lake, served) if manifest is not None]
-    licences = _licences([*served, *ancestry])
+    licences = licences_of([*served, *ancestry])
     of = release.workload, output.name, served, ancestry, licences
     write_json(output / BOM, bill_of_materials(*of, release.gates))
     write_json(output / PROVENANCE, provenance(*of, run_id))
@@ -41,27 +40,3 @@ def attest(lake: Lake, directory: Path, key: SigningKey) -> None:
         raise ReleaseError(f"release {directory.name} was made by an earlier version and has no {PROVENANCE}: run the recipe "
                            "again, and sign the release that it makes")
     sign_release(lake, directory, key)
-
-
-def _licences(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """The licence of each external input: of a model directory as its README.md states it, of seeds as the recipe does."""
-    found: dict[str, str] = {}
-    for manifest in manifests:
-        about = manifest.config.get("about")
-        stated = about.get("licences") if isinstance(about, dict) else None
-        found |= {name: licence for name, licence in (stated or {}).items() if licence}
-        for item in manifest.inputs:
-            if item.kind == "external" and item.name not in found and (licence := _of_card(Path(item.name))):
-                found[item.name] = licence
-    return found
-
-
-def _of_card(directory: Path) -> str:
-    """`license` in the front matter of a model card; "" if there is none."""
-    try:
-        parts = (directory / "README.md").read_text(encoding="utf-8").split("---", 2)
-        stated = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return ""
-    licence = stated.get("license") if isinstance(stated, dict) else None
-    return licence if isinstance(licence, str) else ""

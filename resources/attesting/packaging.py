@@ -70,7 +70,7 @@ def package(lake: Lake, directory: Path, out: Path, form: Literal["directory", "
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}.") as folder:
         tree, other = Path(folder) / "tree", Path(folder) / form
         lay_out(files, tree, link=False)
-        _lay_beside(lake, directory, tree)
+        lay_beside(lake, directory, tree)
         written = [path for path in sorted(tree.rglob("*")) if path.is_file()]
         found = Package(len(written), sum(path.stat().st_size for path in written))
         if form == "tar":
@@ -81,8 +81,8 @@ def package(lake: Lake, directory: Path, out: Path, form: Literal["directory", "
     return found
 
 
-def _lay_beside(lake: Lake, directory: Path, tree: Path) -> None:
-    """The signatures, the approvals and the verifier."""
+def lay_beside(lake: Lake, directory: Path, tree: Path) -> None:
+    """Lays the signatures, the approvals and the verifier into `tree`."""
     for name in (SIGNATURE, SIGNED_PROVENANCE):
         if (directory / name).exists():
             shutil.copyfile(directory / name, tree / name)

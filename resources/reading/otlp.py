@@ -185,6 +185,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "user_id": first("enduser.id", "user.id", "traceloop.association.properties.user_id"),
         "model": first("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
         "provider": first("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"),
+        "fingerprint": first("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint"),
         "tools": tools_of(attributes),
         "params": {**(invocation if isinstance(invocation, dict) else {}), **given},
         "prompt_tokens": first("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),

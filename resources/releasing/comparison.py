@@ -9,7 +9,7 @@ Only manifests and release.json are read, so a release whose models are gone can
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,21 @@ def compare_releases(lake: Lake, directory: Path, other: Path | None = None) -> 
     if other == directory:
         raise ReleaseError(f"release {directory.name} is the only one that was named: name another one to compare it with")
     after, before = _Side.of(lake, directory), _Side.of(lake, other)
+    return _compared(directory.parent.name, directory.name, other.name, before, after)
+
+
+def changes_since(lake: Lake, release: Release, version: str, other: Path) -> Comparison:
+    """Compares a release that is being made, and has no manifest yet, with a finished one.
+
+    Raises ManifestError or ReleaseError for one that cannot be read.
+    """
+    found = _compared(release.workload, version, other.name, _Side.of(lake, other), _Side.of_release(lake, release, None))
+    return replace(found, parts=[part for part in found.parts if part.what != "made"])
+
+
+def _compared(workload: str, release: str, other: str, before: _Side, after: _Side) -> Comparison:
     return Comparison(
-        workload=directory.parent.name, release=directory.name, other=other.name,
+        workload=workload, release=release, other=other,
         measurements=[Difference(name, before.gates.get(name, ""), after.gates.get(name, ""))
                       for name in dict.fromkeys([*after.gates, *before.gates])],
         parts=_differences(before.facts, after.facts), settings=_differences(before.settings, after.settings))
@@ -73,11 +86,15 @@ class _Side:
 
     @classmethod
     def of(cls, lake: Lake, directory: Path) -> _Side:
-        release = read_release(directory)
+        return cls.of_release(lake, read_release(directory), read_manifest(directory))
+
+    @classmethod
+    def of_release(cls, lake: Lake, release: Release, own: Manifest | None) -> _Side:
+        """own: the release's manifest; None before there is one."""
         served = [found for part in parts_of(release) if (found := _manifest(lake.root / part.path)) is not None]
         made = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
         made |= {manifest.name: manifest for manifest in served}
-        return cls(_gates(release), _facts(lake, release, served, made, read_manifest(directory)),
+        return cls(_gates(release), _facts(lake, release, served, made, own),
                    {key: value for name, manifest in made.items()
                     for key, value in _flat(manifest.config, name.rpartition("/")[2]).items()})
 
@@ -88,16 +105,18 @@ def _gates(release: Release) -> dict[str, str]:
             f"{gate.measured:.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}" for gate in release.gates}
 
 
-def _facts(lake: Lake, release: Release, served: list[Manifest], made: Mapping[str, Manifest], own: Manifest) -> dict[str, str]:
-    facts = {"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC",
-             "drafting": f"{release.architecture}, {release.num_speculative_tokens} tokens" if release.speculator else "none",
+def _facts(lake: Lake, release: Release, served: list[Manifest], made: Mapping[str, Manifest],
+           own: Manifest | None) -> dict[str, str]:
+    facts = {**({"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC"} if own else {}),
+             "drafter": f"{release.architecture}, {release.num_speculative_tokens} tokens" if release.speculator else "none",
+             "drafting": release.served_drafting.label,
              "rows learnt and erased since": f"{rows_erased_from(lake, served):,}"}
     for manifest in served:
         weights = sum(file.bytes for file in manifest.files if file.path.endswith(".safetensors"))
         facts[f"weights of {manifest.name.rpartition('/')[2]}"] = f"{weights / 1e6:,.2f} MB"
     for name, manifest in sorted(made.items()):
         facts[f"{manifest.kind} {name.rpartition('/')[2]}"] = f"{manifest.version}{_rows(manifest)}"
-    for manifest in [own, *made.values()]:
+    for manifest in [*([own] if own else []), *made.values()]:
         for item in manifest.inputs:
             if item.kind == "external":
                 facts[f"from outside: {Path(item.name).name}"] = item.digest[:12]

@@ -45,7 +45,8 @@ class Compared:
     student: whether the served model went through distillation. drafter: architecture of the release's drafter; None for none.
     temperature: of acceptance in reports without `as logged`. erased_rows: rows that the models learnt and that were erased
     since. costliest: which block's quantization costs most, in words.
-    in_server: the report's account of the server that was asked for; empty if none was.
+    in_server: the report's account of the server that was asked for; empty if none was. served_form: the form in it that the
+    release serves; "" for the one with the drafter, if there is one.
     """
 
     measurements: Sequence[Measurement]
@@ -59,6 +60,7 @@ class Compared:
     erased_rows: int = 0
     costliest: str = ""
     in_server: Mapping[str, Any] = field(default_factory=dict)
+    served_form: str = ""
 
     @classmethod
     def of(cls, report: Mapping[str, Any], **known: Any) -> Compared:
@@ -166,11 +168,11 @@ def _acceptance(gates: Gates, compared: Compared) -> Iterator[GateResult]:
 
 
 def _served(gates: Gates, compared: Compared) -> Iterator[GateResult]:
-    """What a real server loaded and said, if the recipe asked for one; with the drafter, where the server runs it."""
+    """What a real server loaded and said, if the recipe asked for one; with the drafting that the release serves."""
     asked = compared.in_server.get("forms", {})
     if TARGET not in asked:
         return
-    as_released = WITH_DRAFTER if WITH_DRAFTER in asked else TARGET
+    as_released = next((form for form in (compared.served_form, WITH_DRAFTER) if form in asked), TARGET)
     missed_already = ""
     for name, bound, of, direction in (("served_agreement", gates.served_agreement, as_released, "least"),
                                        ("served_distance", gates.served_distance, TARGET, "most")):

@@ -1,8 +1,8 @@
 """A release: target and drafter by path and digest, gates, and serving scripts.
 
-`<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest),
-serve-vllm.sh and serve-sglang.sh, the bill of materials, the provenance and the report. Signatures over it lie beside its
-manifest.
+`<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), drafting.json
+(what is drafted with, and why), the files that serve it, the bill of materials, the provenance, the model card and the report.
+Signatures over it lie beside its manifest.
 """
 
 from __future__ import annotations
@@ -14,14 +14,23 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_json
+from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
+from model_ops.serving.drafting_choice import Choice
+from model_ops.serving.service import Service, fingerprint
+from model_ops.serving.tool_parsers import tool_words
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
 from resources.releasing.closed_times import checked_times, checked_zone
+from resources.releasing.drafting_decision import write_choice
+from resources.releasing.drafting_settings import DraftingSettings
 from resources.releasing.gate_result import GateResult
 from resources.releasing.gate_settings import Gates
-from resources.releasing.serving_scripts import write_scripts
+from resources.releasing.generation import NoStopIds, generation_config
+from resources.releasing.serving_plan import ServingPlan
+from resources.releasing.serving_scripts import write_serving_files
+from resources.releasing.serving_settings import ServingSettings
 
 
 class ReleaseError(Exception):
@@ -47,9 +56,16 @@ class ReleaseSettings(BaseModel):
     signed: bool = Field(
         False, description="true: only a release that a trusted key has signed is approved and served")
     gates: Gates = Field(default_factory=Gates, description="Bounds that a release must meet")
+    drafting: DraftingSettings = Field(
+        default_factory=DraftingSettings, description="What the release drafts with when it is served")
     serve_on: str | None = Field(
         None, description="Server and device of the endpoint, such as vllm/h100, sglang/sm80, vllm/cpu. A quantize.scheme that "
         "they do not load is refused. Left out: any scheme is accepted")
+    serving: ServingSettings = Field(
+        default_factory=ServingSettings, description="Images and resources of the release's serving files")
+    zero_retention: bool = Field(
+        False, description="true: the serving files switch off everything that keeps text of requests and answers: logs of "
+        "requests, caches of prefixes and of earlier answers, traces, core dumps")
 
 
 class ReleasePolicy(BaseModel):
@@ -84,8 +100,17 @@ class Release(BaseModel):
     num_speculative_tokens: int
     architecture: str = "eagle3"
     """Architecture of the drafter."""
+    drafting: Drafting | None = None
+    """What it is served with; None in releases of earlier versions: the drafter, if there is one."""
     gates: list[GateResult]
     policy: ReleasePolicy = Field(default_factory=ReleasePolicy)
+    service: Service = Field(default_factory=Service)
+    """What its servers say in every answer and do not keep."""
+
+    @property
+    def served_drafting(self) -> Drafting:
+        """What servers draft with."""
+        return self.drafting or (with_drafter(self.num_speculative_tokens) if self.speculator else NO_DRAFTING)
 
     @property
     def passed(self) -> bool:
@@ -94,10 +119,16 @@ class Release(BaseModel):
 
 def write_release(
     output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
-    serving: Serving, policy: ReleasePolicy | None = None,
+    serving: Serving, policy: ReleasePolicy | None = None, settings: ReleaseSettings | None = None,
+    target_directory: Path | None = None, choice: Choice | None = None,
 ) -> Release:
-    """Writes release.json and the serving scripts. k: the number of tokens that the drafter proposes; serving: how servers
-    run the drafter."""
+    """Writes release.json, drafting.json and the serving files into `output`, whose name is the release's version.
+
+    k: the number of tokens that the drafter proposes. serving: how servers run the drafter. target_directory: where the target
+    is, for its generation_config.json and its chat template; None: the release has no generation_config.json. choice: what is
+    drafted with; None: the drafter, if there is one. Raises ReleaseError for a target whose answers end at no token.
+    """
+    settings = settings or ReleaseSettings()
     release = Release(
         workload=workload,
         target=_part(target),
@@ -106,11 +137,30 @@ def write_release(
         architecture=serving.architecture,
         gates=gates,
         policy=policy or ReleasePolicy(),
+        drafting=choice.drafting if choice else None,
+        service=Service(fingerprint=fingerprint(output.name, target.digest), zero_retention=settings.zero_retention,
+                        drain_s=settings.serving.drain_s),
     )
     write_json(output / "release.json", release.model_dump(mode="json"))
-    drafter = release.speculator.path if release.speculator else None
-    write_scripts(output, workload, release.target.path, drafter, serving, k)
+    if choice is not None:
+        write_choice(output, choice)
+    if target_directory is not None:
+        try:
+            write_json(output / "generation_config.json", generation_config(target_directory))
+        except NoStopIds as error:
+            raise ReleaseError(str(error)) from error
+    write_serving_files(output, ServingPlan(
+        workload=workload, version=output.name, target=release.target.path,
+        drafter=release.speculator.path if release.speculator else None, serving=serving, drafting=release.served_drafting,
+        service=release.service, settings=settings.serving.on(settings.serve_on),
+        has_generation_config=target_directory is not None, tools=_tool_words(target_directory),
+        gguf=next((f"{release.target.path}/{file.path}" for file in target.files if file.path.endswith(".gguf")), None)))
     return release
+
+
+def _tool_words(target: Path | None) -> tuple[str, ...]:
+    template = target / "chat_template.jinja" if target is not None else None
+    return tuple(tool_words(template.read_text(encoding="utf-8"))) if template is not None and template.exists() else ()
 
 
 def read_release(directory: Path) -> Release:

@@ -3,7 +3,7 @@
     files = release_files(lake, directory)             # {path in the lake: file}
 
 Paths are those in the lake, so serving scripts work in a copy as they do in the lake, and a signature over the files says
-which release of which workload it is. What an erasure may rewrite later is no part of it: the report's pages, and the records
+which release of which workload it is. What an erasure may rewrite later is no part of it: pages that show rows, and the records
 beside a manifest, signatures among them.
 """
 
@@ -12,12 +12,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from resources.artefacts.erased import BESIDE
+from resources.artefacts.erased import BESIDE, PAGES
 from resources.artefacts.manifest import SCRATCH
 from resources.lake import Lake
 from resources.releasing.release import ReleaseError, read_release
-
-PAGES = frozenset({"report.md", "report.html"})
 
 
 def release_files(lake: Lake, directory: Path) -> dict[str, Path]:

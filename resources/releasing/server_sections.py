@@ -34,15 +34,20 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
     samples = [[sample["row_id"], visible(" ".join(sample["text"].split()))] for sample in asked["samples"]]
     if samples:
         found.append(Section("What the server answered", ["row", "beginning of the served model's greedy answer"], samples,
-                             "Held-out rows by id: millrace show finds their text."))
+                             "Held-out rows by id: millrace show finds their text.", shows_rows=True))
     return found
+
+
+def _named(form: str) -> str:
+    """`target with n-gram lookup, K = 5` as `served with n-gram lookup, K = 5`."""
+    return FORMS.get(form, form.replace(TARGET, FORMS[TARGET], 1))
 
 
 def _form(name: str, form: Mapping[str, Any], record: Mapping[str, Any] | None, measured: Sequence[Measurement]) -> list[str]:
     """The row of one form. record: its speed; None if it was not served."""
     distance, agreement = (find(measured, what, of=name) for what in ("served_distance", "served_agreement"))
     memory_mb = record["memory_mb"] if record else None
-    return [FORMS[name], "loaded" if form["loaded"] else "did not load", _with_interval(distance, "4f"),
+    return [_named(name), "loaded" if form["loaded"] else "did not load", _with_interval(distance, "4f"),
             _with_interval(agreement, "4f"), f"{record['started_s']:.0f}" if record else "",
             "" if memory_mb is None else f"{memory_mb / 1_000:.1f}"]
 
@@ -50,12 +55,21 @@ def _form(name: str, form: Mapping[str, Any], record: Mapping[str, Any] | None, 
 def _note(asked: Mapping[str, Any], not_measured: Mapping[str, str]) -> str:
     started = f", started with {' '.join(asked['arguments'])}" if asked["arguments"] else ""
     said = [f"{asked['kind']} {asked['version'] or ''}".strip() + started]
-    said += [f"{FORMS[name]}: {why}" for name in asked["forms"] if (why := not_measured.get(in_a_server(name)))]
+    said += [f"{_named(name)}: {why}" for name in asked["forms"] if (why := not_measured.get(in_a_server(name)))]
     middle = f" (median {asked['median_distance']:.3f})" if "median_distance" in asked else ""
     return (
         f"{'. '.join(said)}. Distance: mean absolute difference of the log-probabilities of held-out answers' tokens, in the "
         f"server and by the project's own layers in float32{middle}. A greedy token of the server agrees if own layers rank it "
-        f"first, or at most {asked['tie_nats']:g} nats behind. Memory: resident host memory of the server's processes.")
+        f"first, or at most {asked['tie_nats']:g} nats behind. Memory: resident host memory of the server's processes."
+        f"{_differences(asked.get('greedy_differences', {}))}")
+
+
+def _differences(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Sentences on greedy answers with a drafting that are not those without."""
+    said = [f" Greedy answers {_named(name)}: {each['identical']} of {each['prompts']} are those without drafting, "
+            f"{each['ties']} differ first where the two tokens tie in bfloat16, {len(each['others'])} elsewhere."
+            for name, each in found.items()]
+    return "".join(said)
 
 
 def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> Section:
@@ -63,7 +77,7 @@ def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> Section:
     forms = speed["forms"]
     at = list(dict.fromkeys(concurrency for form in forms.values() for concurrency in form["tokens_per_second"]))
     drafted = {name: f"{form['tau']:.2f}" if form.get("tau") else "" for name, form in asked["forms"].items()}
-    rows = [[FORMS[name], *(f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})" for each in at
+    rows = [[_named(name), *(f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})" for each in at
                             for rate in [form["tokens_per_second"][each]]), drafted[name]] for name, form in forms.items()]
     rows += [[RATIOS[name], *(f"{ratios[each]:.2f}" for each in at), ""] for name, ratios in speed["ratios"].items()]
     return Section(

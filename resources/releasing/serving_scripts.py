@@ -1,6 +1,6 @@
-"""Serving scripts of a release: command lines for vLLM and SGLang, with the drafter if the server supports it.
+"""Writes the serving files of a release: scripts for vLLM, SGLang and llama.cpp, and YAML for vLLM, Docker and Kubernetes.
 
-    write_scripts(directory, "math-tutor", target="models/...", drafter="models/...", serving=Serving(...), 3)
+    write_serving_files(directory, ServingPlan(...))
 
 Paths are relative to the lake; a script finds the lake from its own location.
 """
@@ -8,47 +8,64 @@ Paths are relative to the lake; a script finds the lake from its own location.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from model_ops.atomic_files import write_text
-from model_ops.serving.command import ServerKind, runs_drafter, words_of
-from model_ops.speculators.serving import Serving
+import yaml
 
-PROGRAMS: dict[ServerKind, str] = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server"}
+from model_ops.atomic_files import write_json, write_text
+from model_ops.serving.service import LOGGING_CONFIG, logging_config
+from resources.releasing.serving_manifests import compose, kserve, production_stack, vllm_config
+from resources.releasing.serving_plan import LLAMA_CPP, PROGRAMS, ServingPlan
+
+IN_SCRIPTS = "$LAKE"
+YAML_FILES = {
+    "vllm.yaml": (vllm_config, "Started in the lake's directory: vllm serve --config {directory}/vllm.yaml"),
+    "docker-compose.yaml": (compose, "Started in this directory: docker compose up. The lake, or the package, is mounted."),
+    "kserve.yaml": (kserve, "kubectl apply -f kserve.yaml. The claim {claim} holds the lake, or the package."),
+    "production-stack-values.yaml": (
+        production_stack, "helm install {name} vllm/vllm-stack -f production-stack-values.yaml. The claim {claim} holds the "
+        "lake, or the package."),
+}
 
 
-def write_scripts(
-    directory: Path, workload: str, target: str, drafter: str | None, serving: Serving, num_speculative_tokens: int
-) -> None:
-    """Writes serve-vllm.sh and serve-sglang.sh.
-
-    target, drafter: model directories, relative to the lake. serving: how servers run the drafter; unused without a drafter.
-    """
-    in_lake = f"$LAKE/{drafter}" if drafter else None
+def write_serving_files(directory: Path, plan: ServingPlan) -> None:
+    """Writes serve-vllm.sh, serve-sglang.sh, serve-llama-cpp.sh where the target has a GGUF file, the YAML files, and vLLM's
+    logging for a release that retains nothing."""
     for server, program in PROGRAMS.items():
-        words = words_of(server, f"$LAKE/{target}", workload, in_lake, serving, num_speculative_tokens)
-        script = directory / f"serve-{server}.sh"
-        command = " ".join([program, *map(_quoted, words)])
-        write_text(script, _script(server, command, _note(server, drafter, serving)))
-        script.chmod(0o755)
+        _write_script(directory / f"serve-{server}.sh", server, [*program, *plan.words(server, IN_SCRIPTS)],
+                      plan.environment(server, IN_SCRIPTS), plan, plan.left_out(server))
+    if plan.gguf is not None:
+        _write_script(directory / "serve-llama-cpp.sh", "llama.cpp", [LLAMA_CPP, *plan.llama_cpp_words(IN_SCRIPTS)], {}, plan,
+                      "llama.cpp is served without the drafter" if plan.drafter else "")
+    if plan.service.zero_retention:
+        write_json(directory / LOGGING_CONFIG, logging_config())
+    for name, (make, about) in YAML_FILES.items():
+        said = about.format(directory=plan.directory, claim=plan.settings.claim, name=plan.workload.replace("_", "-"))
+        variables = "".join(f"#   {key}={value}\n" for key, value in plan.environment("vllm", ".").items())
+        note = f"# Environment:\n{variables}" if name == "vllm.yaml" else ""
+        write_text(directory / name, f"# Release {plan.version} of {plan.workload}. {said}\n{note}{_yaml(make(plan))}")
+
+
+def _write_script(path: Path, server: str, words: list[str], environment: Mapping[str, str], plan: ServingPlan,
+                  note: str) -> None:
+    said = f"echo {shlex.quote(note)} >&2\n" if note else ""
+    exports = "".join(f"export {name}={_quoted(value)}\n" for name, value in environment.items())
+    limits = "ulimit -c 0   # no core dump, which would hold prompts\n" if plan.service.zero_retention else ""
+    write_text(path, f"""#!/usr/bin/env bash
+# Serves this release with {server}. Arguments are passed on, e.g. --port 8000.
+{said}set -euo pipefail
+LAKE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")/../../.." && pwd)
+{exports}{limits}exec {" ".join(map(_quoted, words))} "$@"
+""")
+    path.chmod(0o755)
 
 
 def _quoted(word: str) -> str:
     """The word for the shell, which replaces $LAKE in it."""
-    return '"' + word.replace('"', '\\"') + '"' if "$LAKE" in word else shlex.quote(word)
+    return '"' + word.replace('"', '\\"') + '"' if IN_SCRIPTS in word else shlex.quote(word)
 
 
-def _note(server: ServerKind, drafter: str | None, serving: Serving) -> str:
-    """A line of shell for a server that does not run this kind of drafter; empty otherwise."""
-    if drafter is None or runs_drafter(server, serving):
-        return ""
-    return f"echo '{server} runs no drafter of kind {serving.architecture}: the target is served without it' >&2\n"
-
-
-def _script(server: str, command: str, note: str) -> str:
-    return f"""#!/usr/bin/env bash
-# Serves this release with {server}. Arguments are passed on, e.g. --port 8000.
-{note}set -euo pipefail
-LAKE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")/../../.." && pwd)
-exec {command} "$@"
-"""
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10_000)

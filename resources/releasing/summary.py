@@ -2,7 +2,7 @@
 
     summary = summarise(lake, workload, serving)
     summary.sections()          the same tables for the terminal, for Markdown and for HTML
-    summary.write(directory)    report.md, report.html
+    summary.write(directory)    report.md, report.html, and README.md for a release
 
 Counts come from the catalog in SQL, figures from the evaluation report, paths and digests from the manifests.
 """
@@ -17,22 +17,28 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, select_autoescape
+from markupsafe import Markup
 
 from model_ops.atomic_files import write_text
 from model_ops.evaluation.earlier_reports import measurements_of
 from model_ops.evaluation.measurement import HELD_OUT, REFERENCE, TARGET, Measurement, at_temperature, find
+from model_ops.serving.drafting_choice import Choice
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
+from resources.releasing.drafting_decision import drafting_sections
 from resources.releasing.gate_result import GateResult, missed
+from resources.releasing.model_card import write_card
+from resources.releasing.page import render
+from resources.releasing.release_facts import ReleaseFacts
+from resources.releasing.report_charts import report_charts
 from resources.releasing.section import Section
 from resources.releasing.server_sections import server_sections
+from resources.releasing.verdict import Verdict, verdict_of
 from resources.stages import model_chain, stage
 
-TEMPLATES = Path(__file__).with_name("templates")
 BLOCKS_SHOWN = 5
 COMPARED_WITH_UNQUANTIZED = (("recovery", "recovery", "", "4f"), ("divergence", "divergence", " nats/token", "3g"),
                              ("agreement", "agreement", "", "4f"), ("accuracy_kept", "score kept", "", "3f"))
@@ -59,11 +65,38 @@ class Summary:
     """The evaluation's records of speed, which depend on the machine."""
     teachers: Sequence[Manifest] = ()
     """Datasets of teachers' answers that the models were trained on."""
+    facts: ReleaseFacts | None = None
+    """What the pages of a release say beside measurements."""
+    choice: Choice | None = None
+    """What the release drafts with."""
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdict_of(self.gates)
+
+    @property
+    def charts(self) -> list[Markup]:
+        return report_charts(self.evaluation, self.speed, {name: found.value for name in self.models for found in [
+            find(self.measurements, "loss", of=stage(name).role)] if found})
+
+    def before_charts(self) -> list[Section]:
+        """Gates, and what changed."""
+        return ([self._gates()] if self.gates else []) + ([self.facts.changed()] if self.facts else [])
+
+    def after_charts(self) -> list[Section]:
+        """Every other section; what a release was made from comes last."""
+        found = self.sections()[1 if self.gates else 0:]
+        return found + ([*self.facts.mixed(), self.facts.made_from()] if self.facts else [])
+
+    def card_sections(self) -> list[Section]:
+        """The sections of a model card, which shows no rows."""
+        return [section for section in (*self.before_charts(), *self.after_charts()) if not section.shows_rows]
 
     def sections(self) -> list[Section]:
         found = [self._gates()] if self.gates else []
         found += [self._rows(), *self._teachers(), self._models(), *self._quantization(),
                   *server_sections(self.evaluation, self.speed)]
+        found += drafting_sections(self.choice) if self.choice else []
         found += [self._tasks()] if self.evaluation.get("tasks") else []
         found += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
         return found + ([self._student_drafts()] if self.evaluation.get("student_drafts") else [])
@@ -75,9 +108,11 @@ class Summary:
         return ", ".join(part for part in (f"release {self.release}" if self.release else "", day) if part)
 
     def write(self, output: Path) -> dict[str, Any]:
-        """Writes report.md and report.html; returns figures for the manifest."""
+        """Writes report.md, report.html and, for a release, README.md; returns figures for the manifest."""
         for name in ("report.md", "report.html"):
-            write_text(output / name, _render(f"{name}.j2", self))
+            write_text(output / name, render(f"{name}.j2", summary=self))
+        if self.facts is not None:
+            write_card(output, self.workload, self.facts, self.measurements, render("README.md.j2", summary=self))
         recovery = find(self.measurements, "recovery", on=HELD_OUT)
         return {"rows_read": self.records.read, "rows_kept": self.records.kept,
                 **({"recovery": recovery.value} if recovery else {})}
@@ -92,13 +127,18 @@ class Summary:
             problem = missed(gate)
             state = "missed" if problem else "nothing to compare" if gate.nothing_to_compare else "holds"
             measured = "not measured" if gate.measured is None else f"{gate.measured:.4f}"
-            about = gate.reason if gate.measured is None else gate.compared_text
+            about = gate.reason if gate.measured is None else gate.compared_text + self._drafted(gate)
             rows.append([gate.name.replace("_", " "), state, measured, gate.interval_text, gate.wanted_text, about])
         return Section(
             "Gates", ["gate", "state", "measured", "95 % interval", "wanted", "of"], rows,
             "A loss or a score must meet its bound at the unfavourable end of the interval, a kept score at the favourable "
             "one. Losses are in nats per answer token; scores and gains are shares. A gate that was not measured is missed.",
         )
+
+    def _drafted(self, gate: GateResult) -> str:
+        """K of a gate on acceptance; its sampling is in what was compared."""
+        k = self.evaluation.get("settings", {}).get("num_speculative_tokens")
+        return f", K {k}" if gate.name.startswith("acceptance") and k else ""
 
     def _tasks(self) -> Section:
         rows = [
@@ -161,7 +201,7 @@ class Summary:
             found.append(Section(
                 "Rows that quantization changed most", ["row", "divergence (nats/token)", "tokens"],
                 [[row["row_id"], f"{row['divergence']:.3g}", f"{row['tokens']:,}"] for row in parts["worst_rows"]],
-                "Test rows by id: millrace show finds their text."))
+                "Test rows by id: millrace show finds their text.", shows_rows=True))
         if parts.get("blocks"):
             found.append(Section(
                 "Blocks by the cost of their quantization", ["block", "divergence that is gone with its unquantized weights"],
@@ -231,9 +271,9 @@ class Summary:
 
 
 def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: Sequence[GateResult] = (),
-              release: str = "") -> Summary:
-    """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release: of the release that
-    the summary is about.
+              release: str = "", facts: ReleaseFacts | None = None, choice: Choice | None = None) -> Summary:
+    """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release, facts, choice: of the
+    release that the summary is about.
 
     Raises ManifestError where an artefact does not exist yet.
     """
@@ -245,22 +285,23 @@ def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: 
               if model.name in used}
     learnt = {item.version for manifest in models.values() for item in manifest.inputs
               if item.kind == "dataset" and item.name.endswith("/teacher_answers")}
+    report, speed = read_evaluation(registry.directory(evaluation))
     return Summary(
         workload=workload,
         records=RecordCounts.of(registry.current("dataset", "curated_interactions")),
         dataset=registry.current("dataset", "sft_dataset").metrics,
-        evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
+        evaluation=report, speed=speed, choice=choice,
         models=models, teachers=[registry.version("dataset", "teacher_answers", version) for version in sorted(learnt)],
         has_drafter="speculator" in used,
         serving=serving, gates=gates, release=release, measured_at=evaluation.created_at,
-        speed=_records_of_speed(registry.directory(evaluation)),
+        facts=facts,
     )
 
 
-def _records_of_speed(report: Path) -> dict[str, Any]:
-    """speed.json of a report; {} if an earlier version wrote none."""
-    path = report / "speed.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+def read_evaluation(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """report.json and speed.json of an evaluation; {} for the second if an earlier version wrote none."""
+    speed = directory / "speed.json"
+    return json.loads((directory / "report.json").read_text()), json.loads(speed.read_text()) if speed.exists() else {}
 
 
 def _stage_and_rule(name: str) -> list[str]:
@@ -278,11 +319,3 @@ def _weights_mb(manifest: Manifest) -> float:
     if not weights:
         raise ManifestError(f"{manifest.name} {manifest.version} holds no safetensors file")
     return sum(weights) / 1e6
-
-
-def _render(template: str, summary: Summary) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )
-    return environment.get_template(template).render(summary=summary)

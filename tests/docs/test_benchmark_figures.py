@@ -139,6 +139,9 @@ CLAIMS: list[Claim] = [
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
+    (PAGE, "While the release of a toy", "switch", lambda r: [
+        str(r("failed")), f"{r('requests'):,}", hundredth(r("p99_ratio"))] if r("switches") == 10 else []),
+    (PAGE, "What does that front add", "front", lambda r: [hundredth(r("added_ms_p50")), hundredth(r("added_ms_p99"))]),
     (PAGE, "Of 193 changes to", "tamper", lambda r: [str(r("refused"))]),
     (PAGE, "Of 20 kills while a release", "publish_faults", lambda r: [str(r("incomplete")), str(r("completed"))]),
     (PAGE, "Of 200 changes to", "aliases", lambda r: [str(r("disk", "lost")), str(r("s3", "lost"))]),
@@ -186,6 +189,8 @@ CLAIMS: list[Claim] = [
     (PAGE, "Loss and gradients of a head", "loss_head", lambda r: [tenth(r("over_torch")), tenth(r("over_plain"))]),
     (PAGE, "Is greedy text in vLLM", "drafter_served", lambda r: [n for form in ("midlayer", "speculators")
         for n in (f"{r('forms', form, 'greedy_identical_share') * r('prompts'):.0f}", str(r("prompts")))]),
+    (PAGE, "Of greedy answers in vLLM with", "drafting_differences", lambda r: [
+        str(r("forms", weights, "drafter", what)) for weights in ("int8", "float") for what in ("identical", "prompts")]),
     (PAGE, "Served tau at", "drafter_served", lambda r: [percent(r("gap_t0")), hundredth(r("forms", "midlayer", "t0", "tau")),
         percent(r("gap_t1")), hundredth(r("forms", "midlayer", "t1", "tau")),
         percent(r("forms", "midlayer", "t1", "gap_standard_error"), 1, False)]),

@@ -168,6 +168,10 @@ def test_another_model_is_compared_over_whole_rows_and_one_that_cannot_be_read_i
                     for key in ("nll_sum", "tokens"))
     found = find(measurements_of(report), "loss_increase", of="target", against="champion")
     assert found.value == pytest.approx((sums["target"] - sums["champion"]) / tokens["target"]) and found.n == 10
+    beside = report["side_by_side"]
+    assert beside["rows"] == 10 and beside["since"] is None and beside["increase"] == pytest.approx(found.value)
+    lines = [json.loads(line) for line in (tmp_path / "report/side_by_side.jsonl").read_text().splitlines()]
+    assert {line["row_id"] for line in lines} == {f"test-{number}" for number in range(10)} and all(line["champion"] for line in lines)
 
 
 def test_no_usable_prompt_is_reported_and_the_losses_are_measured(place, tmp_path):

@@ -6,6 +6,7 @@ evaluation."""
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.prompts import read_prompts
 from model_ops.errors import ModelError
+from model_ops.evaluation.drafting_measurements import measured_draftings
 from model_ops.evaluation.in_server import in_server
 from model_ops.evaluation.measurement import find
 from model_ops.evaluation.served_forms import held_out_texts
@@ -27,6 +29,7 @@ from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations import evaluate, generate, quantize, speculator
 from model_ops.progress import Progress, Stopped
 from model_ops.quantization.quantized_model import load_quantized
+from model_ops.serving.drafting import NO_DRAFTING, Drafting
 from resources.artefacts.manifest import describe_files, files_digest
 
 NEW_TOKENS = 6
@@ -71,7 +74,7 @@ def says(place):
 def settings(python, **changes):
     return EvaluateSettings(num_speculative_tokens=2, server={
         "python": str(python), "max_new_tokens": NEW_TOKENS, "concurrencies": [1, 4], "start_s": 20, "unquantized": False,
-        "arguments": ["--seed", "0"], **changes})
+        "arguments": ["--seed", "0"], "drafting": {"methods": []}, **changes})
 
 
 def job(place, output, *roles, **inputs):
@@ -81,7 +84,7 @@ def job(place, output, *roles, **inputs):
 
 def asked(place, output, python, *roles, **changes):
     output.mkdir(exist_ok=True)
-    return in_server(job(place, output, *roles), settings(python, **changes), Progress())
+    return in_server(job(place, output, *roles), settings(python, **changes), Progress(), {"ngram": 4})
 
 
 def test_a_server_that_computes_as_own_layers_agrees_in_every_form(place, says, tmp_path):
@@ -106,6 +109,52 @@ def test_a_server_that_computes_as_own_layers_agrees_in_every_form(place, says, 
     drafted = json.loads(commands[2][commands[2].index("--speculative-config") + 1])
     assert drafted["model"] == str(place / "speculator") and drafted["num_speculative_tokens"] == 2
     assert "--speculative-config" not in commands[1]
+
+
+@pytest.mark.slow
+def test_the_served_model_is_measured_with_each_drafting(place, says, tmp_path):
+    """The lookups at their own lengths, the drafter with fewer tokens; greedy answers that differ are told."""
+    python = stand_in(tmp_path, **says)
+    found = asked(place, tmp_path / "report", python, "speculator", drafting={"methods": ["drafter", "ngram", "suffix"]})
+    names = ["target", "target with drafter", "target with n-gram lookup, K = 4", "target with suffix lookup, K = 2",
+             "target with drafter, K = 1"]
+    assert list(found.summary["forms"]) == names and found.not_measured == {}
+    configs = [json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
+               for words in started(tmp_path)]
+    assert [config and (config["method"], config["num_speculative_tokens"], "model" in config) for config in configs] == [
+        None, ("eagle3", 2, True), ("ngram", 4, False), ("suffix", 2, False), ("eagle3", 1, True)]
+    measured = measured_draftings(found.speed["forms"])
+    assert [f"target with {each.drafting.label}" for each in measured[2:]] == names[2:] and measured[0].drafting == NO_DRAFTING
+    assert all(set(each.rates) == {1, 4} and each.rates[4].p99_s > 0 for each in measured)
+    assert found.summary["greedy_differences"] == {
+        name: {"prompts": 12, "identical": 12, "ties": 0, "others": []} for name in names[1:]}
+
+
+def test_k_by_batch_size_is_measured_where_it_promises_more(place, says, tmp_path, monkeypatch):
+    python = stand_in(tmp_path, **says)
+    proposed = Drafting(method="ngram", num_speculative_tokens=4, by_batch_size=((1, 1, 4), (2, 4, 0)))
+    monkeypatch.setattr("model_ops.evaluation.in_server.varying", lambda measured, can_vary: proposed)
+    found = asked(place, tmp_path / "report", python)
+    assert list(found.summary["forms"]) == ["target", f"target with {proposed.label}"]
+    config = json.loads(started(tmp_path)[1][started(tmp_path)[1].index("--speculative-config") + 1])
+    assert config["num_speculative_tokens_per_batch_size"] == [[1, 1, 4], [2, 4, 0]] and config["num_speculative_tokens"] == 4
+
+
+def test_speed_is_measured_as_the_traffic_is_sampled(place, says, tmp_path):
+    """generation_config.json says how requests without parameters are sampled."""
+    sampled = tmp_path / "sampled"
+    shutil.copytree(place / "int8", sampled)
+    (sampled / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "top_p": 0.9, "eos_token_id": 2}))
+    bodies = tmp_path / "bodies"
+    (tmp_path / "report").mkdir()
+    python = stand_in(tmp_path, **says, writes=str(bodies))
+    given = job(place, tmp_path / "report", target=sampled)
+    form = in_server(given, settings(python), Progress()).speed["forms"]["target"]
+    assert set(form["as_logged"]["rates"]) == {"1", "4"} and form["as_logged"]["rates"] != form["tokens_per_second"]
+    seen = [json.loads(line) for line in bodies.read_text().splitlines()]
+    fixed = [body for body in seen if body.get("ignore_eos")]
+    assert [(body["temperature"], body["top_p"]) for body in fixed[:40]] == [(0.0, 1)] * 40
+    assert [(body["temperature"], body["top_p"]) for body in fixed[40:]] == [(0.6, 0.9)] * 40
 
 
 def test_a_server_that_computes_something_else_is_measured_by_definition(place, says, tmp_path):

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from model_ops.evaluation.first_differences import first_differences
+from model_ops.evaluation.scored_model import scored_model
 from model_ops.job import Job
 from model_ops.operations import speculator
 from model_ops.progress import Progress
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.serving.command import speculative_config
+from model_ops.serving.command import speculative_config, words_of
+from model_ops.serving.drafting import Drafting
 from model_ops.speculators.registry import ARCHITECTURES
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
 from tests.thorough_cases import thorough_except
@@ -30,6 +33,15 @@ def assert_served_as_decoded(parts, directory, measured):
         assert acceptance.tau == pytest.approx(decoded, rel=SAME_TAU[temperature])
         assert sum(acceptance.accepted_at) == acceptance.accepted and len(acceptance.accepted_at) == K
         assert acceptance.drafted == K * acceptance.drafts
+
+
+def assert_only_ties_differ(parts, alone, drafted):
+    """Where greedy answers part, the two tokens tie in bfloat16 by own layers of the int8 weights."""
+    told = [{str(place): (prompt, reply.token_ids) for place, (prompt, reply) in enumerate(zip(
+        parts.prompts, each.replies, strict=True))} for each in (alone, drafted)]
+    found = first_differences(scored_model(parts.target), *told)
+    print(f"{len(found)} of {len(parts.prompts)} answers differ, gaps over bounds {[each.gap / each.bound for each in found]}")
+    assert all(each.is_tie for each in found), found
 
 
 @pytest.mark.slow
@@ -52,7 +64,23 @@ def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
     assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS, [(one.text, other.text) for one, other in zip(
         greedy_alone.replies[:3], measured[0].replies[:3], strict=True)]
+    assert_only_ties_differ(parts, greedy_alone, measured[0])
     assert_served_as_decoded(parts, parts.speculator, measured)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafting", [
+    Drafting(method="ngram", num_speculative_tokens=K),
+    Drafting(method="drafter", num_speculative_tokens=K, by_batch_size=((1, 4, K), (5, 8, 1), (9, 9, 0)))])
+def test_a_drafting_that_a_release_chose_is_served_by_its_words(python, parts, greedy_alone, tmp_path, drafting):
+    """16 requests at a time: with K by batch size, most of them are decoded without drafts, and the last ones with K."""
+    target, _, _, *words = words_of("vllm", str(parts.target), "m", str(parts.speculator), ARCHITECTURES["eagle3"].serving, K,
+                                    drafting)
+    (greedy,) = served(python, tmp_path, parts.prompts, [0], target, *words)
+    assert same_texts(greedy_alone, greedy) >= 0.95 * PROMPTS and greedy.acceptance.drafts > 0
+    assert_only_ties_differ(parts, greedy_alone, greedy)
+    if drafting.by_batch_size:
+        assert 0 < greedy.acceptance.drafted < K * greedy.acceptance.drafts
 
 
 @pytest.mark.slow

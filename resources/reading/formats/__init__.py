@@ -19,6 +19,7 @@ from resources.reading.formats import (
     anthropic,
     anthropic_batch,
     bedrock,
+    capture_note,
     chunks,
     feedback,
     gemini,
@@ -47,9 +48,9 @@ from resources.reading.formats.format import Format
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        litellm, otlp, openai_batch, anthropic_batch, gemini_batch, langfuse, langfuse_scores, sglang, vllm, vllm_lines,
-        bedrock, anthropic, gemini, openai_pairs, chunks, stored_completions, trajectories, oasst, preferences, tokens,
-        sharegpt, alpaca, prompt_completion, messages, feedback, text,
+        capture_note, litellm, otlp, openai_batch, anthropic_batch, gemini_batch, langfuse, langfuse_scores, sglang, vllm,
+        vllm_lines, bedrock, anthropic, gemini, openai_pairs, chunks, stored_completions, trajectories, oasst, preferences,
+        tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
     )
 }
 """In the order in which they are tried: unmistakable keys first."""

@@ -18,8 +18,8 @@ from resources.reading.providers import anthropic_api, bedrock_bodies, gemini_ap
 from resources.reading.providers.blocks import UnknownBlock, mapping, plus
 from resources.reading.providers.bodies import bodies, body
 
-ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "trace_id", "request_id", "user_id", "provider",
-            "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
+ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "trace_id", "request_id", "user_id", "user_hash",
+            "provider", "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
 """What a gateway writes next to request and response; as in openai_pairs."""
 TIMES = ("timestamp", "ts", "created_at", "logging_time", "processed_time")
 _ROLE = re.compile(r":(?:assumed-role|role|user)/([^/]+)")
@@ -98,6 +98,7 @@ def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) 
         "client": told("client_id", "client") or chat.get("client"),
         "session_id": told("session_id", "sessionId", "conversation_id", "conversationId") or chat.get("session_id"),
         "user_id": outside["user_id"] or chat.get("user_id") or metadata.get("user_id") or metadata.get("userId"),
+        "user_hash": outside["user_hash"],
         "model": str(model).rpartition("/")[2] if model else None,
         "provider": outside["provider"] or provider,
         "served_model_digest": outside["served_model_digest"],

@@ -152,7 +152,7 @@ select
     row as source_row,
     client,
     session_id,
-    case when user_id <> '' then sha256(concat($user_hash_key, chr(31), user_id)) end as user_hash,
+    coalesce(user_hash, case when user_id <> '' then sha256(concat($user_hash_key, chr(31), user_id)) end) as user_hash,
     model,
     provider,
     served_model_digest,

@@ -6,7 +6,7 @@ json_transform(
     '{
         "kind": "VARCHAR", "rule": "VARCHAR", "request_id": "VARCHAR", "alias_id": "VARCHAR", "trace_id": "VARCHAR",
         "written_ts": "VARCHAR", "workload": "VARCHAR", "session_id": "VARCHAR", "user_id": "VARCHAR",
-        "model": "VARCHAR", "provider": "VARCHAR", "tools": "JSON", "params": "JSON", "messages": "JSON",
+        "model": "VARCHAR", "provider": "VARCHAR", "fingerprint": "VARCHAR", "tools": "JSON", "params": "JSON", "messages": "JSON",
         "choices": [{"message": "JSON", "finish_reason": "VARCHAR"}], "prompt_tokens": "BIGINT",
         "completion_tokens": "BIGINT", "cached_tokens": "BIGINT", "reasoning_tokens": "BIGINT",
         "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "error": "VARCHAR", "finish_reasons": ["VARCHAR"],

@@ -2,7 +2,7 @@
 -- template rendered is split into messages.
 -- needs: call_of(), choice_number(), error_text(), records, templated_messages(), transcript_messages()
 -- makes: macro provider_calls(wanted) as rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts,
---     workload_name, client, session_id, user_id, model, provider, served_model_digest, messages, tools, params, completion,
+--     workload_name, client, session_id, user_id, user_hash, model, provider, served_model_digest, messages, tools, params, completion,
 --     finish_reason, error, cache_hit, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms, ttft_ms,
 --     cost, status, error_code, message)
 create or replace temp macro provider_calls(wanted) as table
@@ -13,7 +13,7 @@ with calls as (
         json_transform(call_of(raw, wanted), '{
             "code": "VARCHAR", "words": "VARCHAR", "skipped": "VARCHAR",
             "request_id": "VARCHAR", "alias_id": "VARCHAR", "trace_id": "VARCHAR", "written_ts": "VARCHAR",
-            "workload": "VARCHAR", "client": "VARCHAR", "session_id": "VARCHAR", "user_id": "VARCHAR",
+            "workload": "VARCHAR", "client": "VARCHAR", "session_id": "VARCHAR", "user_id": "VARCHAR", "user_hash": "VARCHAR",
             "model": "VARCHAR", "provider": "VARCHAR", "served_model_digest": "VARCHAR",
             "messages": "JSON", "prompt": "VARCHAR", "tools": "JSON", "params": "JSON",
             "choices": [{"index": "INTEGER", "message": "JSON", "finish_reason": "VARCHAR"}], "finish_reason": "VARCHAR",
@@ -59,6 +59,7 @@ select
     call.client as client,
     call.session_id as session_id,
     call.user_id as user_id,
+    case when regexp_full_match(call.user_hash, '[0-9a-f]{64}') then call.user_hash end as user_hash,
     call.model as model,
     call.provider as provider,
     call.served_model_digest as served_model_digest,

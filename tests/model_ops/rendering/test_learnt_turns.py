@@ -75,6 +75,29 @@ def test_an_empty_block_is_learnt_where_it_is_asked_for():
     assert said(template, TALK, "strip")[0][1] == "1<|im_end|>"
 
 
+def test_an_answer_that_continues_a_message_follows_the_open_message():
+    messages = [user("one"), answer("The answer ", weight=0), answer("is 4.")]
+    [(context, text)] = said(HEADER.replace("WRITTEN", "false").replace("ASKED", ""), messages,
+                             request={"continue_final_message": True})
+    assert context == "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\nThe answer " and text == "is 4.<|im_end|>"
+    [(closed, _)] = said(HEADER.replace("WRITTEN", "false").replace("ASKED", ""), messages)
+    assert closed.endswith("The answer <|im_end|>\n<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize(("messages", "why"), [
+    ([user("one"), answer("I ", weight=0), answer(None, tool_calls=[call(1, "Oslo")])], "is not text"),
+    ([user("one"), answer("I ", weight=0), answer("see")], "does not continue a message as it begins it")])
+def test_a_continuation_that_cannot_be_taught_is_refused(messages, why):
+    template = PLAIN.replace("m.content", "((m.content | length | string) + m.content)")
+    with pytest.raises(Unrenderable, match=why):
+        said(template, messages, request={"continue_final_message": True})
+
+
+def test_a_request_that_continues_a_question_is_an_ordinary_one():
+    template = HEADER.replace("WRITTEN", "false").replace("ASKED", "")
+    assert said(template, TALK, request={"continue_final_message": True}) == said(template, TALK)
+
+
 def test_a_prompt_that_was_logged_with_thinking_off_is_taught_with_thinking_off():
     template = HEADER.replace("WRITTEN", "false").replace("ASKED", OFF_SWITCH)
     off = {"chat_template_kwargs": {"enable_thinking": False}}

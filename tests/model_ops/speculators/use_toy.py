@@ -20,7 +20,8 @@ from model_ops.verify import verify
 from pipelines.contract.recipe import Recipe, RecipeError, read_recipe
 from pipelines.contract.reference import reference
 from pipelines.contract.schema import json_schema
-from resources.releasing.serving_scripts import write_scripts
+from resources.releasing.serving_plan import ServingPlan
+from resources.releasing.serving_scripts import write_serving_files
 
 torch.set_num_threads(1)
 place = Path(sys.argv[1])
@@ -35,7 +36,7 @@ measured = evaluate.run(Job(operation="evaluate", output=place / "evaluation",
                             inputs={"target": place / "target", "dataset": place / "dataset", "speculator": place / "drafter"},
                             settings={"prompts": 2, "max_new_tokens": 4, "temperatures": [0], "num_speculative_tokens": 2}),
                         Progress())
-write_scripts(place / "release", "shop", "models/target", "models/drafter", ARCHITECTURES["toy"].serving, 2)
+write_serving_files(place / "release", ServingPlan("shop", "release", "models/target", "models/drafter", ARCHITECTURES["toy"].serving, 2))
 try:
     read_recipe({**recipe, "speculator": {"toy_layers": 2}}, base=place)
     refused = ""

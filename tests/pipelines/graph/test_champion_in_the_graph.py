@@ -47,7 +47,7 @@ class Launcher:
 def model(registry, name, weights):
     draft = registry.draft("model", name, name, ("model_ops/job.py",), {"weights": weights}, [])
     (draft.directory / "model.txt").write_text(weights)
-    (draft.directory / "config.json").write_text("{}")
+    (draft.directory / "config.json").write_text('{"eos_token_id": 2}')
     return registry.finish(draft, {})
 
 

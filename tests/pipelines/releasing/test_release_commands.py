@@ -71,6 +71,26 @@ def test_a_short_beginning_moves_nothing_unless_someone_says_yes(lake, call, mak
     assert call("approve", short, answer="y\n").exit_code == 0 and champion(lake) == release.name
 
 
+def test_the_page_to_read_is_named_before_the_question(lake, call, make_release, monkeypatch):
+    release = make_release(lake, 1)
+    at_a_terminal(monkeypatch)
+    assert "approval.html" not in call("approve", release.name[:4], answer="n\n").output
+    (release / "approval.html").write_text("<p>read me</p>")  # no part of the signature; the release's manifest does not list it
+    asked = call("approve", release.name[:4], answer="n\n").output
+    assert f"read      {release / 'approval.html'}" in asked.partition("Approve release")[0].replace("\n", "")
+
+
+def test_a_release_is_pushed_only_where_it_can_be(lake, call, make_release, monkeypatch):
+    from resources.attesting import push
+
+    release = make_release(lake, 1)
+    refused = call("push", release.name, "gs://company/tutor")
+    assert isinstance(refused.exception, FOUND_WRONG) and "name hf://ORG/REPOSITORY or s3://BUCKET/PREFIX" in str(refused.exception)
+    monkeypatch.setattr(push, "push_release", lambda place, directory, to: push.Pushed(3, 2_000_000, 4, signed=False))
+    said = call("push", release.name, "hf://company/tutor").output
+    assert f"hf://company/tutor: release {release.name}, 3 files sent (2.0 MB), 4 were there" in said and "not signed" in said
+
+
 def test_yes_is_an_answer_without_a_terminal(lake, call, make_release):
     release = make_release(lake, 1)
     assert call("approve", release.name[:1], "--yes").exit_code == 0 and champion(lake) == release.name
@@ -185,7 +205,7 @@ def test_releases_are_listed_and_compared(lake, call, make_release):
     assert "withdrawn" in call("releases").output
     assert "no release of 'other'; there are: tutor" in str(call("releases", "other").exception)
     found = json.loads(call("compare", b.name, "--format", "json").output)
-    assert {row["what"]: (row["before"], row["after"]) for row in found["parts"]}["drafting"] == ("none", "eagle3, 2 tokens")
+    assert {row["what"]: (row["before"], row["after"]) for row in found["parts"]}["drafter"] == ("none", "eagle3, 2 tokens")
     assert found["measurements"] == [{"what": "recovery", "before": "0.9990", "after": "0.9990"}]
     assert "eagle3, 2 tokens" in call("compare", b.name, a.name).output
     assert "name another one" in str(call("compare", a.name, a.name).exception)

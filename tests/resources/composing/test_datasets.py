@@ -81,10 +81,12 @@ def test_reasoning_is_learnt_with_its_own_answer_and_is_no_part_of_later_context
 def test_what_the_request_gave_the_template_reaches_the_dataset(tables, tmp_path):
     rows = conversation("a", ["one answer", "two answers"])
     off = {"chat_template_kwargs": {"enable_thinking": False}}
-    rows[1]["params"] = json.dumps({"temperature": 0.5, "extra_body": off, "response_format": {"type": "json_object"}})
+    rows[1]["params"] = json.dumps({"temperature": 0.5, "extra_body": off, "response_format": {"type": "json_object"},
+                                   "continue_final_message": True})
     _, splits = built(curated(tables, rows, tmp_path / "c"), tmp_path / "d")
     (row,) = splits["train"]
-    assert json.loads(row["request"]) == {**off, "response_format": {"type": "json_object"}}
+    assert json.loads(row["request"]) == {
+        **off, "response_format": {"type": "json_object"}, "continue_final_message": True}
     first, second = [message for message in json.loads(row["messages"]) if message["role"] == "assistant"]
     assert first["learnt_request"] == {} and "learnt_request" not in second, "the first request had no such parameters"
 

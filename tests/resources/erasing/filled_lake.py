@@ -104,13 +104,25 @@ def _rendered(output, lake):
     texts = "\n".join(str(row["messages"]) for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist())
     (output / "rendered.md").write_text(texts)
     (output / "lengths.json").write_text("{}")
+    (output / "side_by_side.jsonl").write_text("".join(json.dumps(line) + "\n" for line in _side_by_side(lake)))
+
+
+def _side_by_side(lake):
+    """Rows as an evaluation report keeps them for the approval page."""
+    rows = Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
+    said = [{"role": "user", "text": message["content"]} for message in json.loads(rows[0]["messages"])]
+    return [{"row_id": row["interaction_id"], "kind": "regression", "change": 0.5, "target_loss": 2.0, "champion_loss": 1.5, "tokens": 9,
+             "ts": None, "logged": json.loads(row["completion"])["content"], "target": "no", "champion": "yes",
+             "prompt": [{"role": each["role"], "text": each["content"]} for each in json.loads(row["messages"])] or said} for row in rows]
 
 
 def _release(output, lake, model):
     from model_ops.speculators.registry import ARCHITECTURES
     from resources.releasing.gate_settings import Gates
     from resources.releasing.gates import Compared, check_gates
+    from resources.releasing.page import render
     from resources.releasing.release import write_release
+    from resources.releasing.summary import Summary
 
     output.mkdir(parents=True, exist_ok=True)
     [gate] = check_gates(Gates(**{**dict.fromkeys(Gates.model_fields), "erased_rows": 0}), Compared([]))
@@ -118,6 +130,10 @@ def _release(output, lake, model):
     row = next(row["interaction_id"] for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
                if MARK in row["messages"])
     (output / "report.md").write_text(f"worst row: {row}\n")
+    summary = Summary("tutor", None, {}, {}, {}, False, gates=[gate], release=output.name)
+    (output / "approval.html").write_text(render(
+        "approval.html.j2", summary=summary, champion="0123456789ab", sections=[], beside={}, why="", gains=[],
+        regressions=_side_by_side(lake)))
 
 
 def _further(lake, shown):

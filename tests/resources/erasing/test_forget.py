@@ -17,6 +17,7 @@ from resources.curating.clean import clean
 from resources.erasing import forget as forget_module
 from resources.erasing.asked import ForgetError, ask_for
 from resources.erasing.forget import complete_unfinished, forget, plan_erasure
+from resources.erasing.pages import NOTE
 from resources.lake import LakeError
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
@@ -57,6 +58,10 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
         row["user_hash"] for row in content(lake, "interactions") if "ann" not in row["session_id"]}
     assert [json.loads(line)["key"] for line in (lake.root / "answers/tutor.jsonl").read_text().splitlines()] == ["k2"]
     assert (lake.dagster_home / "submitted/1/run.log").read_text() == "a line\n[erased]\n"
+    page = next(lake.root.glob("releases/tutor/*/approval.html"))
+    assert page.read_text() == NOTE and not changed_files(page.parent, read_manifest(page.parent))
+    lines = next(lake.root.glob("datasets/tutor/length_report/*/side_by_side.jsonl")).read_text().splitlines()
+    assert any("bob" in line for line in lines) and all(json.loads(line) for line in lines)
 
 
 def test_the_lines_of_the_sources_that_hold_the_user_are_named(lake, whole):

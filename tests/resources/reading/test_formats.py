@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from model_ops.serving.service import fingerprint
 from resources.lake import Lake
 from resources.reading.formats import FORMATS, detect
 from resources.reading.ingest import ingest
@@ -54,6 +55,37 @@ def read(tmp_path, content, name="log.jsonl", **source):
         rows = opened.to_pyarrow_table().to_pylist() if opened else []
         found.append(sorted(rows, key=_place))
     return *found, report
+
+
+@pytest.mark.parametrize(("said", "digest"), [
+    ({"system_fingerprint": fingerprint("3f2a91c0d4e5", "ab" * 32)}, "ab" * 32),
+    ({"metadata": {"weight_version": fingerprint("3f2a91c0d4e5", "cd" * 32)}}, "cd" * 32),  # SGLang
+    ({"system_fingerprint": "fp_44709d6fcb"}, None), ({"system_fingerprint": "vllm-0.32.0-1a2b3c4d"}, None),
+    ({"system_fingerprint": f"millrace-3f2a91c0d4e5-{'ab' * 31}"}, None), ({"metadata": {"weight_version": "default"}}, None),
+])
+def test_answers_of_a_release_name_the_weights_that_served_them(tmp_path, said, digest):
+    """Whatever other servers write into the same fields is no digest."""
+    record = pair()
+    record["response"] |= said
+    (row,), _, _, _ = read(tmp_path, [record])
+    assert row["served_model_digest"] == digest
+
+
+def test_what_the_record_says_of_its_weights_comes_before_the_fingerprint(tmp_path):
+    record = pair(served_model_digest="0" * 64)
+    record["response"]["system_fingerprint"] = fingerprint("3f2a91c0d4e5", "ab" * 32)
+    (row,), _, _, _ = read(tmp_path, [record])
+    assert row["served_model_digest"] == "0" * 64
+
+
+def test_streamed_answers_of_a_release_name_its_weights(tmp_path):
+    said = fingerprint("3f2a91c0d4e5", "ab" * 32)
+    same = {"id": "r1", "object": "chat.completion.chunk", "model": "m-1", "system_fingerprint": said}
+    chunks = [{**same, "choices": [{"index": 0, "delta": {"content": text}}]} for text in ("ye", "s")]
+    chunks.append({**same, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    record = pair(response="".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n")
+    (row,), bad, _, _ = read(tmp_path, [record])
+    assert not bad and row["served_model_digest"] == "ab" * 32
 
 
 def test_openai_pair_keeps_what_the_log_says(tmp_path, monkeypatch):

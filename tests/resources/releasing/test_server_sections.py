@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from resources.releasing.page import render
 from resources.releasing.server_sections import server_sections
-from resources.releasing.summary import _render
 
 MEASURED = {"against": "own layers", "on": "held-out sessions", "n": 16, "counted": "rows", "unit": "nats per token"}
 REPORT = {
@@ -48,15 +48,18 @@ def test_without_a_server_the_page_says_so_and_without_speed_it_has_no_table_of_
 
 @pytest.mark.parametrize(("template", "shown"), [
     ("report.md.j2", "| r1 | a \\| &lt;b>bold&lt;/b> \\u202eline |"),
-    ("report.html.j2", "<td>a | &lt;b&gt;bold&lt;/b&gt; \\u202eline</td>")])
+    ("report.html.j2", ">a | &lt;b&gt;bold&lt;/b&gt; \\u202eline</td>")])
 def test_text_of_a_model_is_text_on_the_page(template, shown):
     class Page:
-        workload, about = "tutor", ""
+        workload, about, gates, facts, charts = "tutor", "", [], None, []
 
-        def sections(self):
+        def before_charts(self):
+            return []
+
+        def after_charts(self):
             return [replace(section, note="") for section in server_sections(REPORT, SPEED)]
 
-    page = _render(template, Page())
+    page = render(template, summary=Page())
     assert shown in page
     if template == "report.html.j2":
-        assert '<td class="missed">did not load</td>' in page
+        assert '<td data-column="state" class="missed">did not load</td>' in page

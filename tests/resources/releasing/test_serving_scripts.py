@@ -2,13 +2,16 @@
 
 import itertools
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
 from model_ops.speculators.registry import ARCHITECTURES
-from resources.releasing.serving_scripts import write_scripts
+from resources.releasing.serving_plan import ServingPlan
+from resources.releasing.serving_scripts import write_serving_files
 
 
 @pytest.mark.parametrize(("architecture", "method", "sglang"), [
@@ -20,7 +23,8 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
     model, release = tmp_path / "models" / "m", tmp_path / "releases" / "tutor" / "r1"
     model.mkdir(parents=True)
-    write_scripts(release, "tutor", "models/m", "models/m", ARCHITECTURES[architecture].serving, 3)
+    plan = ServingPlan("tutor", "r1", "models/m", "models/m", ARCHITECTURES[architecture].serving, with_drafter(3))
+    write_serving_files(release, plan)
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("vllm", "python"):
@@ -45,3 +49,28 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
     assert options.get("--speculative-algorithm") == sglang and bool(done["sglang"].stderr) == (sglang is None)
     assert options.get("--speculative-num-draft-tokens") == (None if sglang is None else "4")
     assert options.get("--speculative-num-steps") == ("3" if sglang in ("EAGLE3", "STANDALONE") else None)
+
+
+@pytest.mark.parametrize(("drafting", "config", "sglang"), [
+    (NO_DRAFTING, None, None),
+    (Drafting(method="ngram", num_speculative_tokens=4),
+     {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 4}, ("NGRAM", "5")),
+    (Drafting(method="suffix", num_speculative_tokens=12), {"method": "suffix", "num_speculative_tokens": 12}, None),
+    (Drafting(method="drafter", num_speculative_tokens=3, by_batch_size=((1, 2, 3), (3, 8, 0))),
+     {"method": "eagle3", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 8, 0]]},
+     ("EAGLE3", "4"))])
+def test_the_chosen_drafting_is_served(tmp_path, drafting, config, sglang):
+    write_serving_files(tmp_path, ServingPlan("tutor", "r1", "models/m", "models/d", ARCHITECTURES["eagle3"].serving, drafting))
+    words = shlex.split((tmp_path / "serve-vllm.sh").read_text().partition("exec ")[2])
+    found = json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
+    if found is not None:
+        assert found.pop("model", None) == ("$LAKE/models/d" if drafting.method == "drafter" else None)
+        for name in ("draft_sample_method", "rejection_sample_method"):
+            assert (found.pop(name, None) is not None) == (drafting.method == "drafter")
+    assert found == config
+    script = (tmp_path / "serve-sglang.sh").read_text()
+    words = shlex.split(script.partition("exec ")[2])
+    said = dict(itertools.pairwise(words))
+    assert sglang == (None if "--speculative-algorithm" not in said else
+                      (said["--speculative-algorithm"], said["--speculative-num-draft-tokens"]))
+    assert ("without it" in script) == (drafting.method == "suffix")

@@ -1,5 +1,5 @@
 -- Interactions of LiteLLM's standard logging payload.
--- needs: chat_of(), choice_number(), moment(), openai_tools(), provider_chat_of(), records
+-- needs: chat_of(), choice_number(), moment(), openai_tools(), provider_chat_of(), records, served_digest()
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
 --     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
@@ -30,7 +30,7 @@ responses as (
     select
         *,
         json_transform(record.response, '{
-            "id": "VARCHAR", "prompt_token_ids": ["INTEGER"],
+            "id": "VARCHAR", "system_fingerprint": "VARCHAR", "prompt_token_ids": ["INTEGER"],
             "choices": [{"index": "INTEGER", "finish_reason": "VARCHAR", "message": "JSON", "text": "VARCHAR",
                          "token_ids": ["INTEGER"]}],
             "usage": {"prompt_tokens_details": {"cached_tokens": "BIGINT"},
@@ -138,7 +138,7 @@ select
     coalesce(nullif(record.end_user, ''), record.metadata.user_api_key_user_id) as user_id,
     coalesce(record.model, record.model_group) as model,
     record.custom_llm_provider as provider,
-    spend.served_model_digest as served_model_digest,
+    coalesce(spend.served_model_digest, served_digest(response.system_fingerprint)) as served_model_digest,
     conversation as messages,
     coalesce(chat.tools, openai_tools(record.model_parameters -> '$.tools')) as tools,
     coalesce(chat.params, record.model_parameters) as params,

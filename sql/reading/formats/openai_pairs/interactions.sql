@@ -1,7 +1,7 @@
 -- Interactions of records with an OpenAI request and response; one row per choice.
--- needs: chat_of(), choice_number(), error_text(), openai_tools(), records
+-- needs: chat_of(), choice_number(), error_text(), openai_tools(), records, served_digest()
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
---     session_id, user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
+--     session_id, user_id, user_hash, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
 --     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
 --     cached_tokens, reasoning_tokens, latency_ms, ttft_ms, cost, status, error_code, message)
 with parsed as (
@@ -13,6 +13,7 @@ with parsed as (
             "timestamp": "VARCHAR", "ts": "VARCHAR", "created_at": "VARCHAR",
             "workload_id": "VARCHAR", "workload": "VARCHAR", "client_id": "VARCHAR", "client": "VARCHAR",
             "session_id": "VARCHAR", "trace_id": "VARCHAR", "request_id": "VARCHAR", "user_id": "VARCHAR",
+            "user_hash": "VARCHAR", "sampling": "JSON",
             "provider": "VARCHAR", "served_model_digest": "VARCHAR", "cache_hit": "BOOLEAN",
             "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "cost": "DOUBLE", "error": "JSON",
             "request": {
@@ -24,12 +25,12 @@ with parsed as (
                 "max_completion_tokens": "JSON", "seed": "JSON", "stop": "JSON", "n": "JSON", "stream": "JSON",
                 "tool_choice": "JSON", "parallel_tool_calls": "JSON", "response_format": "JSON",
                 "presence_penalty": "JSON", "frequency_penalty": "JSON", "repetition_penalty": "JSON", "reasoning_effort": "JSON",
-                "chat_template_kwargs": "JSON", "documents": "JSON",
+                "chat_template_kwargs": "JSON", "documents": "JSON", "continue_final_message": "JSON",
                 "logit_bias": "JSON"
             },
             "response": {
                 "id": "VARCHAR", "created": "VARCHAR", "created_at": "VARCHAR", "model": "VARCHAR", "provider": "VARCHAR", "error": "JSON",
-                "type": "VARCHAR",
+                "type": "VARCHAR", "system_fingerprint": "VARCHAR", "metadata": {"weight_version": "VARCHAR"},
                 "prompt_token_ids": ["INTEGER"],
                 "choices": [{"index": "INTEGER", "finish_reason": "VARCHAR", "message": "JSON",
                              "token_ids": ["INTEGER"]}],
@@ -110,12 +111,15 @@ select
     coalesce(record.client_id, record.client) as client,
     coalesce(record.session_id, request.metadata.session_id, request.metadata.conversation_id) as session_id,
     coalesce(record.user_id, request.user, request.safety_identifier) as user_id,
+    case when regexp_full_match(record.user_hash, '[0-9a-f]{64}') then record.user_hash end as user_hash,
     coalesce(response.model, request.model) as model,
     coalesce(record.provider, response.provider) as provider,
-    coalesce(record.served_model_digest, request.metadata.served_model_digest) as served_model_digest,
+    coalesce(record.served_model_digest, request.metadata.served_model_digest, served_digest(response.system_fingerprint),
+             served_digest(response.metadata.weight_version)) as served_model_digest,
     coalesce(request.messages, chat.messages) as messages,
     case when chat is null then request.tools else openai_tools(request.tools) end as tools,
-    json_merge_patch('{}', to_json(struct_pack(
+    -- what the server applied where the request said nothing, under what the request said
+    json_merge_patch(case when json_type(record.sampling) = 'OBJECT' then record.sampling else '{}' end, json_merge_patch('{}', to_json(struct_pack(
         temperature := request.temperature, top_p := request.top_p, top_k := request.top_k, min_p := request.min_p,
         max_tokens := request.max_tokens, max_completion_tokens := request.max_completion_tokens,
         seed := request.seed, stop := request.stop, n := request.n, stream := request.stream,
@@ -123,9 +127,10 @@ select
         response_format := request.response_format, presence_penalty := request.presence_penalty,
         frequency_penalty := request.frequency_penalty, reasoning_effort := request.reasoning_effort,
         chat_template_kwargs := request.chat_template_kwargs, documents := request.documents,
+        continue_final_message := request.continue_final_message,
         repetition_penalty := request.repetition_penalty,
         logit_bias := request.logit_bias
-    ))) as params,
+    )))) as params,
     coalesce(choice.message, chat.message) as completion,
     coalesce(choice.message ->> '$.reasoning_content', choice.message ->> '$.reasoning') as reasoning,
     response.prompt_token_ids as prompt_token_ids,

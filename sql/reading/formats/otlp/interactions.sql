@@ -1,7 +1,7 @@
 -- Interactions in OpenTelemetry GenAI spans and log records.
--- needs: otlp_calls
+-- needs: otlp_calls, served_digest()
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
---     session_id, user_id, model, provider, messages, tools, params, completion, reasoning, finish_reason, error,
+--     session_id, user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning, finish_reason, error,
 --     prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms, ttft_ms, status, error_code, message)
 with choices as (
     select
@@ -42,6 +42,7 @@ select
     call.user_id as user_id,
     call.model as model,
     call.provider as provider,
+    served_digest(call.fingerprint) as served_model_digest,
     call.messages as messages,
     case when json_type(call.tools) = 'ARRAY' then call.tools end as tools,
     call.params as params,

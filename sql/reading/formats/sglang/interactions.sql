@@ -1,7 +1,7 @@
 -- Interactions of SGLang's request log, and of vLLM's (formats/vllm/pairs.sql, with `engine`, `choice` and `problem`).
--- needs: records, templated_messages()
+-- needs: records, served_digest(), templated_messages()
 -- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, session_id, model, provider,
---     messages, params, completion, reasoning, prompt_token_ids, completion_token_ids, finish_reason, error, prompt_tokens,
+--     served_model_digest, messages, params, completion, reasoning, prompt_token_ids, completion_token_ids, finish_reason, error, prompt_tokens,
 --     completion_tokens, cached_tokens, reasoning_tokens, latency_ms, status, error_code, message)
 with parsed as (
     select
@@ -15,7 +15,7 @@ with parsed as (
             "out": {"text": "VARCHAR", "output_ids": ["INTEGER"],
                     "meta_info": {"id": "VARCHAR", "finish_reason": "JSON", "prompt_tokens": "BIGINT",
                                   "completion_tokens": "BIGINT", "cached_tokens": "BIGINT",
-                                  "reasoning_tokens": "BIGINT", "e2e_latency": "DOUBLE"}}
+                                  "weight_version": "VARCHAR", "reasoning_tokens": "BIGINT", "e2e_latency": "DOUBLE"}}
         }') as record
     from records
 ),
@@ -87,6 +87,7 @@ select
     coalesce(record.obj.model, case json_type(record.obj.lora_path) when 'VARCHAR' then record.obj.lora_path ->> '$' end)
         as model,
     coalesce(record.engine, 'sglang') as provider,
+    served_digest(meta.weight_version) as served_model_digest,
     case
         when repeated or only_tokens then null
         when turns is not null then to_json(turns)

@@ -1,5 +1,5 @@
 -- Interactions of stored OpenAI completions and responses.
--- needs: choice_number(), openai_tools(), records
+-- needs: choice_number(), openai_tools(), records, served_digest()
 -- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, workload_name, client, session_id,
 --     user_id, model, served_model_digest, messages, tools, params, completion, reasoning, prompt_token_ids,
 --     completion_token_ids, finish_reason, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, status,
@@ -29,6 +29,7 @@ parsed as (
         *,
         json_transform(raw_completion, '{
             "id": "VARCHAR", "object": "VARCHAR", "role": "VARCHAR", "created": "VARCHAR", "model": "VARCHAR",
+            "system_fingerprint": "VARCHAR",
             "metadata": {"session_id": "VARCHAR", "conversation_id": "VARCHAR", "trace_id": "VARCHAR",
                          "workload_id": "VARCHAR", "workload": "VARCHAR", "client_id": "VARCHAR",
                          "user_id": "VARCHAR", "served_model_digest": "VARCHAR"},
@@ -37,7 +38,7 @@ parsed as (
             "temperature": "JSON", "top_p": "JSON", "max_tokens": "JSON", "max_completion_tokens": "JSON",
             "seed": "JSON", "stop": "JSON", "tool_choice": "JSON", "response_format": "JSON",
             "presence_penalty": "JSON", "frequency_penalty": "JSON", "reasoning_effort": "JSON",
-            "chat_template_kwargs": "JSON", "documents": "JSON",
+            "chat_template_kwargs": "JSON", "documents": "JSON", "continue_final_message": "JSON",
             "choices": [{"index": "INTEGER", "finish_reason": "VARCHAR", "message": "JSON", "token_ids": ["INTEGER"]}],
             "usage": {"prompt_tokens": "BIGINT", "completion_tokens": "BIGINT",
                       "prompt_tokens_details": {"cached_tokens": "BIGINT"},
@@ -69,7 +70,7 @@ select
     coalesce(record.metadata.session_id, record.metadata.conversation_id) as session_id,
     coalesce(record.metadata.user_id, record.user, record.input_user) as user_id,
     record.model as model,
-    record.metadata.served_model_digest as served_model_digest,
+    coalesce(record.metadata.served_model_digest, served_digest(record.system_fingerprint)) as served_model_digest,
     request_messages as messages,
     openai_tools(coalesce(record.tools, record.request.tools)) as tools,
     json_merge_patch('{}', to_json(struct_pack(
@@ -78,7 +79,7 @@ select
         tool_choice := record.tool_choice, response_format := record.response_format,
         presence_penalty := record.presence_penalty, frequency_penalty := record.frequency_penalty,
         reasoning_effort := record.reasoning_effort, chat_template_kwargs := record.chat_template_kwargs,
-        documents := record.documents
+        documents := record.documents, continue_final_message := record.continue_final_message
     ))) as params,
     choice.message as completion,
     coalesce(choice.message ->> '$.reasoning_content', choice.message ->> '$.reasoning') as reasoning,

@@ -1,0 +1,193 @@
+"""Whether a switch of releases loses a request: promoted and rolled back ten times under load, streams included.
+
+    python -m benchmarks.switch --lake demo/quick/lake      # the demo's release in vLLM; needs its CPU environment (serve-env)
+    python -m benchmarks.switch --quick                     # a stand-in for vLLM, which has no model
+
+The lake's newest release is copied, with a second one that differs in its number of drafted tokens. `millrace serve --watch`
+serves the champion. A load of AT_A_TIME clients, half of whose requests are streams, asks before the first switch and during
+all of them. requests, failed: all requests, and those without a whole answer; none is sent again. p99_ratio: the 99th
+percentile of seconds during the switches over that before. switch_s: median of the seconds from the decision until the other
+release answers, its start and its smoke set included. On two cores the server that starts takes time from the one that answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import urllib3
+
+from benchmarks.record import record
+from benchmarks.small_release import small_release
+from benchmarks.stand_in_vllm import stand_in_vllm
+from benchmarks.vllm_environment import vllm_python
+from model_ops.speculators.registry import ARCHITECTURES
+from resources.artefacts.manifest import Manifest, read_manifest
+from resources.artefacts.registry import Registry
+from resources.attesting.attest import write_attestations
+from resources.lake import Lake
+from resources.launching.python_process import child_environment, python_module
+from resources.releasing.approvals import approve
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import read_release, write_release
+from resources.releasing.rollback import roll_back
+from resources.releasing.signature import Signature
+from resources.releasing.subject import subject_of
+
+BY = Signature("benchmark", "MILLRACE_USER")
+ROUNDS, AT_A_TIME = 10, 8
+REQUESTS_BEFORE, REQUESTS = 200, 2_000
+STARTS_WITHIN_S = 900.0
+VLLM_WORDS = ["--enforce-eager", "--max-model-len", "512"]
+"""What a CPU needs: no compilation, and a context that its memory holds twice."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--lake", type=Path, help="lake of a finished demo, such as demo/quick/lake")
+    place.add_argument("--quick", action="store_true", help="a stand-in for vLLM")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often the second release is promoted and rolled back")
+    parser.add_argument("--no-smoke", action="store_true", help="switch without trying the servers first")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        home = Path(folder)
+        if given.quick:
+            lake = Lake.open(home / "lake")
+            one, two = small_release(lake, 1), small_release(lake, 2)
+            program, words, server, pause_s = stand_in_vllm(home / "vllm", token_s=0.004), [], "stand-in", 0.05
+        else:
+            lake, one, two = _copied(given.lake, home)
+            program, words, server, pause_s = vllm_python(), VLLM_WORDS, "vLLM 0.32 (CPU)", 1.0
+        smoke = ["--no-smoke"] if given.quick or given.no_smoke else []  # the stand-in has no model to compare with
+        found = _measured(lake, one, two, home, program, [*smoke, "--", *words], given.rounds, pause_s)
+    record("switch", {"server": server, **found}, keep=not given.quick)
+
+
+def _copied(source: Path, home: Path) -> tuple[Lake, Path, Path]:
+    """The newest release of a lake in a lake of its own, and a second one of the same models."""
+    shutil.copytree(source, home / "lake", symlinks=True,
+                    ignore=shutil.ignore_patterns("tables", ".dagster", ".mirror", "endpoints", ".serving"))
+    lake = Lake.open(home / "lake")
+    made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob("releases/*/*/manifest.json")}
+    one = max(made, key=lambda path: made[path])
+    return lake, one, _second(lake, one)
+
+
+def _second(lake: Lake, one: Path) -> Path:
+    """A release of the same models that drafts one token more."""
+    release, manifest = read_release(one), read_manifest(one)
+    registry = Registry(lake, release.workload)
+    served: list[Manifest] = [read_manifest(lake.root / part.path) for part in (release.target, release.speculator) if part]
+    k = release.num_speculative_tokens + 1
+    draft = registry.draft("release", "release", "release", ("resources/releasing/release.py",), {"k": k}, manifest.inputs)
+    made = write_release(draft.directory, release.workload, served[0], served[1] if served[1:] else None, k, release.gates,
+                         ARCHITECTURES[release.architecture].serving, release.policy)
+    write_attestations(draft.directory, lake, made, served, "benchmark")
+    return registry.directory(registry.finish(draft, {}))
+
+
+def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words: list[str], rounds: int,
+              pause_s: float) -> dict[str, Any]:
+    workload, endpoint = one.parent.name, Endpoint(lake, one.parent.name)
+    approve(lake, one, BY)
+    endpoint.promote(subject_of(one), BY)
+    answers, seconds = home / "answers.jsonl", []
+    with _serving(lake, workload, program, words, home) as url, _load(url, workload, answers, pause_s):
+        _until(lambda: len(_read(answers)) >= REQUESTS_BEFORE, "the load makes no request")
+        switching_at = time.time()
+        for _ in range(rounds):
+            for move, release in ((_promote, two), (roll_back, one)):
+                began = time.monotonic()
+                move(lake, release, BY)
+                _until(lambda release=release: _releases(url) == [release.name], f"release {release.name} does not answer")
+                seconds.append(time.monotonic() - began)
+        _until(lambda: len(_read(answers)) >= REQUESTS, "the load makes no request")
+    found = _read(answers)
+    before, during = ([each["seconds"] for each in found if (each["at"] < switching_at) is is_before and not each["problem"]]
+                      for is_before in (True, False))
+    p99_before, p99_during = (float(np.percentile(values, 99)) for values in (before, during))
+    return {"requests": len(found), "streams": sum(each["stream"] for each in found),
+            "failed": sum(each["problem"] is not None for each in found),
+            "problems": sorted({each["problem"] for each in found if each["problem"]}), "switches": len(seconds),
+            "p99_ratio": round(p99_during / p99_before, 2),
+            "p99_s": {"before": round(p99_before, 3), "during": round(p99_during, 3)},
+            "p50_s": {"before": round(median(before), 3), "during": round(median(during), 3)},
+            "switch_s": round(median(seconds), 1),
+            "answered": {"first": sum(each["release"] == one.name for each in found),
+                         "second": sum(each["release"] == two.name for each in found)}}
+
+
+def _promote(lake: Lake, release: Path, by: Signature) -> None:
+    """What `millrace approve` does."""
+    approve(lake, release, by)
+    Endpoint(lake, release.parent.name).promote(subject_of(release), by)
+
+
+@contextmanager
+def _serving(lake: Lake, workload: str, program: Path, words: list[str], home: Path):
+    """`millrace serve --watch` in a process of its own; yields its address when it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = python_module("pipelines.cli", "serve", workload, "--lake", str(lake.root), "--watch", "--port", str(port),
+                            "--program", str(program), "--every", "0.2", *words)
+    log = home / "serve.log"
+    with log.open("w") as written:
+        process = subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT, env=child_environment(
+            VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind"))
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _until(lambda: bool(_releases(url)) or process.poll() is not None, "no release answers")
+        if process.poll() is not None:
+            raise SystemExit(f"millrace serve ended:\n{log.read_text()}")
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+        print(log.read_text())
+
+
+@contextmanager
+def _load(url: str, model: str, answers: Path, pause_s: float):
+    command = python_module("benchmarks.switch_load", url, model, "--at-a-time", str(AT_A_TIME), "--pause", str(pause_s))
+    with answers.open("w") as written:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=written, env=child_environment())
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+def _releases(url: str) -> list[str]:
+    """The releases that answer new requests; [] if none does."""
+    with suppress(urllib3.exceptions.HTTPError, ValueError, KeyError):
+        return [each["release"] for each in json.loads(urllib3.request("GET", f"{url}/health", retries=False).data)["releases"]]
+    return []
+
+
+def _read(answers: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answers.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _until(condition, otherwise: str) -> None:
+    until = time.monotonic() + STARTS_WITHIN_S
+    while not condition():
+        if time.monotonic() > until:
+            raise SystemExit(otherwise)
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()

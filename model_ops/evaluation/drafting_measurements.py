@@ -1,0 +1,63 @@
+"""Measurements of drafting in the evaluation's report, as a release's choice reads them. Imports no torch.
+
+    measured_draftings(speed["in_server"]["forms"])            # list[MeasuredDrafting], without the unquantized form
+    replayed_draftings(report)                                 # list[Replayed], from held-out answers without a server
+    drafter_low(report, "eagle3")                              # lower end of the drafter's acceptance length
+    drafter_gain_low(report, "eagle3")                         # lower end of its gain over the better lookup
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+from model_ops.evaluation.measurement import AS_LOGGED, REFERENCE
+from model_ops.serving.drafting import LOOKUPS, Drafting
+from model_ops.serving.drafting_choice import MeasuredDrafting, Rate, Replayed
+
+
+def measured_draftings(forms: Mapping[str, Mapping[str, Any]]) -> list[MeasuredDrafting]:
+    """The served model with each drafting, sampled as the traffic is, from the forms of speed.json's `in_server`; [] for a
+    report of an earlier version."""
+    return [
+        MeasuredDrafting(
+            Drafting.model_validate(form["drafting"]),
+            {int(concurrency): Rate(rate["median"], rate["p99_s"]) for concurrency, rate in form["as_logged"]["rates"].items()},
+            form["as_logged"]["tau"])
+        for name, form in forms.items() if name != REFERENCE and "drafting" in form]
+
+
+def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[Replayed]:
+    """Acceptance lengths by K, without a server, from the content of a report.json.
+
+    Lookups are replayed over answers to validation prompts. The drafter's come from one measurement on test prompts, sampled as
+    the traffic is: what it accepts at the first K positions a round does not depend on whether it drafts more.
+    """
+    found = [Replayed(method=name, num_speculative_tokens=int(length), tau=tau)
+             for name, each in report.get("lookups", {}).items() if name in LOOKUPS
+             for length, tau in each.get("taus", {}).items()]
+    summary = _as_logged(report, drafter)
+    if summary is not None:
+        found += [Replayed(method="drafter", num_speculative_tokens=place + 1, tau=1 + accepted)
+                  for place, accepted in enumerate(accumulate(summary["accepted_by_position"]))]
+    return found
+
+
+def drafter_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
+    """The lower end of the 95 % interval of a drafter's acceptance length; None if it was not measured."""
+    summary = _as_logged(report, drafter)
+    return None if summary is None else summary["tau_low"]
+
+
+def drafter_gain_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
+    """The lower end of the drafter's relative gain over the better lookup, paired over prompts; None if it was not measured."""
+    found = [each for each in report.get("measurements", []) if each["what"] == "acceptance_gain" and each["of"] == drafter]
+    logged = next((each for each in found if each["sampling"] == AS_LOGGED), found[0] if found else None)
+    return None if logged is None else logged["low"]
+
+
+def _as_logged(report: Mapping[str, Any], drafter: str | None) -> Mapping[str, Any] | None:
+    """The summary of a drafter, sampled as the traffic is, else of the first way of sampling."""
+    of_it = [each for each in report.get("acceptance", []) if each["drafter"] == drafter]
+    return next((each for each in of_it if each.get("sampling") == AS_LOGGED), of_it[0] if of_it else None)

@@ -1,0 +1,1 @@
+"""The smoke set: what a server is asked before it takes traffic."""

@@ -1,0 +1,57 @@
+"""Compares a server's greedy answers with the target's own layers, in a process of its own, which ends with its memory.
+
+    python -m model_ops.evaluation.smoke.own_layers TARGET < answers.json > scores.json
+
+answers.json: [{row_id, messages, tools, request, prompt_ids, ids, text}]. ids are null where the server gives none; then the
+text is tokenized. scores.json has `tokens` of the answers; `agreed`, how many of them own layers rank first or at most TIE_NATS
+behind; `nll`, the sum of their negative log-probabilities (nats); `prompts` and `same_prompts`, how many prompts came back as
+tokens, and as the tokens that this project renders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.decoding.prompts import render_prompt
+from model_ops.evaluation.scored_model import scored_model
+from model_ops.evaluation.tie import TIE_NATS
+from model_ops.evaluation.token_scores import token_scores
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.rendering.row import Row
+from model_ops.training.documents import Document
+
+
+def scores(target: Path, answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """The comparison. Raises ModelError for a model that cannot be read."""
+    tokenizer = load_tokenizer(target)
+    documents, rendered, same = [], 0, 0
+    for number, answer in enumerate(answers):
+        own = render_prompt(tokenizer, Row(answer["row_id"], answer["messages"], answer["tools"], request=answer["request"]))
+        if answer["prompt_ids"]:
+            rendered += 1
+            same += answer["prompt_ids"] == own
+        prompt, ids = answer["prompt_ids"] or own, answer["ids"] or _ids_of(tokenizer, answer["text"])
+        if ids:
+            documents.append(Document(str(number), np.array([*prompt, *ids], dtype=np.int32),
+                                      np.arange(len(prompt) + len(ids)) >= len(prompt)))
+    found = token_scores(scored_model(target), documents).values() if documents else []
+    return {"tokens": sum(len(each.gaps) for each in found),
+            "agreed": sum(gap <= TIE_NATS for each in found for gap in each.gaps),
+            "nll": -sum(logprob for each in found for logprob in each.logprobs), "prompts": rendered, "same_prompts": same}
+
+
+def _ids_of(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+if __name__ == "__main__":
+    os.nice(10)  # a server answers beside it
+    said = scores(Path(sys.argv[1]), json.load(sys.stdin))
+    print(json.dumps(said))

@@ -1,0 +1,77 @@
+"""Everything that a server is asked before it takes traffic.
+
+    findings = smoke(server, prompts, schema_rows, scores)
+    failed(findings)                    # one sentence each; a check that could not be made is no failure
+
+Takes a few dozen short requests. Importing this file imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from model_ops.decoding.served import ServedModel
+from model_ops.errors import ModelError
+from model_ops.evaluation.smoke.answers import ask_prompts, check_long_prompt, check_stop
+from model_ops.evaluation.smoke.asking import Asking, SmokePrompt
+from model_ops.evaluation.smoke.constraints import check_constraints
+from model_ops.evaluation.smoke.drafting import check_drafting
+from model_ops.evaluation.smoke.finding import Finding
+from model_ops.evaluation.smoke.text import Scores, compare_text
+
+BUILT_IN = SmokePrompt("built-in", [{"role": "user", "content": "Write one sentence about the sea."}])
+
+
+@dataclass(frozen=True)
+class TriedServer:
+    """url: of the server. model: its name in requests. kind: transformers' server takes only what OpenAI's API defines. drafts:
+    it was started with a drafter. timeout_s: of one request."""
+
+    url: str
+    model: str
+    kind: Literal["vllm", "sglang", "transformers"] = "vllm"
+    drafts: bool = False
+    timeout_s: float = 300.0
+
+
+def smoke(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequence[SmokePrompt], scores: Scores | None,
+          check: Callable[[], None] = lambda: None) -> list[Finding]:
+    """prompts: held-out ones, asked after a built-in one. schema_rows: prompts whose request has a json_schema. scores:
+    compares answers with the target's own layers; None: they are not compared. check: called between checks, and may raise.
+
+    Ends early if the server gives no answer at all.
+    """
+    asking = Asking(server.url, server.model, server.timeout_s, plain=server.kind == "transformers")
+    try:
+        found, answers = ask_prompts(asking, [BUILT_IN, *prompts])
+        if not found[0].passed:
+            return found
+        check()
+        found.append(check_stop(asking, answers))
+        for finding in check_constraints(asking, schema_rows, is_vllm=server.kind == "vllm"):
+            found.append(finding)
+            check()
+        with ServedModel(server.url, server.model, timeout_s=server.timeout_s, through_proxy=False) as client:
+            found.append(check_long_prompt(asking, _longest(client), answers))
+            if server.drafts:
+                found.append(check_drafting(client))
+        check()
+        if scores is not None:
+            found += compare_text(asking, answers, scores)
+        return found
+    finally:
+        asking.close()
+
+
+def failed(findings: Sequence[Finding]) -> list[str]:
+    """One sentence per failed check."""
+    return [f"{finding.name}: {finding.said}" for finding in findings if finding.passed is False]
+
+
+def _longest(client: ServedModel) -> int | None:
+    try:
+        return client.longest
+    except ModelError:
+        return None

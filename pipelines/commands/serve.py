@@ -1,0 +1,80 @@
+"""The command `serve`: an endpoint's release on one address, and its successors."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.terminal.shared_options import LakeOption, app, console, open_lake
+
+PANEL = "Check and release"
+
+
+class ServerName(StrEnum):
+    """Inference servers."""
+
+    vllm = "vllm"
+    sglang = "sglang"
+    transformers = "transformers"
+
+
+@app.command(rich_help_panel=PANEL)
+def serve(
+    workload: Annotated[str, typer.Argument(help="workload whose release answers")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="after --, passed on to the server: -- --max-model-len 4096", show_default=False)
+    ] = None,
+    alias: Annotated[str, typer.Option(help="alias whose release answers; `candidate` needs no approval")] = "champion",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="follow the alias: switch to its next release without losing a request, and start "
+                                           "servers again that end")] = False,
+    canary: Annotated[str | None, typer.Option(help="further alias whose release answers --share of the sessions")] = None,
+    share: Annotated[float, typer.Option(help="share of the sessions that the canary answers", min=0, max=1)] = 0.1,
+    server: Annotated[
+        ServerName | None, typer.Option(help="inference server", show_default="the first that is installed")] = None,
+    program: Annotated[
+        str | None, typer.Option(help="interpreter of an environment that has the server, or the command vllm",
+                                 show_default="this environment, or vllm on PATH")] = None,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on", min=0, max=65535)] = 8000,
+    smoke: Annotated[bool, typer.Option("--smoke/--no-smoke", help="try a server before it takes traffic")] = True,
+    start: Annotated[float, typer.Option(help="seconds that a server may take until it can be asked", min=1)] = 900,
+    drain: Annotated[
+        float, typer.Option(help="seconds that requests have when their server is replaced or stopped", min=0)] = 600,
+    every: Annotated[float, typer.Option(help="with --watch: seconds between two looks at the alias", min=0.1)] = 2,
+    logs: Annotated[
+        Path | None, typer.Option(help="folder of the servers' logs and of what the smoke set found",
+                                  show_default="<lake>/.serving/<workload>")] = None,
+    capture: Annotated[
+        str | None, typer.Option(help="directory or s3://BUCKET/PREFIX into which the traffic is written as logs")] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="with --capture: YAML file of sampling rates and zero retention by the sha256 of a key",
+                                  show_default="everything is kept")] = None,
+    token_ids: Annotated[
+        bool, typer.Option("--token-ids/--no-token-ids", help="with --capture: ask the server for token ids of chats")] = True,
+    journal: Annotated[
+        Path | None, typer.Option(help="with --capture: local folder of what is not written there yet",
+                                  show_default="CAPTURE/.journal; for S3, below MILLRACE_HOME or ~/.millrace")] = None,
+    lake: LakeOption = None,
+) -> None:
+    """Serves the release that an alias names: verified, with its drafter, tried before it takes traffic."""
+    from resources.capture.capture import CaptureSettings
+    from resources.capture.keys import read_rules
+    from resources.serving.programs import find_program
+    from resources.serving.release_server import ServeSettings
+    from resources.serving.serve import Traffic
+    from resources.serving.serve import serve as serve_alias
+
+    place = open_lake(lake)
+    settings = ServeSettings(find_program(server.value if server else None, program),
+                             logs or place.root / ".serving" / workload, arguments or [], start, smoke)
+
+    captured = CaptureSettings(capture, journal, read_rules(keys), token_ids) if capture else None
+
+    def say(sentence: str) -> None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    serve_alias(place, workload, Traffic(host, port, alias, canary, share, drain, captured), settings, say, watch, every)

@@ -1,0 +1,165 @@
+"""The capture layer around a front: journal, shipper, feedback, status.
+
+    with Capture(CaptureSettings("s3://logs/capture")) as capture:
+        with Front("127.0.0.1", 8000, watcher=capture.recorder, answers=capture.answers) as front:
+            ...
+
+GET /capture/status says what was kept, what was not and why, what waits for the store, and whether the store takes objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from resources.capture.capture_error import CaptureError
+from resources.capture.feedback import FeedbackDoor
+from resources.capture.journal import JOURNAL_BYTES, OPEN, READY, SEGMENT_S, STATUS, Journal, make_ready, segments
+from resources.capture.keys import KeyRules
+from resources.capture.recorder import CAPTURED, Recorder
+from resources.capture.store import DiskStore, open_store
+from resources.front.front import Handler
+from resources.launching.python_process import child_environment, python_module
+from stores.in_use import InUse, taken
+
+TICKS_EVERY_S = 1.0
+LAST_SHIPMENT_S = 30.0
+LONGEST_RESTART_S = 60.0
+
+
+@dataclass(frozen=True)
+class CaptureSettings:
+    """store: directory or s3:// prefix of the objects. journal: a local directory; None: `default_journal`. segment_s: age at
+    which a segment is shipped. journal_bytes: most that may wait. ask_for_ids, digest, sampling: see Recorder."""
+
+    store: str
+    journal: Path | None = None
+    rules: KeyRules = field(default_factory=KeyRules)
+    ask_for_ids: bool = False
+    segment_s: float = SEGMENT_S
+    journal_bytes: int = JOURNAL_BYTES
+    digest: str = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Capture:
+    """A block in which traffic is captured. Raises CaptureError on entering if the journal cannot be written or is used by
+    another process, and for a store that is none. A store that is away is no error: the journal holds what is captured."""
+
+    def __init__(self, settings: CaptureSettings):
+        self.settings = settings
+        self.store = open_store(settings.store)
+        self.journal_directory = (settings.journal or default_journal(settings.store)).expanduser().absolute()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Capture:
+        with ExitStack() as stack:
+            self._take_journal(stack)
+            for left in segments(self.journal_directory, OPEN):  # of a process that was killed: the lock is ours
+                make_ready(left)
+            self._run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}-{os.urandom(3).hex()}"
+            settings = self.settings
+            self.journal = Journal(self.journal_directory, self._run, settings.journal_bytes, segment_s=settings.segment_s)
+            self.recorder = Recorder(self.journal, settings.rules, settings.ask_for_ids, settings.digest, settings.sampling)
+            self._feedback = FeedbackDoor(self.journal, settings.rules)
+            self._shipper, self._restarts = self._start_shipper(), 0
+            self._ticking = threading.Thread(target=self._tick, name="capture", daemon=True)
+            self._ticking.start()
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ships what is ready, within LAST_SHIPMENT_S; the next start ships what is left."""
+        self._ended.set()
+        self._ticking.join()
+        self.journal.close()
+        try:
+            self._shipper.stdin.close()
+            self._shipper.wait(LAST_SHIPMENT_S)
+        except subprocess.TimeoutExpired:
+            self._shipper.kill()
+            self._shipper.wait()
+        finally:
+            self._open.close()
+
+    @property
+    def left(self) -> int:
+        """Segments that are in the journal and not in the store."""
+        return len(segments(self.journal_directory, READY))
+
+    @property
+    def answers(self) -> dict[str, Handler]:
+        """What the front answers itself."""
+        return {"POST /feedback": self._feedback.answer, "GET /capture/status": self._status}
+
+    def status(self) -> dict[str, Any]:
+        """Counts since this process started; of the shipper, since it was started."""
+        shipped = {}
+        with contextlib.suppress(OSError, ValueError):
+            shipped = json.loads((self.journal_directory / STATUS).read_text())
+        waiting = segments(self.journal_directory, READY)
+        return {
+            "captured_paths": sorted(CAPTURED),
+            "kept": self.journal.kept - self._feedback.kept,
+            "feedback": self._feedback.kept,
+            "not_kept": dict(self.journal.not_kept),
+            "left_out": dict(self.recorder.left_out),
+            "asks_for_token_ids": self.recorder.ask_for_ids,
+            "waiting": {"bytes": self.journal.waiting_bytes, "segments": len(waiting), "most_bytes": self.journal.most_bytes},
+            "store": {"place": self.store.place, "problem": shipped.get("problem", ""), "records": shipped.get("records", 0),
+                      "segments": shipped.get("segments", 0), "unreadable": shipped.get("unreadable", {}),
+                      "seconds_since_last": round(time.time() - shipped["last_at"], 1) if shipped.get("last_at") else None,
+                      "shipper_restarts": self._restarts},
+        }
+
+    async def _status(self, _: web.Request) -> web.StreamResponse:
+        return web.json_response(self.status())
+
+    def _take_journal(self, stack: ExitStack) -> None:
+        directory = self.journal_directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(taken(directory))
+            (directory / f".probe-{os.getpid()}").touch()
+            (directory / f".probe-{os.getpid()}").unlink()
+        except InUse as error:
+            raise CaptureError(f"another process captures into the journal {directory}: give each its own --journal") from error
+        except OSError as error:
+            raise CaptureError(f"the journal {directory} cannot be written ({error.strerror}): give another --journal"
+                               ) from error
+
+    def _start_shipper(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            python_module("resources.capture.shipper", str(self.journal_directory), self.store.place, self._run),
+            env=child_environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def _tick(self) -> None:
+        """Closes old segments, and starts the shipper again if it ended, after 1, 2, 4, ... 60 seconds."""
+        pause_s, not_before = 1.0, 0.0
+        while not self._ended.wait(TICKS_EVERY_S):
+            self.journal.tick()
+            if self._shipper.poll() is not None and time.monotonic() >= not_before:
+                self._shipper, self._restarts = self._start_shipper(), self._restarts + 1
+                not_before, pause_s = time.monotonic() + pause_s, min(2 * pause_s, LONGEST_RESTART_S)
+
+
+def default_journal(place: str) -> Path:
+    """In the store's directory, where ingest does not look; for a bucket, below MILLRACE_HOME or ~/.millrace."""
+    store = open_store(place)
+    if isinstance(store, DiskStore):
+        return Path(store.place) / ".journal"
+    home = Path(os.environ.get("MILLRACE_HOME") or Path.home() / ".millrace")
+    return home / "capture" / hashlib.sha256(store.place.encode()).hexdigest()[:12]

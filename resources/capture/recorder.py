@@ -1,0 +1,141 @@
+"""Writes what passes through a front into the journal: the watcher of the capture layer.
+
+    recorder = Recorder(journal, read_rules(None), ask_for_ids=True)
+    Front("127.0.0.1", 8000, watcher=recorder)
+
+In the front's event loop an exchange costs a few dictionaries, a checksum and one write to a file in the page cache: bodies
+are not parsed here. The frame is written before the client can see the end of the answer (before `data: [DONE]` of a stream),
+so what was answered is in the journal.
+
+Bodies are parsed where a sampling rate below 1 needs their session. Nothing of a request with `keep: false` is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from resources.capture.journal import Journal
+from resources.capture.keys import KeyRule, KeyRules
+from resources.capture.token_ids import ASKED, asking, without_ids
+from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
+from resources.front.routes import Backend
+from resources.front.session import HEADER as SESSION_HEADER
+from resources.front.session import session_of
+
+CAPTURED = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
+"""Paths whose exchanges are kept, and the API of each."""
+ASKED_FOR_IDS = "chat"
+CREDENTIALS = ("Authorization", "X-Api-Key", "Api-Key")
+MOST_BYTES = 64 << 20
+"""Of request and answer together: a longer record would be quarantined."""
+MOST_HEADER = 256
+DONE = b"data: [DONE]"
+
+
+class Recorder:
+    """digest: of the weights that answer, where the server behind does not say it. sampling: parameters that the server applies
+    where a request names none. Counts what is not in the journal on purpose: other (another path), zero_retention, not_sampled,
+    unanswered (the client left before the answer began)."""
+
+    def __init__(self, journal: Journal, rules: KeyRules, ask_for_ids: bool = False, digest: str = "",
+                 sampling: Mapping[str, Any] | None = None):
+        self.journal, self.rules, self.ask_for_ids = journal, rules, ask_for_ids
+        self.digest, self.sampling = digest, dict(sampling or {})
+        self.left_out = Counter[str]()
+
+    def begins(self, request: web.Request, body: bytes) -> Recorded | None:
+        """None for what is not kept."""
+        form = CAPTURED.get(request.path.rstrip("/")) if request.method == "POST" else None
+        if form is None:
+            self.left_out["other"] += 1
+            return None
+        headers = request.headers
+        rule = self.rules.of(*map(headers.get, CREDENTIALS))
+        if not rule.keep:
+            self.left_out["zero_retention"] += 1
+            return None
+        if rule.sample < 1 and not rule.samples(session_of(headers, body)):
+            self.left_out["not_sampled"] += 1
+            return None
+        return Recorded(self, form, rule, headers, body)
+
+    def stop_asking(self) -> None:
+        """The server refuses return_token_ids: no further request asks for ids."""
+        self.ask_for_ids = False
+
+
+class Recorded:
+    """One exchange. body: what the server gets."""
+
+    def __init__(self, recorder: Recorder, form: str, rule: KeyRule, headers: Mapping[str, str], request: bytes):
+        self._recorder, self._request, self._began = recorder, request, time.perf_counter()
+        self._meta: dict[str, Any] = {"kind": "exchange", "form": form, "at": time.time()}
+        for name, value in (("session", headers.get(SESSION_HEADER)), ("request_id", headers.get("X-Request-Id")),
+                            ("request_encoding", headers.get("Content-Encoding")),
+                            ("client", rule.client), ("workload", rule.workload)):
+            if value:
+                self._meta[name] = value[:MOST_HEADER]
+        changed = asking(request) if recorder.ask_for_ids and form == ASKED_FOR_IDS else None
+        self._asks, self.body = changed is not None, request if changed is None else changed
+        self._parts: list[bytes] = []
+        self._bytes = len(request)
+        self._over = False
+
+    def starts(self, backend: Backend, status: int, headers: Mapping[str, str]) -> None:
+        meta, recorder = self._meta, self._recorder
+        meta["status"], meta["type"] = status, headers.get("Content-Type", "")
+        if encoding := headers.get("Content-Encoding"):
+            meta["encoding"] = encoding
+        if digest := headers.get(TARGET_HEADER) or recorder.digest or headers.get(RELEASE_HEADER):
+            meta["digest"] = digest[:MOST_HEADER]
+        if release := headers.get(RELEASE_HEADER):
+            meta["release"] = release[:MOST_HEADER]
+        if sampling := backend.sampling or recorder.sampling:
+            meta["sampling"] = dict(sampling)
+        self._spoke = time.perf_counter()
+
+    def asks_again(self, answer: bytes) -> bool:
+        if not self._asks or self._meta["status"] not in (400, 422) or ASKED.strip(b'"') not in answer:
+            return False
+        self._recorder.stop_asking()
+        self._asks, self.body = False, self._request
+        return True
+
+    def whole(self, answer: bytes) -> bytes:
+        self._parts, self._bytes = [answer], self._bytes + len(answer)
+        self.ends()
+        return without_ids(answer) if self._asks and "encoding" not in self._meta else answer
+
+    def part(self, data: bytes) -> None:
+        if not self._parts:
+            self._meta["ttft_ms"] = round((self._spoke - self._began) * 1_000, 3)
+        self._bytes += len(data)
+        if self._bytes <= MOST_BYTES:
+            self._parts.append(data)
+        if data.rstrip().endswith(DONE):
+            self.ends()
+
+    def ends(self, problem: str = "") -> None:
+        if self._over:
+            return
+        self._over = True
+        if "status" not in self._meta:
+            self._recorder.left_out["unanswered"] += 1
+            return
+        self._meta["latency_ms"] = round((time.perf_counter() - self._began) * 1_000, 3)
+        if problem:
+            self._meta["problem"] = problem
+        if self._bytes > MOST_BYTES:
+            self._recorder.journal.lose("too_long")
+        else:
+            self._recorder.journal.append(self._meta, self._request, self._parts)
+        self._parts = []
+
+    def refused(self, status: int, why: str) -> None:
+        self._meta.update(status=status, type="")
+        self.ends(why)

@@ -1,0 +1,161 @@
+"""The front of an endpoint: one address for clients, whatever server answers behind it.
+
+    with Front("127.0.0.1", 8000) as front:          # answers 503 until there is a server
+        front.switch([Route(old)])
+        front.switch([Route(new)])                   # returns when no new request goes to `old`
+        front.wait_until_idle(old, 600)              # requests in flight, streams included
+
+It runs in a thread with its own event loop. /health says 200 and which releases answer, or 503. Other paths are passed on if
+they are in PASSED; paths that change a server (adapters, profiles, development) are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from resources.front.pass_through import PassThrough, error_response
+from resources.front.routes import Backend, Route, Routes
+from resources.front.watcher import Watcher
+
+PASSED = ("/v1/", "/metrics", "/version", "/tokenize", "/detokenize")
+NOT_PASSED = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")
+"""Paths below /v1/ that change what a server serves."""
+MOST_BYTES = 64 << 20
+"""Longest body of a request."""
+STARTS_WITHIN_S = 20.0
+ENDS_WITHIN_S = 5.0
+LOOKS_EVERY_S = 0.05
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class FrontError(Exception):
+    """The front cannot listen at its address."""
+
+
+class Front:
+    """Raises FrontError on entering if the address cannot be used. drain_s: how long requests in flight have when the block
+    ends. watcher: who sees what passes through. answers: further paths that the front answers itself, "POST /feedback" for one,
+    with a handler in its event loop."""
+
+    def __init__(self, host: str, port: int, drain_s: float = 60.0, watcher: Watcher | None = None,
+                 answers: Mapping[str, Handler] | None = None):
+        self.host, self.port, self.drain_s = host, port, drain_s
+        self._watcher, self._answers = watcher, answers or {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
+        self._ending = False
+
+    @property
+    def url(self) -> str:
+        """Where clients of this machine find it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
+        return f"http://{host}:{self.port}"
+
+    def __enter__(self) -> Front:
+        self._thread.start()
+        try:
+            self._do(self._start(), STARTS_WITHIN_S)
+        except OSError as error:
+            self._stop_loop()
+            taken = error.errno == errno.EADDRINUSE
+            why = "another program listens there" if taken else error.strerror or str(error)
+            raise FrontError(f"{self.host}:{self.port} cannot be listened on ({why}): give another --port or --host") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Takes no new connection, and waits for requests in flight."""
+        try:
+            self._do(self._end(), self.drain_s + 2 * ENDS_WITHIN_S)
+        finally:
+            self._stop_loop()
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """The servers that take new requests."""
+        return self._passing.routes.routes
+
+    @property
+    def refused(self) -> int:
+        """Requests that were answered with 503 because no server answered."""
+        return self._passing.refused
+
+    @property
+    def broken(self) -> int:
+        """Answers that ended in the middle because their server did."""
+        return self._passing.broken
+
+    def switch(self, routes: Sequence[Route]) -> None:
+        """From its return on, new requests go to these servers."""
+        async def replace() -> None:
+            self._passing.routes = Routes(tuple(routes))
+
+        self._do(replace(), STARTS_WITHIN_S)
+
+    def wait_until_idle(self, backend: Backend, seconds: float) -> bool:
+        """Whether the server has answered all its requests in this time."""
+        until = time.monotonic() + seconds
+        while backend.in_flight:
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOKS_EVERY_S)
+        return True
+
+    async def _start(self) -> None:
+        self._passing = PassThrough(self._watcher)
+        app = web.Application(client_max_size=MOST_BYTES)
+        app.router.add_get("/health", self._health)
+        for place, handler in self._answers.items():
+            app.router.add_route(*place.split(" ", 1), handler)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False,
+                                     shutdown_timeout=self.drain_s)
+        await self._runner.setup()
+        try:
+            site = web.TCPSite(self._runner, self.host, self.port, backlog=1_024, reuse_address=True)
+            await site.start()
+        except OSError:
+            await self._runner.cleanup()
+            await self._passing.close()
+            raise
+        self.port = self._runner.addresses[0][1]
+
+    async def _end(self) -> None:
+        self._ending = True
+        await self._runner.cleanup()
+        await self._passing.close()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        path = request.path
+        if not path.startswith(PASSED) or path.rstrip("/") in NOT_PASSED or ".." in path.split("/"):
+            return error_response(404, f"{path} is not served here", "invalid_request_error")
+        try:
+            return await self._passing.answer(request)
+        except web.HTTPRequestEntityTooLarge:
+            return error_response(413, f"the request is longer than {MOST_BYTES >> 20} MiB", "invalid_request_error")
+
+    async def _health(self, _: web.Request) -> web.Response:
+        routes = self._passing.routes.routes
+        ready = bool(routes) and not self._ending
+        said = {"status": "ok" if ready else "unavailable",
+                "releases": [{"release": route.backend.release, "share": route.share, "in_flight": route.backend.in_flight}
+                             for route in routes]}
+        return web.Response(status=200 if ready else 503, text=json.dumps(said), content_type="application/json")
+
+    def _do(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    def _stop_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ENDS_WITHIN_S)
+        if not self._thread.is_alive():
+            self._loop.close()

@@ -1,0 +1,184 @@
+"""Passes HTTP requests on to one of several servers, answers untouched, streams included.
+
+    passing = PassThrough()                       # in a running event loop
+    passing.routes = Routes([Route(backend)])     # a switch: requests in flight stay where they are, new ones go here
+    response = await passing.answer(request)      # an aiohttp request
+
+What decides (`routes.py`, `session.py`) is apart from what passes on. A request's body is held in memory. An answer is written
+as it arrives; a short one whose length is known is written at once.
+
+A request is sent again, to another server if there is one, if the connection was refused or lost before any byte of the answer
+was passed on: completions change nothing at a server, so a repeated one costs only its time. It is sent at most MOST_TRIES
+times. Uvicorn closes idle connections after 5 s, so connections are kept for less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from resources.front.routes import Backend, NoBackend, Routes
+from resources.front.session import session_of
+from resources.front.watcher import Exchange, Watcher
+
+RELEASE_HEADER = "X-Millrace-Release"
+"""In an answer: the release that gave it. In a request: the release that shall answer."""
+TARGET_HEADER = "X-Millrace-Target"
+"""In an answer: the digest of the weights that gave it."""
+HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
+                        "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"})
+"""Headers of one connection (RFC 9110, 7.6.1), and those that are written anew."""
+MOST_TRIES = 3
+KEPT_S = 2.0
+"""How long an unused connection to a server is kept: less than servers keep theirs."""
+WHOLE_BYTES = 1 << 20
+"""Answers of a known length up to this are read before the first byte is written."""
+CONNECTS_WITHIN_S = 5.0
+SERVER_FAILED = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
+RETRY_AFTER_S = "2"
+
+
+class PassThrough:
+    """Counts requests in flight by server. refused: answers that the front gave itself because no server could. broken: answers
+    that ended in the middle. watcher: who sees requests and answers."""
+
+    def __init__(self, watcher: Watcher | None = None) -> None:
+        self.routes, self.watcher = Routes(), watcher
+        self.refused = 0
+        self.broken = 0
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTS_WITHIN_S), auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(), skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Sends the request to a server and its answer back."""
+        body = await request.read()
+        exchange = self.watcher.begins(request, body) if self.watcher is not None else None
+        tried: list[Backend] = []
+        while True:
+            try:
+                backend = self._choose(request, body, tried)
+            except NoBackend:
+                self.refused += 1
+                why = "the server does not answer" if tried else "no such release answers now"
+                if exchange is not None:
+                    exchange.refused(503, why)
+                return unavailable(why)
+            tried.append(backend)
+            backend.in_flight += 1  # before anything is awaited: who drains a server must see each of its requests
+            try:
+                return await self._ask(backend, request, body, exchange)
+            except _NotAnswered:
+                continue
+            except asyncio.CancelledError:
+                if exchange is not None:
+                    exchange.ends("the client left")
+                raise
+            finally:
+                backend.in_flight -= 1
+
+    def _choose(self, request: web.Request, body: bytes, tried: list[Backend]) -> Backend:
+        """A server that was not tried, else one that was: its connection may have been an old one. Raises NoBackend."""
+        if len(tried) >= MOST_TRIES:
+            raise NoBackend
+        routes, release = self.routes, request.headers.get(RELEASE_HEADER)
+        if release is not None and not any(route.backend.release for route in routes.routes):
+            release = None  # for the server behind, which is another front
+        session = session_of(request.headers, body) if len(routes) > 1 and release is None else None
+        try:
+            return routes.choose(session, tried, release)
+        except NoBackend:
+            return routes.choose(session, release=release)
+
+    async def _ask(self, backend: Backend, request: web.Request, body: bytes, exchange: Exchange | None) -> web.StreamResponse:
+        """Raises _NotAnswered if no byte of an answer was passed on."""
+        sent = body if exchange is None else exchange.body
+        asked = self._client.request(request.method, URL(backend.url + request.raw_path, encoded=True), data=sent or None,
+                                     headers=_passed_on(request.headers), allow_redirects=False)
+        try:
+            found = await asked
+        except SERVER_FAILED as error:
+            raise _NotAnswered from error
+        async with found:
+            headers = _passed_on(found.headers)
+            if backend.release:
+                headers[RELEASE_HEADER] = backend.release
+            if backend.digest:
+                headers[TARGET_HEADER] = backend.digest
+            length = found.content_length
+            try:
+                is_short = length is not None and length <= WHOLE_BYTES
+                first = await (found.read() if is_short else found.content.readany())
+            except SERVER_FAILED as error:
+                raise _NotAnswered from error
+            if exchange is not None:
+                exchange.starts(backend, found.status, headers)
+            if is_short:
+                if exchange is not None:
+                    if exchange.asks_again(first):
+                        raise _NotAnswered
+                    first = exchange.whole(first)
+                return web.Response(body=first, status=found.status, reason=found.reason, headers=headers)
+            response = web.StreamResponse(status=found.status, reason=found.reason, headers=headers)
+            response.content_length = length
+            try:
+                await response.prepare(request)
+                await self._write(response, first, found, request, exchange)
+            finally:
+                if exchange is not None:
+                    exchange.ends("the client left")  # does nothing where the answer is over
+            return response
+
+    async def _write(self, response: web.StreamResponse, part: bytes, found: aiohttp.ClientResponse,
+                     request: web.Request, exchange: Exchange | None) -> None:
+        """Writes the answer as it arrives. If the server breaks it off, so is the client's connection: the client must see that
+        the answer is not whole."""
+        while part:
+            if exchange is not None:
+                exchange.part(part)
+            await response.write(part)
+            try:
+                part = await found.content.readany()
+            except SERVER_FAILED:
+                self.broken += 1
+                if exchange is not None:
+                    exchange.ends("the server broke it off")
+                if request.transport is not None:
+                    request.transport.abort()
+                return
+        if exchange is not None:
+            exchange.ends()
+        await response.write_eof()
+
+
+class _NotAnswered(Exception):
+    """The server gave no answer, and the client has seen nothing of one."""
+
+
+def unavailable(why: str) -> web.Response:
+    """HTTP 503 with an error in OpenAI's form, which clients repeat by themselves."""
+    return error_response(503, why, "server_error", {"Retry-After": RETRY_AFTER_S})
+
+
+def error_response(status: int, message: str, kind: str, headers: dict[str, str] | None = None) -> web.Response:
+    """An error in OpenAI's form."""
+    said = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    return web.Response(status=status, text=json.dumps(said), content_type="application/json", headers=headers)
+
+
+def _passed_on(headers: object) -> CIMultiDict[str]:
+    """A message's headers without those of its connection."""
+    named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
+    return CIMultiDict((name, value) for name, value in headers.items()
+                       if (lower := name.lower()) not in HOP_BY_HOP and lower not in named)
+
+

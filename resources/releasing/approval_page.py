@@ -1,0 +1,175 @@
+"""The page that a person reads before approving a candidate: approval.html, one file without network.
+
+    write_approval_page(output, lake, summary, evaluation, champion)     # evaluation: the directory of the evaluation report
+
+Verdict and gates first; then candidate against champion: scores with intervals on last week's held-out rows, acceptance, size,
+latency, cost and erased rows, what changed, and the rows that changed most with both answers. The page shows texts of users, so
+an erasure rewrites it (resources/erasing/pages.py), and a signature leaves it out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model_ops.atomic_files import write_text
+from model_ops.evaluation.earlier_reports import measurements_of
+from model_ops.evaluation.measurement import AS_LOGGED, Measurement, find
+from resources.artefacts.erased import APPROVAL_PAGE
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.artefacts.taint import rows_erased_from
+from resources.lake import Lake
+from resources.plain_text import visible
+from resources.releasing.page import render
+from resources.releasing.release import Release, ReleaseError, parts_of, read_release
+from resources.releasing.section import Section
+from resources.releasing.server_sections import FORMS
+from resources.releasing.summary import Summary
+
+SIDE_BY_SIDE = "side_by_side.jsonl"
+"""Of an evaluation report (model_ops/evaluation/side_by_side.py)."""
+NONE = "not measured"
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One release: its manifests of target and drafter, its report and its records of speed; empty where they are gone."""
+
+    served: list[Manifest] = field(default_factory=list)
+    report: Mapping[str, Any] = field(default_factory=dict)
+    speed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        return measurements_of(dict(self.report)) if self.report else []
+
+
+def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Release, evaluation: Path,
+                        champion: str | None) -> None:
+    """champion: the release that the candidate is compared with; None: there is none."""
+    candidate = _side(lake, release, evaluation)
+    former = _champion(lake, release.workload, champion) if champion else _Side()
+    beside = candidate.report.get("side_by_side", {})
+    sections = [summary.before_charts()[0]] if summary.gates else []
+    sections += [_scores(candidate, beside, champion), _costs(lake, candidate, former, release, champion)]
+    if summary.facts is not None:
+        sections.append(summary.facts.changed())
+    changed = _rows(evaluation / SIDE_BY_SIDE)
+    write_text(output / APPROVAL_PAGE, render(
+        "approval.html.j2", summary=summary, champion=champion, sections=sections, beside=beside,
+        why=candidate.report.get("not_measured", {}).get("answers side by side", ""),
+        regressions=[row for row in changed if row["kind"] == "regression"],
+        gains=[row for row in changed if row["kind"] == "gain"]))
+
+
+def _side(lake: Lake, release: Release, evaluation: Path) -> _Side:
+    served = []
+    for part in parts_of(release):
+        try:
+            served.append(read_manifest(lake.root / part.path))
+        except ManifestError:
+            continue  # a champion whose weights were removed still has its report
+    return _Side(served, _json(evaluation / "report.json"), _json(evaluation / "speed.json"))
+
+
+def _champion(lake: Lake, workload: str, version: str) -> _Side:
+    directory = lake.artefacts("release") / workload / version
+    try:
+        release, manifest = read_release(directory), read_manifest(directory)
+    except (ManifestError, ReleaseError):
+        return _Side()
+    report = next((item for item in manifest.inputs if item.name.endswith("/evaluation_report")), None)
+    place = lake.artefacts("dataset") / report.name / report.version if report else directory / "gone"
+    return _side(lake, release, place)
+
+
+def _scores(candidate: _Side, beside: Mapping[str, Any], champion: str | None) -> Section:
+    """Held-out loss of last week and of all rows, and every suite, of both on the same rows."""
+    rows = []
+    if beside:
+        rows.append(["held-out loss, last week (nats/token)", f"{beside['loss_champion']:.4f}", f"{beside['loss_target']:.4f}",
+                     _with(beside["increase"], beside["low"], beside["high"]), f"{beside['rows']:,} rows"])
+    found = candidate.measurements
+    gain = find(found, "loss_increase", of="target", against="champion")
+    if gain is not None:
+        both = [find(found, "loss", of=role) for role in ("champion", "target")]
+        rows.append(["held-out loss, all rows (nats/token)", *(f"{each.value:.4f}" if each else NONE for each in both),
+                     _with(gain.value, gain.low, gain.high), f"{gain.n:,} {gain.counted}"])
+    for each in (each for each in found if each.what == "accuracy_gain" and each.against == "champion" and each.of == "target"):
+        both = [find(found, "accuracy", of=role, on=each.on, sampling=each.sampling) for role in ("champion", "target")]
+        rows.append([f"{each.on}, {each.sampling}", *(f"{of.value:.3f}" if of else NONE for of in both),
+                     _with(each.value, each.low, each.high), f"{each.n:,} {each.counted}"])
+    note = "Both models on the same rows. Intervals are 95 %. A loss is better lower, a score higher."
+    return Section("Scores", ["measured", "champion", "candidate", "candidate - champion", "of"], rows,
+                   note if rows else "There is no champion to compare with." if champion is None else
+                   "The evaluation report compared with no champion.")
+
+
+def _costs(lake: Lake, candidate: _Side, former: _Side, release: Release, champion: str | None) -> Section:
+    """Acceptance, size, latency, cost and erased rows, each as its own report measured it."""
+    rows = [["acceptance length (tokens per forward)", _tau(former), _tau(candidate)],
+            ["weights of the target (MB)", _size(former, 0), _size(candidate, 0)],
+            ["weights of the drafter (MB)", _size(former, 1), _size(candidate, 1)]]
+    rows += _in_servers(former, candidate)
+    rows.append(["rows learnt and erased since", *(f"{rows_erased_from(lake, side.served):,}" if side.served else NONE
+                                                   for side in (former, candidate))])
+    return Section(
+        "Cost, size, latency, acceptance", ["measured", f"champion {champion or ''}".strip(), "candidate"], rows,
+        f"Each as its own evaluation report measured it; the candidate at K {release.num_speculative_tokens}, as logged. "
+        "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine.")
+
+
+def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
+    forms = [side.speed.get("in_server", {}).get("forms", {}) for side in (former, candidate)]
+    rows = []
+    for name in dict.fromkeys(name for form in forms for name in form):
+        rates = [form.get(name, {}).get("tokens_per_second", {}) for form in forms]
+        for at in dict.fromkeys(each for rate in rates for each in rate):
+            found = [rate.get(at) for rate in rates]
+            where = f"{FORMS.get(name, name)}, {at} at a time"
+            rows.append([f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:.2f}" if each else NONE
+                                                                 for each in found)])
+            if any(each and "p99_s" in each for each in found):
+                rows.append([f"latency p99 (s), {where}", *(f"{each['p99_s']:.3f}" if each and "p99_s" in each
+                                                            else NONE for each in found)])
+    return rows
+
+
+def _tau(side: _Side) -> str:
+    """Of the drafter that is served: lookups that need no training come first in a report."""
+    drafted = [each for each in side.report.get("acceptance", []) if each["drafter"] != "none"]
+    logged = [each for each in drafted if each["sampling"] == AS_LOGGED] or drafted
+    return _with(logged[-1]["tau"], logged[-1]["tau_low"], logged[-1]["tau_high"]) if logged else NONE
+
+
+def _size(side: _Side, place: int) -> str:
+    if len(side.served) <= place:
+        return "-" if side.served else NONE
+    weights = sum(file.bytes for file in side.served[place].files if file.path.endswith(".safetensors"))
+    return f"{weights / 1e6:,.2f}"
+
+
+def _with(value: float, low: float | None, high: float | None) -> str:
+    return f"{value:.4f}" + ("" if low is None or high is None else f" ({low:.4f} to {high:.4f})")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Lines of the file, with what cannot be seen in their texts made visible; [] if a report has none."""
+    if not path.exists():
+        return []
+    return [_visible(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _visible(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_visible(each) for each in value]
+    return "\n".join(visible(line) for line in value.split("\n")) if isinstance(value, str) else value
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

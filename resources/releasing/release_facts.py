@@ -1,0 +1,118 @@
+"""What a release's pages say beside measurements: base, licences, languages, lineage, mix of rows, changes since the champion.
+
+    facts = facts_of(lake, release, version, served, champion="3f2a91c0d4e5")
+    facts.lines, facts.changed(), facts.made_from(), facts.mixed()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from resources.artefacts.ancestry import behind
+from resources.artefacts.licences import front_matter, licences_of
+from resources.artefacts.manifest import Manifest, ManifestError
+from resources.lake import Lake
+from resources.releasing.comparison import Comparison, changes_since
+from resources.releasing.release import Release, ReleaseError
+from resources.releasing.section import Section
+
+NO_CHAMPION = "No champion served before this release."
+MOST_CHANGES = 40
+
+
+@dataclass(frozen=True)
+class ReleaseFacts:
+    """base_models: names of the models from outside that training began with. licences: by external input. datasets: those that
+    target and drafter learnt. changes: None without a champion, with `unchanged` as the reason."""
+
+    version: str
+    target: str
+    drafter: str
+    k: int
+    scheme: str
+    base_models: list[str] = field(default_factory=list)
+    licences: dict[str, str] = field(default_factory=dict)
+    languages: list[str] = field(default_factory=list)
+    datasets: list[str] = field(default_factory=list)
+    lineage: list[list[str]] = field(default_factory=list)
+    mix: list[list[str]] = field(default_factory=list)
+    changes: Comparison | None = None
+    unchanged: str = NO_CHAMPION
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Facts that fit on a line each."""
+        stated = ", ".join(f"{name}: {licence}" for name, licence in self.licences.items())
+        return [("Target", self.target + (f" ({self.scheme})" if self.scheme else "")), ("Drafter", self.drafter),
+                ("Base", ", ".join(self.base_models) or "trained by this recipe"), ("Licences", stated or "none stated"),
+                *([("Languages", ", ".join(self.languages))] if self.languages else [])]
+
+    def changed(self) -> Section:
+        """Data, models, code and settings that differ from the champion's."""
+        title = "What changed since the champion"
+        if self.changes is None:
+            return Section(title, ["what"], [], self.unchanged)
+        differs = [*self.changes.parts, *self.changes.settings]
+        rows = [[each.what, each.before or "-", each.after or "-"] for each in differs[:MOST_CHANGES]]
+        left = f" {len(differs) - len(rows)} more are left out." if len(differs) > len(rows) else ""
+        note = f"millrace compare {self.version} {self.changes.other} shows all of it, and the gates of both.{left}"
+        return Section(title, ["what", f"champion {self.changes.other}", "this release"], rows,
+                       note if rows else "Both were made from the same data, models, code and settings.")
+
+    def made_from(self) -> Section:
+        return Section("Made from", ["artefact", "version", "made on", "licence"], self.lineage,
+                       "Everything that target and drafter were made from. millrace lineage shows it down to the log line.")
+
+    def mixed(self) -> list[Section]:
+        if not self.mix:
+            return []
+        return [Section("Mix of the training rows", ["source", "rows", "share"], self.mix,
+                        "Rows of the training split that supervised fine-tuning read.")]
+
+
+def facts_of(lake: Lake, release: Release, version: str, served: Sequence[Manifest], champion: str | None) -> ReleaseFacts:
+    """served: manifests of target and drafter. champion: the release to compare with; None: there is none."""
+    ancestry = [manifest for _, manifest in behind(lake, served) if manifest is not None]
+    made = [*served, *ancestry]
+    licences = licences_of(made)
+    external = {item.name: item for manifest in made for item in manifest.inputs if item.kind == "external"}
+    changes, unchanged = None, NO_CHAMPION
+    if champion is not None:
+        try:
+            changes = changes_since(lake, release, version, lake.artefacts("release") / release.workload / champion)
+        except (ManifestError, ReleaseError) as error:
+            unchanged = f"The champion cannot be compared with: {error}"
+    datasets = [manifest for manifest in ancestry if manifest.kind == "dataset"]
+    sft = next((manifest for manifest in datasets if manifest.name.endswith("/sft_dataset")), None)
+    lineage = [[manifest.name, manifest.version, f"{manifest.created_at:%Y-%m-%d}", ""] for manifest in made]
+    lineage += [[short_name(name), item.digest[:12], "", licences.get(name, "not stated")] for name, item in external.items()]
+    target = served[0]
+    return ReleaseFacts(
+        version=version, target=f"{target.name}@{target.version}", k=release.num_speculative_tokens,
+        drafter=f"{release.architecture}, {release.num_speculative_tokens} tokens a draft" if release.speculator else "none",
+        scheme=str(target.config.get("scheme") or ""),
+        base_models=[short_name(name) for manifest in made if manifest.op == "import_base"
+                     for name in [str(manifest.config.get("model", ""))] if name],
+        licences={short_name(name): licence for name, licence in licences.items()},
+        languages=_languages(lake, sft) if sft else [],
+        datasets=sorted({manifest.name for manifest in datasets if "train.parquet" in {file.path for file in manifest.files}}),
+        lineage=sorted(lineage), mix=_mix(sft) if sft else [], changes=changes, unchanged=unchanged)
+
+
+def short_name(name: str) -> str:
+    """A model's name without the folders of this machine; an id of the Hub as it is."""
+    return Path(name).name if Path(name).is_absolute() or name.startswith((".", "~")) else name
+
+
+def _languages(lake: Lake, dataset: Manifest) -> list[str]:
+    stated = front_matter(lake.artefacts("dataset") / dataset.name / dataset.version).get("language")
+    return [each for each in stated if isinstance(each, str)] if isinstance(stated, list) else []
+
+
+def _mix(dataset: Manifest) -> list[list[str]]:
+    """Rows of each source of the training split, most first."""
+    rows = {source: count for source, count in dataset.metrics.get("sources", {}).items() if isinstance(count, int)}
+    whole = sum(rows.values())
+    return [[source, f"{count:,}", f"{count / whole:.1%}"] for source, count in sorted(rows.items(), key=lambda each: -each[1])]

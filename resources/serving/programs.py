@@ -1,0 +1,131 @@
+"""Which inference server runs a release, and the command line that starts it.
+
+    program = find_program(None, "./venvs/vllm/bin/python")       # its environment has vLLM
+    with command_of(program, lake, directory) as command:
+        running_server([*command.words, "--max-model-len", "2048"], folder=command.folder, environment=command.environment, ...)
+
+vLLM and SGLang are started by the release's own script, so what serves is what was signed: its flags, its drafting. The script
+finds its program on PATH, so a folder with the program that was chosen comes first there. vLLM is told which parser reads the
+target's tool calls, if its script does not. transformers has no script: it serves
+the target alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from model_ops.serving.program import MODULES, has_package, server_environment
+from model_ops.serving.tool_parsers import tool_words
+from resources.lake import Lake
+from resources.releasing.release import read_release
+
+ServedBy = Literal["vllm", "sglang", "transformers"]
+PACKAGES: dict[ServedBy, tuple[str, ...]] = {"vllm": ("vllm",), "sglang": ("sglang",),
+                                             "transformers": ("transformers", "fastapi", "openai", "uvicorn")}
+"""What an environment must have to run each server, in order of preference."""
+TRANSFORMERS = ("-m", "transformers.cli.transformers", "serve")
+
+
+class ServeError(Exception):
+    """A release cannot be served; the message says why, and what to change."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A server's program. words: what starts it, without the server's own command (`serve`)."""
+
+    kind: ServedBy
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ServerCommand:
+    """words: the command line. folder: where it is started; None: here."""
+
+    words: list[str]
+    folder: Path | None
+    environment: Mapping[str, str]
+
+
+def find_program(kind: ServedBy | None, given: str | None) -> Program:
+    """The first server that is installed. kind: this one and no other. given: an interpreter whose environment has it, or the
+    command `vllm`; None: this environment, and then vllm on PATH.
+
+    Raises ServeError if there is none.
+    """
+    kinds = [kind] if kind else list(PACKAGES)
+    if given is not None:
+        return _given(kinds, given)
+    for each in kinds:
+        if all(has_package(sys.executable, package) for package in PACKAGES[each]):
+            return _of_interpreter(each, sys.executable)
+        if each == "vllm" and (command := shutil.which("vllm")) is not None:
+            return Program("vllm", (command,))
+    raise ServeError(f"no inference server is installed here ({_any_of(kinds)}): name the interpreter of an environment that "
+                     "has one with --program; `make serve-env` in a checkout makes one with vLLM for CPUs")
+
+
+def _given(kinds: list[ServedBy], given: str) -> Program:
+    path = shutil.which(str(Path(given).expanduser()))
+    if path is None:
+        raise ServeError(f"--program {given}: there is no such program")
+    path = str(Path.cwd() / path)  # not resolved: the links of a virtual environment must stay
+    if Path(path).name == "vllm":
+        if "vllm" not in kinds:
+            raise ServeError(f"--program {given} is vLLM, and --server asks for {kinds[0]}: leave one of them out")
+        return Program("vllm", (path,))
+    for each in kinds:
+        if all(has_package(path, package) for package in PACKAGES[each]):
+            return _of_interpreter(each, path)
+    raise ServeError(f"--program {given} runs no Python that has {_any_of(kinds)}: name the interpreter of an environment in "
+                     "which one of them is installed, or the command vllm")
+
+
+def _of_interpreter(kind: ServedBy, python: str) -> Program:
+    if kind == "transformers":
+        return Program(kind, (python, *TRANSFORMERS))
+    return Program(kind, (python, "-m", MODULES[kind][0]))
+
+
+def _any_of(kinds: list[ServedBy]) -> str:
+    return " or ".join("transformers[serving]" if kind == "transformers" else kind for kind in kinds)
+
+
+@contextmanager
+def command_of(program: Program, lake: Lake, directory: Path) -> Iterator[ServerCommand]:
+    """The command that serves the release, for as long as the block runs. Raises ServeError for a release without a script."""
+    with tempfile.TemporaryDirectory(prefix="millrace-serve-") as made:
+        folder, environment = Path(made), server_environment()
+        if program.kind == "transformers":
+            release = read_release(directory)
+            (folder / release.workload).symlink_to(lake.root / release.target.path)  # requests name it by the workload
+            yield ServerCommand([*program.words, release.workload], folder, environment)
+            return
+        script = directory / f"serve-{program.kind}.sh"
+        if not script.is_file():
+            raise ServeError(f"release {directory.name} has no {script.name}: serve it with another --server")
+        called = "vllm" if program.kind == "vllm" else "python"
+        words = program.words if program.kind == "vllm" else program.words[:1]  # that script names the module itself
+        stand_in = folder / called
+        stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        stand_in.chmod(0o755)
+        path = os.pathsep.join([made, environment.get("PATH", os.defpath)])
+        yield ServerCommand(["bash", str(script), *_tool_words(program, lake, directory, script)], None,
+                            {**environment, "PATH": path})
+
+
+def _tool_words(program: Program, lake: Lake, directory: Path, script: Path) -> list[str]:
+    """vLLM's parser of tool calls for the target's chat template, where the script names none."""
+    template = lake.root / read_release(directory).target.path / "chat_template.jinja"
+    if program.kind != "vllm" or "--tool-call-parser" in script.read_text(encoding="utf-8") or not template.exists():
+        return []
+    return tool_words(template.read_text(encoding="utf-8"))

@@ -1,0 +1,123 @@
+"""The server of one release: verified, started, and tried before it takes traffic.
+
+    directory = verified_release(lake, "math-tutor", "3f2a91c0d4e5", "champion")
+    server = ReleaseServer.start(lake, directory, program, settings)
+    server.smoke(lake, settings)              # findings; written to <logs>/<version>.smoke.json
+    server.close()
+
+Gates, digests of all files, signature and approvals are checked at every start, also of a release that served before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from model_ops.atomic_files import write_json
+from model_ops.evaluation.smoke.finding import Finding
+from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
+from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
+from resources.artefacts.manifest import ManifestError
+from resources.capture.sampling import server_sampling
+from resources.front.routes import Backend
+from resources.lake import Lake
+from resources.releasing.approvals import approved_by
+from resources.releasing.recheck import recheck
+from resources.releasing.release import Release, ReleaseError, read_release
+from resources.serving.own_layers import own_layers
+from resources.serving.programs import Program, ServeError, command_of
+from resources.serving.smoke_rows import smoke_rows
+
+UNAPPROVED = "candidate"
+"""The alias whose release may be served before anybody approved it."""
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """logs: folder of the servers' logs and of the smoke set's results. arguments: passed on to the server. start_s: seconds
+    that a server may take until it can be asked. smoke: whether it is tried. timeout_s: of one request of the smoke set."""
+
+    program: Program
+    logs: Path
+    arguments: list[str] = field(default_factory=list)
+    start_s: float = 900.0
+    smoke: bool = True
+    timeout_s: float = 300.0
+
+
+def verified_release(lake: Lake, workload: str, version: str, alias: str) -> Path:
+    """The release's directory. Raises ServeError if a file changed or is gone, a gate is missed, a signature does not hold, or
+    it is not approved."""
+    directory = lake.artefacts("release") / workload / version
+    lake.mirror.pull()
+    if not (directory / "release.json").exists():
+        raise ServeError(f"the alias {alias} of {workload} names release {version}, which is not in {lake.place}: restore it "
+                         "from a copy, or move the alias")
+    try:
+        if problems := recheck(lake, directory):
+            raise ServeError(f"release {version} is not served: {'; '.join(problems)}")
+        if alias != UNAPPROVED:
+            approved_by(lake, directory)
+    except (ReleaseError, ManifestError) as error:
+        raise ServeError(f"release {version} is not served: {error}") from error
+    return directory
+
+
+class ReleaseServer:
+    """A server that runs. backend: its address for the front."""
+
+    def __init__(self, directory: Path, release: Release, program: Program, log: Path, server: RunningServer, open_: ExitStack,
+                 sampling: Mapping[str, Any]):
+        self.directory, self.release, self.program, self.log = directory, release, program, log
+        self.backend = Backend(server.url, directory.name, digest=release.target.digest, sampling=sampling)
+        self._server, self._open = server, open_
+
+    @classmethod
+    def start(cls, lake: Lake, directory: Path, settings: ServeSettings,
+              check: Callable[[], None] = lambda: None) -> ReleaseServer:
+        """check: called while it starts, and may raise. Raises ServeError if it does not come up in time."""
+        log, program = settings.logs / f"{directory.name}.log", settings.program
+        settings.logs.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            command = stack.enter_context(command_of(program, lake, directory))
+            try:
+                server = stack.enter_context(running_server(
+                    [*command.words, *settings.arguments], log=log, start_s=settings.start_s, folder=command.folder,
+                    environment=command.environment, check=check))
+            except (ServerFailed, NotRunnable) as error:
+                raise ServeError(f"{program.kind} did not start release {directory.name}: {error} (log: {log})") from error
+            release = read_release(directory)
+            sampling = server_sampling(lake.root / release.target.path / "generation_config.json")
+            return cls(directory, release, program, log, server, stack.pop_all(), sampling)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the server was told to draft: the release's script decides."""
+        script = self.directory / f"serve-{self.program.kind}.sh"
+        return self.program.kind != "transformers" and "--speculative-" in script.read_text()
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has ended."""
+        return self._server.ends_within(0)
+
+    def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[Finding]:
+        """Tries it, and writes what was found beside its log. A lookup may find nothing to draft; a drafter always drafts."""
+        drafts = self.drafts and self.release.served_drafting.method == "drafter"
+        tried = TriedServer(self.backend.url, self.release.workload, self.program.kind, drafts, settings.timeout_s)
+        rows = smoke_rows(lake, self.directory)
+        found = smoke(tried, rows.prompts, rows.with_schema, own_layers(lake.root / self.release.target.path), check)
+        if rows.missing:
+            found.append(Finding("held-out rows", None, rows.missing))
+        write_json(settings.logs / f"{self.directory.name}.smoke.json", {
+            "release": self.directory.name, "server": self.program.kind, "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "findings": [asdict(finding) for finding in found]})
+        return found
+
+    def close(self) -> None:
+        """Ends the server's processes. Requests in flight are lost: drain it first."""
+        self._open.close()

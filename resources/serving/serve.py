@@ -1,0 +1,82 @@
+"""Serves an alias of an endpoint until it is stopped: `millrace serve`.
+
+    serve(lake, "math-tutor", Traffic(port=8000), settings, print, watch=True)
+
+A front takes the requests (resources/front/), so that releases can be switched behind one address. SIGINT and SIGTERM (as
+KeyboardInterrupt) take no new connection, wait for requests in flight, and stop the servers.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from resources.capture.capture import Capture, CaptureSettings
+from resources.front.front import Front, FrontError
+from resources.lake import Lake
+from resources.releasing.endpoints import workloads_with_endpoints
+from resources.serving.follow import Following, Say, Slot
+from resources.serving.programs import ServeError
+from resources.serving.release_server import ServeSettings
+
+SWITCH_INTERVAL_S = 0.0005
+"""The front's thread waits at most so long for this process's other threads (Python's default is ten times as long)."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """host, port: where clients find the front. alias: whose release answers. canary: a further alias, and its share of the
+    sessions. drain_s: seconds that requests in flight have when their server is replaced or this process is stopped. capture:
+    how the traffic is written (resources/capture/)."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    alias: str = "champion"
+    canary: str | None = None
+    share: float = 0.1
+    drain_s: float = 600.0
+    capture: CaptureSettings | None = None
+
+    @property
+    def slots(self) -> list[Slot]:
+        further = [Slot(self.canary, self.share)] if self.canary else []
+        return [Slot(self.alias, 1.0), *further]
+
+
+def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, say: Say, watch: bool = False,
+          every_s: float = 2.0) -> None:
+    """Returns when it is interrupted. watch: follow the aliases, and start servers again that end; otherwise such an end
+    raises. every_s: how often the aliases are read.
+
+    Raises ServeError if the port is taken, and if the release cannot be served; with `watch`, that is said, and the alias's
+    next release is waited for.
+    """
+    if workload not in (known := workloads_with_endpoints(lake)):
+        raise ServeError(f"{lake.place} has no endpoint of {workload!r}; there are: {', '.join(known) or 'none yet'}")
+    if traffic.canary == traffic.alias:
+        raise ServeError(f"--canary {traffic.canary} is the alias that is served anyway: name another one")
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with ExitStack() as stack:
+        capture = stack.enter_context(Capture(traffic.capture)) if traffic.capture is not None else None
+        front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []))
+        following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s)
+        stack.callback(following.close)  # after the front was drained
+        try:
+            stack.enter_context(front)
+        except FrontError as error:
+            raise ServeError(str(error)) from error
+        try:
+            if not watch:
+                following.bring_up()
+            while True:
+                if watch:
+                    following.look()
+                elif ended := following.ended():
+                    raise ServeError(f"the server of release {ended[0].directory.name} ended by itself (log: {ended[0].log})")
+                time.sleep(every_s)
+        except KeyboardInterrupt:
+            if waiting := sum(route.backend.in_flight for route in front.routes):
+                say(f"stops when {waiting} requests in flight are answered, after {traffic.drain_s:g} s at most; Ctrl-C again "
+                    "stops at once")

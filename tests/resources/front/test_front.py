@@ -1,0 +1,242 @@
+"""The front: requests are passed on untouched, and a switch of servers loses none."""
+
+import gzip
+import http.client
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import urllib3
+
+from resources.front.front import Front, FrontError
+from resources.front.pass_through import RELEASE_HEADER
+from resources.front.routes import Backend, NoBackend, Route, Routes
+from resources.front.session import session_of
+
+CHAT = "/v1/chat/completions"
+
+
+class Server:
+    """A server on the loopback. gate: requests wait for it. dies: "at once" closes the connection instead of answering, "later" in
+    the middle of a stream."""
+
+    def __init__(self, name, dies=""):
+        self.name, self.dies, self.seen, self.gate = name, dies, [], threading.Event()
+        self.gate.set()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.seen.append((self.path, dict(self.headers), body))
+                if outer.dies == "at once":
+                    self.close_connection = True
+                elif b"stream" in body:
+                    self.stream()
+                else:
+                    outer.gate.wait(10)
+                    self.whole(gzip.compress(outer.name.encode()), {"Content-Encoding": "gzip", "X-Kept": "yes"})
+
+            def do_GET(self):
+                self.whole(outer.name.encode(), {})
+
+            def whole(self, content, headers):
+                self.send_response(200)
+                for name, value in {**headers, "Content-Length": str(len(content)), "Keep-Alive": "timeout=5"}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def stream(self):
+                self.send_response(200)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for part in range(3):
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(outer.name) + 2, f"{outer.name}{part} ".encode()))
+                    self.wfile.flush()
+                    outer.gate.wait(10)
+                    if outer.dies == "later":
+                        self.close_connection = True
+                        return
+                self.wfile.write(b"0\r\n\r\n")
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.backend = Backend(f"http://127.0.0.1:{self._server.server_port}", name)
+
+    def stop(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def servers():
+    made = []
+
+    def make(*arguments, **named):
+        made.append(Server(*arguments, **named))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.gate.set()
+        server.stop()
+
+
+@pytest.fixture
+def front():
+    with Front("127.0.0.1", 0, drain_s=5) as opened:
+        yield opened
+
+
+def ask(front, body=b"{}", headers=None, path=CHAT, method="POST"):
+    return urllib3.request(method, front.url + path, body=body, headers=headers, retries=False, timeout=10)
+
+
+def test_an_answer_comes_as_its_server_gave_it_with_the_name_of_its_release(front, servers):
+    old = servers("old")
+    front.switch([Route(old.backend)])
+    said = ask(front, b'{"a": 1}', {"Authorization": "Bearer k", "Connection": "X-Hop", "X-Hop": "1"}, f"{CHAT}?x=%2F&y=a+b")
+    assert (said.status, said.data, said.headers["X-Kept"], said.headers[RELEASE_HEADER]) == (200, b"old", "yes", "old")
+    [(path, headers, body)] = old.seen
+    assert (path, body, headers["Authorization"]) == (f"{CHAT}?x=%2F&y=a+b", b'{"a": 1}', "Bearer k")
+    assert "X-Hop" not in headers and "User-Agent" in headers
+    assert ask(front, path="/version", method="GET", body=None).data == b"old"
+
+
+def test_without_a_server_the_front_says_so_in_the_form_that_clients_repeat(front, servers):
+    said = ask(front)
+    assert (said.status, said.headers["Retry-After"]) == (503, "2")
+    assert json.loads(said.data)["error"]["message"] == "no such release answers now"
+    assert ask(front, path="/health", method="GET", body=None).status == 503
+    front.switch([Route(servers("old").backend)])
+    health = ask(front, path="/health", method="GET", body=None)
+    assert (health.status, json.loads(health.data)) == (
+        200, {"status": "ok", "releases": [{"release": "old", "share": 1.0, "in_flight": 0}]})
+    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter/", "/v1/load%5Flora_adapter", "/v1/%2e%2e/collective_rpc",
+                 "/collective_rpc", "/"):
+        assert ask(front, path=path).status == 404
+
+
+def test_a_switch_leaves_requests_where_they_are_and_sends_new_ones_to_the_new_server(front, servers):
+    old, new = servers("old"), servers("new")
+    front.switch([Route(old.backend)])
+    old.gate.clear()
+    with ThreadPoolExecutor(8) as threads:
+        running = [threads.submit(ask, front, body) for body in [b"{}", b'{"stream": 1}'] * 3]
+        wait_for(lambda: old.backend.in_flight == 6)
+        front.switch([Route(new.backend)])
+        assert [ask(front).data for _ in range(3)] == [b"new"] * 3
+        assert not front.wait_until_idle(old.backend, 0.1)
+        old.gate.set()
+        assert front.wait_until_idle(old.backend, 5)
+        assert sorted(each.result().data for each in running) == [b"old"] * 3 + [b"old0 old1 old2 "] * 3
+    old.stop()
+    assert ask(front).data == b"new" and front.refused == front.broken == 0
+
+
+def test_a_stream_arrives_part_by_part(front, servers):
+    old = servers("old")
+    front.switch([Route(old.backend)])
+    old.gate.clear()
+    connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=5)
+    connection.request("POST", CHAT, b'{"stream": 1}')
+    answer = connection.getresponse()
+    assert answer.read1() == b"old0 "
+    old.gate.set()
+    assert answer.read() == b"old1 old2 "
+
+
+def test_a_request_is_sent_again_where_its_server_refuses_or_breaks_off_before_the_first_byte(front, servers):
+    gone, dying, good = servers("gone"), servers("dying", dies="at once"), servers("good")
+    gone.stop()
+    front.switch([Route(gone.backend, 0.98), Route(dying.backend, 0.01), Route(good.backend, 0.01)])
+    assert {ask(front).data for _ in range(10)} == {b"good"}
+    front.switch([Route(dying.backend)])
+    assert ask(front).status == 503 and front.refused == 1
+    assert (gone.backend.in_flight, dying.backend.in_flight) == (0, 0)
+
+
+def test_an_answer_that_breaks_off_in_the_middle_breaks_off_for_the_client_too(front, servers):
+    front.switch([Route(servers("old", dies="later").backend)])
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        ask(front, b'{"stream": 1}')
+    assert front.broken == 1
+
+
+def test_a_client_that_leaves_ends_its_request_at_the_server(front, servers):
+    old = servers("old")
+    front.switch([Route(old.backend)])
+    old.gate.clear()
+    connection = socket.create_connection(("127.0.0.1", front.port))
+    connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}" % CHAT.encode())
+    wait_for(lambda: old.backend.in_flight == 1)
+    connection.close()
+    wait_for(lambda: old.backend.in_flight == 0)
+
+
+def test_the_end_of_the_front_waits_for_answers(servers):
+    old = servers("old")
+    old.gate.clear()
+    with ThreadPoolExecutor(1) as threads:
+        with Front("127.0.0.1", 0, drain_s=5) as front:
+            front.switch([Route(old.backend)])
+            running = threads.submit(ask, front)
+            wait_for(lambda: old.backend.in_flight == 1)
+            threading.Timer(0.3, old.gate.set).start()
+        assert running.result().data == b"old"
+
+
+def test_a_taken_port_is_named(front):
+    with pytest.raises(FrontError, match=rf"127.0.0.1:{front.port} cannot be listened on \(another program listens there\)"), \
+            Front("127.0.0.1", front.port):
+        pass
+
+
+def test_sessions_stay_with_a_server_and_are_shared_out():
+    stable, canary = Backend("a", "1"), Backend("b", "2")
+    routes = Routes([Route(stable, 0.8), Route(canary, 0.2)])
+    chosen = [routes.choose(f"session {number}") for number in range(2_000)]
+    assert chosen == [routes.choose(f"session {number}") for number in range(2_000)]
+    assert 300 < chosen.count(canary) < 500
+    assert 300 < sum(routes.choose(None) is canary for _ in range(2_000)) < 500
+    assert routes.choose(json.loads('"\\ud800"')) in (stable, canary)
+    assert routes.choose("session 1", without=[stable]) is canary
+    assert routes.choose("session 1", release="2") is canary
+    with pytest.raises(NoBackend):
+        routes.choose("session 1", release="3")
+    with pytest.raises(NoBackend):
+        Routes().choose("session 1")
+
+
+@pytest.mark.parametrize(("headers", "body", "session"), [
+    ({"X-Session-Id": "h"}, b'{"session_id": "b"}', "h"),
+    ({}, b'{"session_id": "b", "user": "u"}', "b"),
+    ({}, b'{"metadata": {"session_id": "m"}, "user": "u"}', "m"),
+    ({}, b'{"prompt_cache_key": "p", "user": "u"}', "p"),
+    ({}, b'{"user": "u"}', "u"),
+    ({}, b'{"user": 7, "metadata": []}', None),
+    ({}, b"[]", None),
+    ({}, b"\xff", None),
+    ({}, b"", None),
+])
+def test_the_session_of_a_request(headers, body, session):
+    assert session_of(headers, body) == session
+
+
+def wait_for(condition):
+    until = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)

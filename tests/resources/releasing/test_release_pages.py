@@ -1,0 +1,197 @@
+"""Pages of a release: model card, report and approval page say the verdict first, align figures, and show what was measured."""
+
+import json
+import re
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from huggingface_hub import ModelCard
+
+from model_ops.evaluation.measurement import HELD_OUT, PAIRED, Measurement
+from model_ops.speculators.serving import Serving
+from resources.artefacts.manifest import read_manifest
+from resources.curating.record_counts import RecordCounts
+from resources.lake import Lake
+from resources.releasing.approval_page import write_approval_page
+from resources.releasing.charts import Bar, bars, lines
+from resources.releasing.gate_result import GateResult
+from resources.releasing.release import parts_of, read_release
+from resources.releasing.release_facts import facts_of, short_name
+from resources.releasing.report_charts import report_charts
+from resources.releasing.section import Section
+from resources.releasing.summary import Summary
+from resources.releasing.verdict import verdict_of
+
+HELD = GateResult(name="recovery", wanted=0.99, measured=0.998, low=0.996, high=0.999, passed=True, of="target", against="reference",
+                  on=HELD_OUT, rows=300)
+MISSED = GateResult(name="acceptance_length", wanted=2.5, measured=2.1, low=2.0, high=2.2, passed=False, judged_by="low", of="eagle3",
+                    on=HELD_OUT, sampling="temperature 1", rows=200, counted="prompts")
+EMPTY = GateResult(name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True, reason="none yet")
+
+
+def measured(what, value, of="target", against="", on=HELD_OUT, sampling="", **more):
+    return Measurement(**{"what": what, "of": of, "against": against, "on": on, "sampling": sampling, "value": value, "low": value - 0.1,
+                          "high": value + 0.1, "n": 300, "counted": "rows", "unit": "", "method": PAIRED} | more)
+
+
+MEASURED = [measured("loss", 1.5), measured("loss", 1.9, of="base"), measured("loss", 1.6, of="champion"),
+            measured("loss_increase", -0.1, against="champion"), measured("recovery", 0.998, against="reference"),
+            measured("acceptance_length", 2.1, of="eagle3", sampling="temperature 1"), measured("acceptance_length", 1.2, of="ngram", sampling="temperature 1"),
+            measured("accuracy", 0.75, on="gsm8k", sampling="greedy"), measured("accuracy", 0.7, of="champion", on="gsm8k", sampling="greedy"),
+            measured("accuracy_gain", 0.05, against="champion", on="gsm8k", sampling="greedy", counted="items")]
+DRAFTED = {"sampling": "as logged", "num_speculative_tokens": 3, "looping_share": 0.0, "prompts": 200,
+           "accepted_by_position": [0.7, 0.4, 0.2], "tau_by": {"prompt_shape": {
+               "<b>ask-a-long-word#09775227": {"prompts": 9, "tau": 2.2, "tau_low": 2.0, "tau_high": 2.4}, "code": {"prompts": 5, "tau": 2.9, "tau_low": 2.5, "tau_high": 3.3}}}}
+ACCEPTANCE = [{**DRAFTED, "drafter": "none", "tau": 1.0, "tau_low": 1.0, "tau_high": 1.0},
+              {**DRAFTED, "drafter": "eagle3", "tau": 2.3, "tau_low": 2.1, "tau_high": 2.5}]
+RATE = {"median": 100.0, "lowest": 90.0, "highest": 110.0, "p50_s": 0.2, "p99_s": 0.31}
+SPEED = {"in_server": {"forms": {"target": {"tokens_per_second": {"1": RATE, "8": RATE | {"median": 400.0}}, "started_s": 30.0, "memory_mb": 900.0}},
+                       "ratios": {}}}
+BESIDE = {"rows": 40, "days": 7, "since": "2026-06-13T00:00:00+00:00", "loss_target": 1.5, "loss_champion": 1.6, "increase": -0.1,
+          "low": -0.12, "high": -0.08, "worse": 1, "better": 1}
+REPORT = {"settings": {"num_speculative_tokens": 3}, "measurements": [each.model_dump() for each in MEASURED], "not_measured": {},
+          "acceptance": ACCEPTANCE, "tasks": {"gsm8k": {}}, "side_by_side": BESIDE,
+          "same_directory": {"target": "target", "champion": "champion", "base": "base"}}
+ROW = {"change": 0.7, "target_loss": 2.0, "champion_loss": 1.3, "tokens": 12, "ts": "2026-06-17T10:00:00+00:00",
+       "prompt": [{"role": "user", "text": "What is <b>two</b> and two?"}], "logged": "Four.", "target": "Five.", "champion": "Four!"}
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake.open(tmp_path / "lake")
+
+
+@pytest.fixture
+def page(lake, make_release, tmp_path):
+    """summary, the release, and a folder to write into; release 1 is the champion."""
+    champion, directory = make_release(lake, 1, drafts=True), make_release(lake, 2, drafts=True)
+    release = read_release(directory)
+    served = [read_manifest(lake.root / part.path) for part in parts_of(release)]
+    facts = facts_of(lake, release, directory.name, served, champion.name)
+    summary = Summary(
+        workload="tutor", records=RecordCounts(read=5, kept=4, dropped={"clean: error": 1}, quarantined={}), dataset={},
+        evaluation=deepcopy(REPORT), models={}, has_drafter=True, serving=Serving("eagle3"), gates=[HELD, MISSED, EMPTY], release=directory.name,
+        measured_at=datetime(2026, 6, 20, tzinfo=UTC), speed=SPEED, facts=facts)
+    out = tmp_path / "out"
+    out.mkdir()
+    return summary, release, champion, out
+
+
+def test_the_verdict_counts_gates_and_names_what_is_missed():
+    assert verdict_of([HELD, EMPTY]).sentence == "All 2 gates hold; 1 had nothing to compare with"
+    lost = verdict_of([HELD, MISSED, EMPTY])
+    assert not lost.holds and lost.sentence == "1 of 3 gates is missed: acceptance length"
+    assert verdict_of([HELD]).sentence == "The only gate holds" and verdict_of([]).sentence.startswith("No gate")
+
+
+def test_the_card_is_one_that_the_hub_reads(page):
+    summary, _, _, out = page
+    summary.write(out)
+    card = ModelCard((out / "README.md").read_text())
+    data = card.data.to_dict()
+    assert data["pipeline_tag"] == "text-generation" and {"millrace", "speculative-decoding", "eagle3"} <= set(data["tags"])
+    results = {(each.metric_type, each.dataset_name, each.metric_name): each for each in card.data.eval_results}
+    tau = results["acceptance_length", HELD_OUT, "Acceptance length, temperature 1"]
+    assert tau.metric_value == 2.1 and tau.metric_args["num_speculative_tokens"] == 2 and tau.metric_args["low_95"] == 2.0
+    assert results["accuracy", "gsm8k", "Accuracy, greedy"].metric_value == 0.75
+    assert {each.metric_value for each in results.values()} == {1.5, -0.1, 0.998, 2.1, 0.75, 0.05}  # of the release alone
+
+
+def test_the_card_says_the_verdict_first_and_shows_no_row(page):
+    summary, _, champion, out = page
+    summary.evaluation["against_reference"] = {"worst_rows": [{"row_id": "r1-of-a-user", "divergence": 0.1, "tokens": 3}]}
+    summary.evaluation["measurements"] += [measured("divergence", 0.1, against="reference").model_dump(), measured("agreement", 0.9, against="reference").model_dump()]
+    text = ModelCard(_written(summary, out)).text
+    order = ["**1 of 3 gates is missed: acceptance length.**", "measured on 2026-06-20", "## Gates", "## What changed since the champion",
+             "## Acceptance length", "## Made from", "## Serve it"]
+    places = [text.index(each) for each in order]
+    assert places == sorted(places)
+    assert "eagle3, held-out sessions, temperature 1, 200 prompts, K 3" in text and f"champion {champion.name}" in text
+    assert "| at least 2.5 |" in text and "| 2.0000 to 2.2000 |" in text
+    assert "r1-of-a-user" not in text
+
+
+def _written(summary, out):
+    summary.write(out)
+    return (out / "README.md").read_text()
+
+
+def test_base_licence_and_languages_are_metadata(page):
+    summary, _, _, out = page
+    facts = replace(summary.facts, base_models=["Qwen/Qwen3-8B"], licences={"Qwen/Qwen3-8B": "Apache-2.0"}, languages=["en", "de"],
+                    datasets=["tutor/sft_dataset"], scheme="w8a8")
+    data = ModelCard(_written(replace(summary, facts=facts), out)).data.to_dict()
+    assert (data["base_model"], data["license"], data["language"]) == (["Qwen/Qwen3-8B"], "apache-2.0", ["en", "de"])
+    assert data["base_model_relation"] == "quantized" and data["datasets"] == ["tutor/sft_dataset"]
+    several = replace(facts, licences={"a": "apache-2.0", "b": "Company terms"})
+    data = ModelCard(_written(replace(summary, facts=several), out)).data.to_dict()
+    assert (data["license"], data["license_name"]) == ("other", "apache-2.0, Company terms")
+    assert short_name("/home/ann/models/base") == "base" and short_name("Qwen/Qwen3-8B") == "Qwen/Qwen3-8B"
+
+
+def test_the_report_has_the_verdict_before_gates_and_charts_after_them(page):
+    summary, _, _, out = page
+    summary.write(out)
+    text = (out / "report.html").read_text()
+    assert text.index('class="verdict bad"') < text.index("<h2>Gates") < text.index("<h2>What changed") < text.index("<svg") < text.index("<h2>Made from")
+    assert text.count("<svg") == 5 and "Latency in a real server" in text and "&lt;b&gt;ask-a-long-word#09775227 (9)" in text and "<b>ask" not in text
+    assert '<td data-column="measured" class="figure">0.9980</td>' in text and '<th class="figure">measured</th>' in text
+    assert not re.search(r"(?:src|href)=", text) and "<script" not in text
+    markdown = (out / "report.md").read_text()
+    assert "|---|---|---:|---:|---|---|" in markdown
+
+
+def test_charts_have_only_what_was_measured():
+    assert report_charts({}, {}, {}) == []
+    assert len(report_charts({"acceptance": ACCEPTANCE[:1]}, {}, {"base": 1.0})) == 1
+    early = {"in_server": {"forms": {"target": {"tokens_per_second": {"1": {"median": 100.0}}}}}}
+    assert len(report_charts({}, early, {})) == 1  # an earlier report has no latencies
+
+
+def test_charts_escape_names_and_bear_any_number():
+    made = bars("a & b", [Bar("<script>" + "x" * 40, 0.0), Bar("big", 1e6, 1e5, 2e6)], "tokens") + lines(
+        "c", {"<s>": [(1, 0.0), (2, 0.00123)]}, "x", "y")
+    assert "<script>" not in made and "a &amp; b" in made and "nan" not in made and "\u2026" in made
+    assert lines("one", {"only": [(4, 2.0)]}, "x", "y").count("<circle") == 1
+
+
+@pytest.mark.parametrize(("cells", "figures"), [
+    (["0.9980", "-1,234.5", "", "not measured"], True), (["1.2 to 3.4", "12 (10 to 14)"], True), (["0.35 MB", "5 %", "-"], True),
+    (["1.00 0.98"], False), (["at least 0.95"], False), (["", ""], False), (["8b"], False)])
+def test_columns_of_figures_are_aligned(cells, figures):
+    assert Section("t", ["c"], [[cell] for cell in cells]).is_figure == [figures]
+
+
+def approval(page, lake, rows, champion=True):
+    summary, release, former, out = page
+    (out / "report.json").write_text(json.dumps(REPORT))
+    (out / "speed.json").write_text(json.dumps(SPEED))
+    (out / "side_by_side.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_approval_page(out, lake, summary, release, out, former.name if champion else None)
+    return (out / "approval.html").read_text()
+
+
+def test_the_approval_page_compares_candidate_and_champion(page, lake):
+    rows = [ROW | {"row_id": "r1", "kind": "regression"}, ROW | {"row_id": "r2", "kind": "gain", "change": -0.4}]
+    text = approval(page, lake, rows)
+    order = ['class="verdict bad"', "against champion", "<h2>Gates", "<h2>Scores", "<h2>Cost, size", "<h2>What changed", "1 largest regressions", "1 largest gains"]
+    places = [text.index(each) for each in order]
+    assert places == sorted(places)
+    assert "On the last 7 days of held-out traffic (40 rows), the candidate predicts 1 better and 1 worse." in text
+    assert "-0.1000 (-0.1200 to -0.0800)" in text and "gsm8k, greedy" in text and "0.0500 (-0.0500 to 0.1500)" in text
+    assert "2.3000 (2.1000 to 2.5000)" in text and "latency p99 (s), served, 8 at a time" in text and "2.50" in text  # 1,000 / 400
+    assert "rows learnt and erased since" in text and "+0.7000" in text and "Five." in text and "Four!" in text
+    assert "What is &lt;b&gt;two&lt;/b&gt; and two?" in text and "<b>two" not in text
+    assert not re.search(r"(?:src|href)=", text) and "<script" not in text
+
+
+def test_without_a_champion_the_page_says_so(page, lake):
+    text = approval(page, lake, [], champion=False)
+    assert "No champion served before this release." in text and "largest regressions" not in text
+
+
+def test_what_cannot_be_seen_in_an_answer_is_shown(page, lake):
+    text = approval(page, lake, [ROW | {"row_id": "r1", "kind": "regression", "target": "a\u202eb\nc"}])
+    assert "\\u202e" in text and "\u202e" not in text and "b\nc" in text

@@ -1,0 +1,97 @@
+"""Which program serves a release."""
+
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.stand_in_vllm import stand_in_vllm
+from resources.lake import Lake
+from resources.releasing.release import read_release
+from resources.serving import programs
+from resources.serving.programs import Program, ServeError, command_of, find_program
+
+
+def test_a_named_program_is_an_interpreter_or_the_command(tmp_path):
+    python = stand_in_vllm(tmp_path / "vllm")
+    assert find_program(None, str(python)) == Program("vllm", (str(python), "-m", "vllm.entrypoints.cli.main"))
+    command = tmp_path / "bin" / "vllm"
+    command.parent.mkdir()
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    assert find_program(None, str(command)) == Program("vllm", (str(command),))
+    for kind, given, said in (
+            ("sglang", python, "runs no Python that has sglang: name the interpreter"),
+            ("transformers", command, "is vLLM, and --server asks for transformers"),
+            (None, tmp_path / "none", "there is no such program"),
+            (None, "/bin/false", r"runs no Python that has vllm or sglang or transformers\[serving\]")):
+        with pytest.raises(ServeError, match=said):
+            find_program(kind, str(given))
+
+
+def test_without_one_the_first_server_that_is_installed_is_taken(tmp_path, monkeypatch):
+    installed = {"transformers", "fastapi", "openai", "uvicorn"}
+    monkeypatch.setattr(programs, "has_package", lambda python, package: package in installed)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_program(None, None) == Program("transformers", (sys.executable, "-m", "transformers.cli.transformers", "serve"))
+    (tmp_path / "vllm").write_text("#!/bin/sh\n")
+    (tmp_path / "vllm").chmod(0o755)
+    assert find_program(None, None) == Program("vllm", (str(tmp_path / "vllm"),))
+    installed.add("sglang")
+    assert find_program("sglang", None).words == (sys.executable, "-m", "sglang.launch_server")
+    installed.clear()
+    (tmp_path / "vllm").unlink()
+    with pytest.raises(ServeError, match=r"no inference server is installed here .*make serve-env"):
+        find_program(None, None)
+
+
+@pytest.mark.parametrize(("kind", "called"), [("vllm", "serve"), ("sglang", "sglang.launch_server")])
+def test_the_script_of_the_release_starts_the_program_that_was_chosen(kind, called, tmp_path, make_release):
+    lake = Lake.open(tmp_path / "lake")
+    release = make_release(lake, 1)
+    python = tmp_path / "with space" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho "chosen $*"\n')
+    python.chmod(0o755)
+    words = {"vllm": (str(python), "-m", "vllm.entrypoints.cli.main"), "sglang": (str(python), "-m", "sglang.launch_server")}[kind]
+    with command_of(Program(kind, words), lake, release) as command:
+        done = subprocess.run([*command.words, "--port", "1"], env=dict(command.environment), capture_output=True, text=True)
+    assert done.stdout.startswith(f"chosen -m {words[-1]} ") and called in done.stdout and done.stdout.endswith("--port 1\n")
+    assert str(lake.root / "models") in done.stdout
+
+
+@pytest.mark.parametrize(("template", "words"), [
+    ('<tool_call>\n{"name": {{ name }}, "arguments": {{ arguments }}}\n</tool_call>', "--tool-call-parser hermes --port 1"),
+    ("<tool_call><function={{ name }}>{{ arguments }}</function>", "serve --port 1"),
+    ("[TOOL_CALLS]{{ name }}", "--tool-call-parser mistral --port 1"),
+    ("no tools", "serve --port 1"),
+])
+def test_vllm_is_told_how_the_target_writes_tool_calls(template, words, tmp_path, make_release):
+    lake = Lake.open(tmp_path / "lake")
+    release = make_release(lake, 1)
+    (lake.root / read_release(release).target.path / "chat_template.jinja").write_text(template)
+    script = release / "serve-vllm.sh"
+    script.write_text('exec vllm serve "$@"\n')
+    with command_of(Program("vllm", ("echo",)), lake, release) as command:
+        said = subprocess.run([*command.words, "--port", "1"], env=dict(command.environment), capture_output=True, text=True)
+        assert said.stdout.strip().endswith(words)
+    script.write_text('exec vllm serve --tool-call-parser mine "$@"\n')
+    with command_of(Program("vllm", ("echo",)), lake, release) as command:
+        assert command.words == ["bash", str(script)]
+
+
+def test_transformers_serves_the_target_under_the_name_of_the_workload(tmp_path, make_release):
+    lake = Lake.open(tmp_path / "lake")
+    release = make_release(lake, 1)
+    with command_of(Program("transformers", ("python", "serve")), lake, release) as command:
+        assert command.words == ["python", "serve", "tutor"]
+        assert (command.folder / "tutor").resolve().parent == lake.root / "models/tutor/sft_model"
+
+
+def test_a_release_without_the_server_s_script_is_named(tmp_path, make_release):
+    lake = Lake.open(tmp_path / "lake")
+    release = make_release(lake, 1)
+    (release / "serve-vllm.sh").unlink()
+    with pytest.raises(ServeError, match=r"has no serve-vllm.sh: serve it with another --server"), \
+            command_of(Program("vllm", ("vllm",)), lake, release):
+        pass
