@@ -1,6 +1,6 @@
 """How many days until a change of the traffic alarms, and how many quiet days alarm, on resampled real conversations.
 
-    python -m benchmarks.drift DIR                # about 40 minutes
+    python -m benchmarks.drift DIR                # about 8 minutes
     python -m benchmarks.drift DIR --quick        # 30 quiet days, one pair of workloads; nothing is recorded
 
 DIR holds real conversations (see benchmarks/curation_peers.py). Three workloads are read and cleaned by the pipeline: math

@@ -15,7 +15,8 @@ HISTORIES, SERIES, DAYS = 60, 150, 100
 """Resampled histories; series that are followed for each, and days of each: 15,000 days tell a rate of 5 in 10,000."""
 KEEPING = 0.95
 """Share of the resampled histories that must keep the rate. A sample's tails are thinner than those of what it was drawn from,
-so this share of true histories does not keep it: over simulated histories the rate was right on average, not in 95 %."""
+so fewer true histories do: over simulated ones with independent hours the rate was right on average; with autocorrelated hours
+it was exceeded (benchmarks/drift.py)."""
 LARGEST = 1e6
 
 Increments = Float[np.ndarray, " steps"]
@@ -32,7 +33,7 @@ def chart(increments: Increments, bound: float) -> tuple[Float[np.ndarray, " ste
 
 
 def bound_for(history: Increments, steps_a_day: int, rate: float, rng: np.random.Generator) -> float:
-    """The bound that gives about `rate` false alarms a day, on average over histories of this length.
+    """The bound that gives about `rate` false alarms a day, on average over histories of this length: an approximation.
 
     history: increments without a change, in order. A moving-block bootstrap (blocks of a day keep what neighbouring hours
     share) draws histories as they could have been, and from each of them series that are charted: KEEPING of the

@@ -136,6 +136,9 @@ CLAIMS: list[Claim] = [
         tenth(r("peers", peer, ratio)) for ratio in ("speed_ratio", "processor_ratio") for peer in ("datatrove", "datajuicer")]),
     (PAGE, "How long does a `millrace run`", "incremental", lambda r: [hundredth(r("ratio")), tenth(r("seconds_1000")),
         tenth(r("seconds_10"))]),
+    (PAGE, "Real conversations, 200 sessions", "drift", lambda r: [
+        *(hundredth(days) for days in r("delay_days").values()), tenth(r("false_alarms_per_1000_days")),
+        hundredth(r("acceptance", "delay_days")), hundredth(r("acceptance", "false_alarms_per_1000_days"))]),
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
