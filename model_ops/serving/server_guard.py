@@ -16,9 +16,10 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
-GRACE_S = 20.0
+GRACE_S, TIDIES_S = 20.0, 5.0
 NOT_STARTED = 127
 
 
@@ -46,12 +47,29 @@ def _wait(server: subprocess.Popen) -> None:
 
 
 def end_group(server: subprocess.Popen) -> None:
-    """Ends the server and all processes that it started, and waits for the server."""
+    """Ends the server and all processes that it started, and waits for the server.
+
+    Python's resource tracker, one of these processes, ignores SIGTERM and removes the server's shared memory once the others
+    have ended: it has TIDIES_S for that. vLLM passes requests through that memory.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):  # the second also where the server has ended: its processes may live on
         with suppress(ProcessLookupError):
             os.killpg(server.pid, number)
         with suppress(subprocess.TimeoutExpired):
             server.wait(timeout=GRACE_S)
+        if server.returncode is not None and number == signal.SIGTERM:
+            _wait_for_the_others(server.pid)
+
+
+def _wait_for_the_others(group: int) -> None:
+    """Until no process of the group is left, at most TIDIES_S."""
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < TIDIES_S:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -273,7 +273,7 @@ OWN_COLUMNS = {
     ("drift", "release"): "release whose reference window is compared with; empty before there was one",
     ("drift", "dt"): "last day of the window that was compared, in UTC",
     ("drift", "test"): "what was compared: prompt_shapes, novelty, acceptance, ...",
-    ("drift", "value"): "the statistic: PSI of shares, the rise or fall of one share, or the sum of the chart of acceptance",
+    ("drift", "value"): "PSI of shares, or the rise or fall of a share, as means over sessions; of acceptance the chart's sum",
     ("drift", "bound"): "the value from which on the test alarms; where there is a p-value about, since p decides",
     ("drift", "p"): "p-value: the larger one over sessions and over days; null for acceptance, whose chart has a bound",
     ("drift", "level"): "the largest p-value that alarms, given the other tests of the day",

@@ -25,6 +25,7 @@ from resources.drifting.days import Reference, strata_of, window_of
 from resources.drifting.dispersion import Dispersion, bound_of, day_level_p, dispersion
 from resources.drifting.many_tests import holm
 from resources.drifting.permutation import Columns, Permuted, permuted
+from resources.drifting.session_weights import sessions_alike
 from resources.drifting.settings import DriftSettings
 
 Counts = Mapping[date, np.ndarray]
@@ -63,7 +64,7 @@ class Comparison:
         """counts: of the reference's comparison days. rate: of days with an alarm though nothing changed. name: seeds the
         random splits, so that the same traffic gives the same p-values."""
         self.reference, self.columns, self.settings, self.rate = reference, list(columns), settings, rate
-        self._counts = {day: counts[day] for day in reference.comparison if day in counts}
+        self._counts = self._weighted({day: counts[day] for day in reference.comparison if day in counts})
         self._name = name
 
     @cached_property
@@ -77,6 +78,7 @@ class Comparison:
 
         Together they alarm on a quiet day with a probability of at most `rate`.
         """
+        counts = self._weighted(counts)
         results: list[Result] = []
         tested: list[tuple[int, Columns, Permuted]] = []
         for length in self.settings.windows:
@@ -102,6 +104,9 @@ class Comparison:
                     tested.append((len(results), each, permutation))
                     results.append(replace(blank, test=each.name))
         return self._decided(results, tested)
+
+    def _weighted(self, counts: Counts) -> Counts:
+        return {day: sessions_alike(found, self.columns) for day, found in counts.items()}
 
     @property
     def _least_p(self) -> float:

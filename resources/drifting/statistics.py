@@ -3,7 +3,8 @@
     population_stability(chosen, rest)        # PSI: 0 means the same shares
     rise(chosen, rest)                        # share of the first column in `chosen`, minus that in `rest`
 
-chosen, rest: counts [draws, categories]. Results: [draws]. A group without any count has no shares: then nothing differs (0).
+chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count
+has no shares: then nothing differs (0).
 """
 
 from __future__ import annotations

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import urllib3
 from stand_in_server import living, stand_in, started
 
 from model_ops.progress import Stopped
+from model_ops.serving import server_guard
 from model_ops.serving.server_process import NotRunnable, ServerFailed, cause_in, running_server
 
 HOLD = """
@@ -107,3 +109,24 @@ def test_the_line_that_is_quoted_is_short_and_printable(tmp_path):
     assert cause_in(log) == (" [31m" + "x" * 1_000).strip()[:300]
     log.write_text("")
     assert cause_in(log) == ""
+
+
+def test_shared_memory_of_a_server_goes_with_it(tmp_path):
+    """As vLLM has it: a server with shared memory and a process that removes it, which SIGTERM does not end."""
+    made = tmp_path / "names"
+    script = tmp_path / "server.py"
+    script.write_text(f"""
+import signal, sys, time
+from multiprocessing.shared_memory import SharedMemory
+memory = SharedMemory(create=True, size=1 << 16)
+open({str(made)!r}, "w").write(memory.name)
+signal.signal(signal.SIGTERM, lambda *_: __import__("os")._exit(0))  # it ends without tidying up itself
+time.sleep(60)
+""")
+    server = subprocess.Popen([sys.executable, script], start_new_session=True)
+    while not made.exists() or not made.read_text():
+        time.sleep(0.02)
+    segment = Path("/dev/shm") / made.read_text().lstrip("/")
+    assert segment.exists()
+    server_guard.end_group(server)
+    assert not segment.exists()
