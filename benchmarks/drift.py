@@ -20,8 +20,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +52,7 @@ KINDS = {"gsm8k": "math", "airline": "airline", "tree": "chat"}
 """Beginning of a session's id -> its workload."""
 SHARES = (0.05, 0.10, 0.25, 0.50)
 SESSIONS, WEEKEND, NOISE, LONGER_AT_WEEKENDS = 200, 0.5, 0.15, 0.3
-QUIET_DAYS, DAYS_A_RUN, REPEATS, MOST_DAYS = 1_000, 84, 3, 28
+QUIET_DAYS, DAYS_A_RUN, REPEATS, MOST_DAYS, WORKERS = 1_000, 84, 2, 14, 6
 FIRST = date(2026, 1, 5)
 POOL_DAY, VOCABULARY_DAY = date(2025, 1, 1), date(2025, 2, 1)
 TAU, CYCLE, DEVIATION, CORRELATION, DRAFTS, DROP = 2.5, 0.12, 0.03, 0.5, 8_000, 0.05
@@ -61,6 +64,10 @@ class Pools:
 
     columns: list[Columns]
     counts: dict[str, np.ndarray]
+
+
+_POOLS: dict[str, Pools] = {}
+"""Of this run: processes that are forked read it."""
 
 
 def main() -> None:
@@ -79,47 +86,55 @@ def main() -> None:
 def measured(pools: dict[str, Pools], quick: bool) -> dict[str, Any]:
     """All figures. pools: by the workload that is served."""
     settings = DriftSettings()
-    alarms, days, by_test = _quiet(pools, settings, 30 if quick else QUIET_DAYS)
+    global _POOLS
+    _POOLS = pools
+    pairs = [(served, other) for served in pools for other in pools if other != served][: 1 if quick else None]
+    lengths = [min(DAYS_A_RUN, QUIET_DAYS - first) for first in range(0, QUIET_DAYS, DAYS_A_RUN)] if not quick else [30]
+    with ProcessPoolExecutor(WORKERS, get_context("fork")) as workers:
+        running = workers.map(_quiet, range(len(lengths)), lengths)
+        delays_of = list(workers.map(_delays, *zip(*pairs, strict=True), [1 if quick else REPEATS] * len(pairs)))
+        quiet = list(running)
+    alarms, days = sum(found for found, _ in quiet), sum(lengths)
+    by_test = dict(sum((tests for _, tests in quiet), Counter()))
     delays: dict[float, list[int]] = {share: [] for share in SHARES}
-    for served in list(pools)[: 1 if quick else None]:
-        for repeat in range(1 if quick else REPEATS):
-            traffic = _Traffic(pools[served], served, np.random.default_rng([11, repeat, *map(ord, served)]), settings)
-            for other in [other for other in pools if other != served][: 1 if quick else None]:
-                for share, found in delays.items():
-                    found.append(_delay(traffic, other, share))
-                print(f"{served} with {other}: {delays}", flush=True)
+    by_pair: dict[str, dict[str, float]] = {}
+    for pair, found in delays_of:
+        for share in SHARES:
+            delays[share] += found[share]
+        by_pair[pair] = {f"{share:.2f}": round(float(np.mean(found[share])), 2) for share in SHARES}
     return {
         "delay_days": {f"{share:.2f}": round(float(np.mean(found)), 2) for share, found in delays.items()},
         "false_alarms_per_1000_days": round(1_000 * alarms / days, 2),
         "quiet_days": days, "false_alarms": alarms, "false_alarms_by_test": by_test,
         "longest_delay_days": {f"{share:.2f}": max(found) for share, found in delays.items()},
+        "delay_days_by_pair": by_pair,
         "runs_of_a_share": len(delays[SHARES[0]]),
         "without_an_alarm": {f"{share:.2f}": sum(day >= MOST_DAYS for day in found) for share, found in delays.items()},
         "acceptance": _acceptance(settings, 1 if quick else 12),
     }
 
 
-def _quiet(pools: dict[str, Pools], settings: DriftSettings, wanted: int) -> tuple[int, int, dict[str, int]]:
-    """Days with an alarm of `wanted` quiet days, by turns of the workloads, each run with a reference of its own."""
-    alarms = days = run = 0
-    by_test: dict[str, int] = {}
-    while days < wanted:
-        served = list(pools)[run % len(pools)]
-        traffic = _Traffic(pools[served], served, np.random.default_rng([7, run]), settings)
-        for _ in range(min(DAYS_A_RUN, wanted - days)):
-            found = traffic.next_day()
-            days, alarms = days + 1, alarms + bool(found)
-            for name in found:
-                by_test[name] = by_test.get(name, 0) + 1
-        run += 1
-        print(f"{days} quiet days, {alarms} with an alarm {by_test}", flush=True)
-    return alarms, days, by_test
+def _quiet(run: int, days: int) -> tuple[int, Counter[str]]:
+    """Days with an alarm of one run of quiet days, which has a reference window of its own; and the tests that alarmed."""
+    served = list(_POOLS)[run % len(_POOLS)]
+    traffic = _Traffic(_POOLS[served], served, np.random.default_rng([7, run]), DriftSettings())
+    found = [traffic.next_day() for _ in range(days)]
+    alarms = sum(bool(tests) for tests in found)
+    print(f"{served}: {days} quiet days, {alarms} with an alarm", flush=True)
+    return alarms, Counter(test for tests in found for test in tests)
 
 
-def _delay(traffic: _Traffic, other: str, share: float) -> int:
-    """Days until the first alarm if the change begins after the reference window."""
-    traffic.begin()
-    return next((day for day in range(1, MOST_DAYS + 1) if traffic.next_day(other, share)), MOST_DAYS)
+def _delays(served: str, other: str, repeats: int) -> tuple[str, dict[float, list[int]]]:
+    """Days until the first alarm by share, one for each reference window, if the change begins right after it."""
+    found: dict[float, list[int]] = {share: [] for share in SHARES}
+    for repeat in range(repeats):
+        rng = np.random.default_rng([11, repeat, *map(ord, served + other)])
+        traffic = _Traffic(_POOLS[served], served, rng, DriftSettings())
+        for share in SHARES:
+            traffic.begin()
+            found[share].append(next((day for day in range(1, MOST_DAYS + 1) if traffic.next_day(other, share)), MOST_DAYS))
+    print(f"{other} into {served}: {found}", flush=True)
+    return f"{other} into {served}", found
 
 
 class _Traffic:

@@ -37,7 +37,7 @@ def _plot(test: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
     axes.set_ylabel(UNITS.get(test, RISE))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, ncols=len(COLORS), loc="upper left")
-    figure.autofmt_xdate(rotation=30)
+    axes.tick_params(axis="x", labelrotation=30)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
