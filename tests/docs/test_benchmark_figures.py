@@ -144,6 +144,9 @@ CLAIMS: list[Claim] = [
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
     (PAGE, "While the release of a toy", "switch", lambda r: [
         str(r("failed")), f"{r('requests'):,}", hundredth(r("p99_ratio"))] if r("switches") == 10 else []),
+    (PAGE, "What share of a toy model's", "structured", lambda r: [
+        *(hundredth(kind["valid_drafted"]) for kind in r("kinds").values()), hundredth(max(kind["valid_free"] for kind in r("kinds").values()))]
+        if all(kind["same_greedy"] == 1 for kind in r("kinds").values()) and r("prompts") == 8 else []),
     (PAGE, "What does that front add", "front", lambda r: [hundredth(r("added_ms_p50")), hundredth(r("added_ms_p99"))]),
     (PAGE, "Of 193 changes to", "tamper", lambda r: [str(r("refused"))]),
     (PAGE, "Of 20 kills while a release", "publish_faults", lambda r: [str(r("incomplete")), str(r("completed"))]),
