@@ -49,7 +49,7 @@ TEXTS, TEXT_TOKENS = 16, 8_192
 PASSES = 8
 """Passes for tokens/s, each of as many requests as are sent at a time."""
 LOG = "server.log"
-ENDING_S = 2.0
+ENDING_S = 10.0
 """Seconds in which a server that broke a connection has ended, if it has."""
 
 

@@ -5,8 +5,9 @@
 
 All files of the lake are searched but tables, Parquet files, weights and the catalog, and Dagster's folder wherever it lies.
 Markdown and HTML that show text are replaced by a note; strings of JSON and of databases, and lines of other text, by [erased];
-ids by [erased]. A file that is part of an artefact gets its new digest in erased.json. Databases are rewritten whole (VACUUM),
-so that their free pages hold nothing. Files of models are never changed: a model that shows text is named.
+ids by [erased]. A line of JSON with the row_id of an erased row goes. A file that is part of an artefact gets its new digest in
+erased.json. Databases are rewritten whole (VACUUM), so that their free pages hold nothing. Files of models are never changed: a
+model that shows text is named.
 """
 
 from __future__ import annotations
@@ -121,8 +122,19 @@ def _cleaned(page: Page, sought: Sought) -> str:
 def _cleaned_line(line: str, sought: Sought) -> str:
     if not sought.in_bytes(line.encode("utf-8", "surrogatepass")):
         return line
+    if _is_row(line, sought):
+        return ""
     end = line[len(line.rstrip("\r\n")):]
     return _cleaned_value(line[:len(line) - len(end)], sought) + end
+
+
+def _is_row(line: str, sought: Sought) -> bool:
+    """Whether a line is an erased row as JSON: it goes as a whole, with the instructions beside what was said."""
+    try:
+        row_id = json.loads(line).get("row_id")
+    except (ValueError, AttributeError):
+        return False
+    return isinstance(row_id, str) and sought.in_bytes(row_id.encode("utf-8", "surrogatepass")).ids
 
 
 def _cleaned_value(text: str, sought: Sought) -> str:

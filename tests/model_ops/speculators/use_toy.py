@@ -14,6 +14,7 @@ import torch
 from model_ops.job import Job
 from model_ops.operations import evaluate, speculator
 from model_ops.progress import Progress
+from model_ops.serving.drafting import with_drafter
 from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.verify import verify
@@ -36,7 +37,8 @@ measured = evaluate.run(Job(operation="evaluate", output=place / "evaluation",
                             inputs={"target": place / "target", "dataset": place / "dataset", "speculator": place / "drafter"},
                             settings={"prompts": 2, "max_new_tokens": 4, "temperatures": [0], "num_speculative_tokens": 2}),
                         Progress())
-write_serving_files(place / "release", ServingPlan("shop", "release", "models/target", "models/drafter", ARCHITECTURES["toy"].serving, 2))
+write_serving_files(place / "release", ServingPlan("shop", "release", "models/target", "models/drafter",
+                                                     ARCHITECTURES["toy"].serving, with_drafter(2)))
 try:
     read_recipe({**recipe, "speculator": {"toy_layers": 2}}, base=place)
     refused = ""
