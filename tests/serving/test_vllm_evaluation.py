@@ -34,7 +34,8 @@ def house(shared, tmp_path_factory):
 def served(python, house, output, monkeypatch, *words, **changes):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     output.mkdir()
-    settings = EvaluateSettings(server={"python": str(python), "arguments": [*WORDS, *words], "prompts": 16, **changes})
+    settings = EvaluateSettings(server={"python": str(python), "arguments": [*WORDS, *words], "prompts": 16,
+                                        "drafting": {"methods": []}, **changes})
     return in_server(Job(operation="evaluate", output=output, inputs=house), settings, Progress())
 
 
