@@ -86,7 +86,8 @@ def test_requests_do_not_notice_that_s3_is_away_and_the_objects_come_later(tmp_p
                 pass
             s3.heal()
             names = waited_for(lambda: [name for name in s3.names("logs") if "feedback" in name])
-            assert names[0].startswith("capture/dt=") and not capture.status()["store"]["problem"]
+            assert names[0].startswith("capture/dt=")
+            assert waited_for(lambda: not capture.status()["store"]["problem"])
         found = lines(s3.client.get_object(Bucket="logs", Key=name)["Body"].read() for name in s3.names("logs") if "traffic" in name)
         assert [SimpleNamespace(**line).response["id"] for line in found] == ["chatcmpl-1", "chatcmpl-2"]
         assert not capture.left
