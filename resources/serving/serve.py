@@ -29,7 +29,7 @@ SWITCH_INTERVAL_S = 0.0005
 class Traffic:
     """host, port: where clients find the front. alias: whose release answers. canary: a further alias, and its share of the
     sessions. drain_s: seconds that requests in flight have when their server is replaced or this process is stopped. capture:
-    how the traffic is written (resources/capture/)."""
+    how the traffic is written (resources/capture/). wait_s: seconds that a request waits while no server takes it."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -38,6 +38,7 @@ class Traffic:
     share: float = 0.1
     drain_s: float = 600.0
     capture: CaptureSettings | None = None
+    wait_s: float = 120.0
 
     @property
     def slots(self) -> list[Slot]:
@@ -60,7 +61,8 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         capture = stack.enter_context(Capture(traffic.capture)) if traffic.capture is not None else None
-        front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []))
+        front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []),
+                      wait_s=traffic.wait_s)
         following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s)
         stack.callback(following.close)  # after the front was drained
         try:

@@ -5,7 +5,9 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,9 +77,9 @@ class Served:
 
 
 @contextmanager
-def following(lake, settings, slots=None, **more):
+def following(lake, settings, slots=None, wait_s=0.0, **more):
     said = []
-    with Front("127.0.0.1", 0, drain_s=5) as front:
+    with Front("127.0.0.1", 0, drain_s=5, wait_s=wait_s) as front:
         follows = Following(lake, "tutor", front, settings, slots or [Slot("champion", 1.0)], said.append, **more)
         try:
             yield Served(follows, front, said)
@@ -239,6 +241,22 @@ def test_a_server_that_ends_is_started_again(lake, settings, make_release, tmp_p
         served.look_until(lambda: len(started(tmp_path / "vllm")) == 2)
         assert served.answering() == release.name
     assert any(f"the server of release {release.name} ended by itself" in sentence for sentence in served.said)
+
+
+def test_requests_of_a_server_that_is_killed_are_answered_by_the_one_that_follows(lake, settings, make_release, tmp_path):
+    release = make_release(lake, 1)
+    champion(lake, release)
+    behave(tmp_path / "vllm", token_s=0.2)
+    with following(lake, replace(settings, smoke=False), wait_s=20) as served, ThreadPoolExecutor(3) as threads:
+        served.following.look()
+        backend = served.front.routes[0].backend
+        asked = [threads.submit(served.answering) for _ in range(2)]
+        served.look_until(lambda: backend.in_flight == 2)
+        behave(tmp_path / "vllm")
+        os.kill(served.following._servers[release.name]._server.process_id, signal.SIGKILL)
+        asked.append(threads.submit(served.answering))
+        served.look_until(lambda: all(each.done() for each in asked))
+        assert [each.result() for each in asked] == [release.name] * 3 and served.front.refused == 0
 
 
 def test_aliases_that_cannot_be_read_change_nothing_and_are_told_once(lake, settings, make_release):
