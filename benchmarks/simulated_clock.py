@@ -40,7 +40,8 @@ class SimulatedClock:
 
     def environment(self) -> dict[str, str]:
         """Variables that give a child this clock."""
-        return {PLACE: str(self._path), "PYTHONPATH": os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        given = os.environ.get("PYTHONPATH")
+        return {PLACE: str(self._path), "PYTHONPATH": os.pathsep.join([str(HOOK), *([given] if given else [])])}
 
     def _offset(self) -> float:
         return struct.unpack("d", self._path.read_bytes())[0]

@@ -5,8 +5,8 @@
     week.asked(day=3, count=96)                                # Asked(body, session, kind), in order
 
 Before the shift people ask GSM8K's questions (`math`), after it an airline's customers talk to an agent with tools (`airline`,
-tau-bench). Logged answers are those of ../shared/data/house_onpolicy.jsonl with their token ids; questions of the week are GSM8K's
-test questions and other moments of the airline's conversations, cut before an answer of the agent. On the day that breaks,
+tau-bench). Logged answers are those of ../shared/data/house_onpolicy.jsonl with their token ids; the week asks GSM8K's test
+questions and other moments of the airline's conversations, cut before an answer of the agent. On the day that breaks,
 three quarters are: requests that the server must refuse, texts without meaning, and one question again and again.
 """
 
@@ -100,7 +100,8 @@ class WeekRows:
         return {"model": self.workload, "messages": messages, "temperature": 1, "max_tokens": MAX_TOKENS}
 
     def _record(self, row: dict[str, Any], name: str, day: date, number: int, tokenizer: Any, digest: str) -> dict[str, Any]:
-        question = tokenizer.decode(row["prompt"], skip_special_tokens=False).split("<|im_start|>user\n")[1].split("<|im_end|>")[0]
+        prompt = tokenizer.decode(row["prompt"], skip_special_tokens=False)
+        question = prompt.split("<|im_start|>user\n")[1].split("<|im_end|>")[0]
         answer, ended = tokenizer.decode(row["answer"], skip_special_tokens=True), row["answer"][-1:] == [2]
         at = datetime(day.year, day.month, day.day, 9, tzinfo=UTC) + timedelta(minutes=15 * number)
         return {

@@ -1,6 +1,7 @@
 """Moves the clock of a Python process that was started with benchmarks.simulated_clock's environment.
 
-`time.time()`, `datetime.now()`, `utcnow()`, `today()` and `date.today()` are ahead by the seconds in the named file, at any moment.
+`time.time()`, `datetime.now()`, `utcnow()`, `today()` and `date.today()` are ahead by the seconds in the named file, at any
+moment.
 `time.monotonic()`, sleeps and time-outs are real. So is `time.time()` where Dagster's code servers wait for a heartbeat: a
 clock that jumps by a day would end them.
 """
@@ -13,6 +14,7 @@ import os
 import struct
 import sys
 import time
+from pathlib import Path
 
 PLACE = "MILLRACE_SIMULATED_CLOCK"
 REAL_IN = ("dagster._grpc.",)
@@ -20,7 +22,7 @@ REAL_IN = ("dagster._grpc.",)
 
 def move(path: str) -> None:
     """Moves this process's clock by what the file says from now on."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         offset = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
     real, real_ns = time.time, time.time_ns
 
@@ -47,5 +49,5 @@ def _replace(of: type, name: str, method) -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(of))
 
 
-if (place := os.environ.get(PLACE)) and os.path.exists(place):
+if (place := os.environ.get(PLACE)) and Path(place).exists():
     move(place)
