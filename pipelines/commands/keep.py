@@ -55,6 +55,31 @@ def up(
     raise typer.Exit(keep_up(settings, lambda sentence: console.print(sentence, markup=False, highlight=False, soft_wrap=True)))
 
 
+@app.command(rich_help_panel=PANEL)
+def deploy(
+    directory: Annotated[Path, typer.Argument(help="folder for the files; files of the same names are replaced")],
+    recipe: Recipes = None,
+    lake: LakeOption = None,
+    port: Port = 3000,
+    host: Host = "127.0.0.1",
+    serve: Serve = None,
+    capture: Capture = "",
+    to: To = "",
+    capture_port: CapturePort = 8080,
+    program: Program = "",
+    argument: Arguments = None,
+    logs: Logs = None,
+    gpus: Annotated[bool, typer.Option("--gpus", help="in compose.yaml: give the machine's GPUs to the container")] = False,
+) -> None:
+    """Writes systemd units and a compose file that start `millrace up` with these recipes and options."""
+    from pipelines.commands.version import own_version
+    from pipelines.keeping.deployment import write_deployment
+
+    settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, logs)
+    for path in write_deployment(directory, settings, own_version(), gpus):
+        console.print(str(path), markup=False, highlight=False, soft_wrap=True)
+
+
 def _settings(recipe: list[Path] | None, lake: str | None, host: str, port: int, serve: list[str] | None, capture: str, to: str,
               capture_port: int, program: str, argument: list[str] | None, logs: Path | None) -> UpSettings:
     from pipelines.keeping.up_servers import UpSettings, serving_of

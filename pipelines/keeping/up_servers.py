@@ -70,8 +70,9 @@ def serving_of(words: Sequence[str]) -> tuple[Serving, ...]:
     return tuple(found)
 
 
-def require_settings(settings: UpSettings) -> None:
-    """Raises UiError, or CaptureError for addresses, if the settings do not fit together or a port is taken."""
+def require_choice(settings: UpSettings) -> dict[str, int]:
+    """The ports, by the options that choose them. Raises UiError, or CaptureError for an address, if the settings do not fit
+    together."""
     if settings.to and not settings.capture:
         raise UiError("--to names a server whose traffic is captured: give --capture DIR, too")
     if settings.capture and not (settings.to or settings.serve):
@@ -84,6 +85,12 @@ def require_settings(settings: UpSettings) -> None:
     for option, port in ports.items():
         if list(ports.values()).count(port) > 1:
             raise UiError(f"port {port} is asked for twice ({', '.join(name for name in ports if ports[name] == port)})")
+    return ports
+
+
+def require_settings(settings: UpSettings) -> None:
+    """As require_choice; raises UiError also for a port that is taken."""
+    for option, port in require_choice(settings).items():
         require_port(settings.host, port, option)
 
 
