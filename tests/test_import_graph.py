@@ -21,7 +21,7 @@ PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "stores", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding",
-                  "releasing", "running", "graph", "contract", "storage", "terminal"),
+                  "releasing", "keeping", "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
     "resources": ("copying", "reporting", "workshop", "erasing", "catalog", "serving", "capture", "front", "attesting", "drifting", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",

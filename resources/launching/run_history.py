@@ -22,7 +22,8 @@ from resources.lake import Lake
 from resources.process_stamp import is_same_process
 from resources.sql_files import sql_text
 
-PROCESS_TAG = "millrace/process"
+PROCESS_TAG, HOST_TAG = "millrace/process", "millrace/host"
+"""Tags of a run: the stamp of its process, and the name of the machine that has it."""
 IN_PROGRESS = ("STARTED", "STARTING", "CANCELING", "QUEUED")
 
 
