@@ -114,6 +114,13 @@ SCHEMAS: dict[str, pa.Schema] = {
         reference_sessions=pa.int64(), reference_start=pa.date32(), reference_end=pa.date32(), rows=pa.int64(), problem=_TEXT,
         settings=_TEXT, ts=_TIME,
     ),
+    # What was decided about retraining, and what came of it: one row per decision. evidence, options: JSON text. outcome:
+    # resources/deciding/decision.py. cost_s, money, gain: measured once the run has ended.
+    "retraining_decisions": _columns(
+        workload=_TEXT, decision_id=_TEXT, ts=_TIME, cause=_TEXT, cause_text=_TEXT, evidence=_TEXT, options=_TEXT, action=_TEXT,
+        why=_TEXT, dry_run=pa.bool_(), run_id=_TEXT, outcome=_TEXT, cost_s=pa.float64(), money=pa.float64(), gain=pa.float64(),
+        settled_ts=_TIME,
+    ),
     # Tombstones: every ingest drops records that match one (resources/reading/erasures.py). erasure: the run of
     # `millrace forget` that wrote it; key_check: of the key that sha256 was made with.
     "erasures": _columns(
@@ -133,6 +140,7 @@ PARTITIONS: dict[str, list[str]] = {
     "retired": ["workload", "dt"],
     "serving_metrics": ["workload"],
     "drift": ["workload"],
+    "retraining_decisions": ["workload"],
     "erasures": ["workload"],
 }
 

@@ -234,6 +234,17 @@ release:
 automation:
   retrain: {enabled: true, cron: "0 3 * * 1"}     # every Monday at 3:00
 """),
+    Section("automation.decide", "automation.decide", "Off by default. [automation.md](automation.md) says what is decided, "
+            "and how.", """\
+automation:
+  watch_logs: true
+  decide:
+    enabled: true
+    quiet: ["* 8-19 * * 1-5"]        # nothing starts on working days from 8:00 to 20:00
+    timezone: Europe/Amsterdam
+    budget: {runs_per_week: 3, device_hours_per_week: 20}
+"""),
+    Section("automation.decide.budget", "automation.decide.budget", ""),
     Section("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
             "never removed.", """\
 retention: {raw_days: 30, curated_days: 365, versions_days: 30, old_files_days: 7}

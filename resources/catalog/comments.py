@@ -29,6 +29,7 @@ RELATIONS = {
     "retired": "Ids of interactions whose rows retention removed: an erasure finds rows of datasets by them",
     "serving_metrics": "Metrics that endpoints reported while serving, by time window",
     "drift": "Traffic compared with the reference window of a release: one row per window, test and release",
+    "retraining_decisions": "What was decided about retraining, and what came of it: one row per decision",
     "erasures": "Hashes of erased data: a record that matches is dropped whenever it is read",
     "artefacts": "Every finished version of every dataset, model and release, from its manifest",
     "datasets": "Every version of every dataset, and the name of its view: one row per version and kind of file",
