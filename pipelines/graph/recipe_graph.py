@@ -22,6 +22,7 @@ from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
 from pipelines.graph.jobs import jobs
+from pipelines.graph.release_watch import release_watch
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
@@ -50,7 +51,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
         asset_checks=_enabled_checks(recipe),
         jobs=[*both, *removing],
         schedules=[*schedules(recipe, *both), *nightly],
-        sensors=[new_logs(recipe, place, both[0])],
+        sensors=[new_logs(recipe, place, both[0]), *release_watch(recipe, place)],
         resources=resources(recipe, place),
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )

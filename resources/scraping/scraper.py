@@ -178,7 +178,8 @@ class Scraper:
         if seconds > LONG_S:
             self._say(f"one window of {url} has {seconds / 3_600:.1f} hours, since {source.at:%Y-%m-%d %H:%M} UTC: it "
                       "was not read meanwhile")
-        row = {"release": source.release, "window_start": source.at, "window_end": end, **row_of(seen, scraped.reading, seconds)}
+        row = {"release": source.release, "window_start": source.at, "window_end": end,
+               **row_of(seen, scraped.reading, seconds)}
         source.at, source.carried, source.carried_s = end, Counted({}), 0.0
         return row
 
