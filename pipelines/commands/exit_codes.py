@@ -32,6 +32,7 @@ from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
+from resources.scraping.target import ScrapeError
 from resources.serving.programs import ServeError
 from resources.signing.keys import KeyProblemError
 from resources.signing.model_signature import SignatureRefusedError, SigningMissingError
@@ -46,5 +47,5 @@ MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanE
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,
                UnknownIdError, SignatureRefusedError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error,
-               DamagedFileError, ServeError)
+               DamagedFileError, ServeError, ScrapeError)
 """Errors of a checked object: exit code 1."""

@@ -60,6 +60,9 @@ def serve(
     journal: Annotated[
         Path | None, typer.Option(help="with --capture: local folder of what is not written there yet",
                                   show_default="CAPTURE/.journal; for S3, below MILLRACE_HOME or ~/.millrace")] = None,
+    scrape: Annotated[
+        float, typer.Option(help="seconds between two readings of the servers' metrics into serving_metrics; 0: none",
+                            min=0)] = 60,
     lake: LakeOption = None,
 ) -> None:
     """Serves the release that an alias names: verified, with its drafter, tried before it takes traffic."""
@@ -79,4 +82,5 @@ def serve(
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    serve_alias(place, workload, Traffic(host, port, alias, canary, share, drain, captured, wait), settings, say, watch, every)
+    traffic = Traffic(host, port, alias, canary, share, drain, captured, wait, scrape)
+    serve_alias(place, workload, traffic, settings, say, watch, every)

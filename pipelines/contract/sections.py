@@ -228,6 +228,11 @@ evaluation: {server: {kind: vllm, concurrencies: [1, 16]}}
 release:
   drafting: {choose: measured, concurrency: [16]}
 """),
+    Section("release.watch", "release.watch", "Leave the key out to watch no release. [watch.md](watch.md) says what is "
+            "compared, and what the rate of false alarms means.", """\
+release:
+  watch: {hours: 48, acceptance_drop: 0.1, false_alarm: 0.01}
+"""),
     Section("preference", "preference, rft", "Not in this version: leave both out."),
     Section("automation", "automation", ""),
     Section("automation.retrain", "automation.retrain", "", """\

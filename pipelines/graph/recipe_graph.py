@@ -24,6 +24,7 @@ from pipelines.graph.days import daily_partitions
 from pipelines.graph.deciding import deciding
 from pipelines.graph.decision_runs import kept_in
 from pipelines.graph.jobs import jobs
+from pipelines.graph.release_watch import release_watch
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
@@ -52,7 +53,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
         asset_checks=_enabled_checks(recipe),
         jobs=[*both, *removing],
         schedules=[*schedules(recipe, *both), *nightly],
-        sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1])],
+        sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place)],
         resources=resources(recipe, place),
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )
