@@ -1,6 +1,6 @@
 """The conversations of a simulated week: what was logged before it, and what is asked on each of its days.
 
-    week = WeekRows(shared, workload="house-chat")
+    week = WeekRows(shared, "house-chat", shift_day=3, broken_day=5, days=7)
     week.write_history(folder, days=[...], rows_a_day=32)      # math, with the house model's own answers, as log files
     week.asked(day=3, count=96)                                # Asked(body, session, kind), in order
 
@@ -26,7 +26,6 @@ from model_ops.models.model_directory import load_tokenizer
 from model_ops.models.target_digest import target_digest
 
 Kind = Literal["asked", "refused", "junk", "repeated"]
-DAYS = 7
 MAX_TOKENS = 96
 AIRLINE_TURNS = 3
 LONGEST_CHAT = 4_000
@@ -47,10 +46,10 @@ class Asked:
 class WeekRows:
     """shift_day, broken_day: of the week, counted from 1. Raises SystemExit where ../shared is not there."""
 
-    def __init__(self, shared: Path, workload: str, shift_day: int, broken_day: int):
+    def __init__(self, shared: Path, workload: str, shift_day: int, broken_day: int, days: int):
         self._house = House(shared, shared)
         self._shared, self.workload = shared, workload
-        self.shift_day, self.broken_day = shift_day, broken_day
+        self.shift_day, self.broken_day, self.days = shift_day, broken_day, days
         self._math, self._airline = self._math_chats(), self._airline_chats()
 
     def write_history(self, folder: Path, days: Sequence[date], rows_a_day: int) -> int:
@@ -83,7 +82,7 @@ class WeekRows:
             chats = self._math[(day - 1) * count:day * count]
             return [Asked(self._body(messages), f"day-{day}-{number}", "asked") for number, messages in enumerate(chats)]
         found: list[Asked] = []
-        for number, turns in enumerate(self._airline[day - self.shift_day::DAYS - self.shift_day + 1]):
+        for number, turns in enumerate(self._airline[day - self.shift_day::self.days - self.shift_day + 1]):
             found += [Asked(self._body(messages), f"day-{day}-{number}", "asked") for messages in turns]
         return found[:count]
 
