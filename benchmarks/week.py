@@ -167,7 +167,7 @@ class Week:
             self._clock.jump_to(self._clock.now() + MINUTE)  # sensors look once a minute
             if len(self.approved) < 2 and (candidate := self._candidate()) is not None:
                 self._approve(candidate, day)
-                self._until(lambda named=candidate: self._serving() == [named], SWITCHES_WITHIN_S, "the new release is not served")
+                self._until(lambda named=candidate: self._serving() == [named], SWITCHES_WITHIN_S, "it is not served")
         self._told(day, "night")
 
     def _candidate(self) -> str | None:
