@@ -17,9 +17,9 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, WORKER_POOL
 from model_ops.atomic_files import write_text
-from pipelines.running.postgres import STORAGE, use_postgres
 from resources.lake import Lake
 from resources.launching.devices import devices
+from resources.launching.postgres import STORAGE, use_postgres
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 from resources.process_stamp import has_run_since, is_same_process
 
