@@ -10,8 +10,8 @@ process is killed with SIGKILL at random moments (seeded): the webserver, the da
 
 In the end nothing is killed any more, and what is left is waited for. rows: written. lost, twice: rows that the table
 `interactions` does not have, or has more than once; uncleaned: rows that were not cleaned exactly once. stuck: runs that have
-not ended. cursor: whether the sensor's has moved. runs, retried: of Dagster's history. settled_s: seconds from the last object to
-the last row. left: processes that were still there after the end of `millrace up`.
+not ended. cursor: whether the sensor's has moved. runs, retried: of Dagster's history. settled_s: seconds from the last object
+to the last row. left: processes that were still there after the end of `millrace up`.
 """
 
 from __future__ import annotations
