@@ -11,7 +11,6 @@ from pipelines.planning.sweep import SweepError, SweepFailed
 from pipelines.planning.training_plan import PlanError
 from pipelines.rebuilding.rebuild import RebuildError
 from pipelines.releasing.measuring import MeasureError
-from pipelines.running.postgres import PostgresError
 from pipelines.running.submit import UnknownRunError
 from pipelines.showing.nothing_to_show import NothingToShow
 from pipelines.storage.storage_errors import StorageError
@@ -26,6 +25,7 @@ from resources.damaged_files import DamagedFileError
 from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
 from resources.launching.devices import DevicesError
+from resources.launching.postgres import PostgresError
 from resources.reading.sources import SourceError
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import EndpointError

@@ -93,7 +93,7 @@ def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
     from pipelines.keeping.ui import ui_lake
     from pipelines.keeping.up_state import read_state, shown_state
     from pipelines.storage.locations import lake_location
-    from pipelines.terminal.text_table import print_table, text_table
+    from pipelines.terminal.text_table import print_table, shortened, text_table
     from resources.launching.run_history import home_of
 
     place = ui_lake([], lake or (lake_location(recipes[0]) if recipes else None))
@@ -107,7 +107,7 @@ def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
         return int(not state.all_run)
     if not state.is_running:
         say_error(f"millrace up does not run on {place.place}; it was started last on {state.host} at {state.since}")
-    rows = [[server["name"], "runs" if server["running"] else server["why_not"] or "it has ended", str(server["pid"] or ""),
-             server["since"], str(server["restarts"])] for server in found["servers"]]
+    rows = [[server["name"], "runs" if server["running"] else shortened(server["why_not"] or "it has ended"),
+             str(server["pid"] or ""), server["since"], str(server["restarts"])] for server in found["servers"]]
     print_table(text_table(["server", "state", "pid", "since", "restarts"], rows), console)
     return int(not state.all_run)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from pipelines.running.postgres import postgres_url
+from resources.launching.postgres import postgres_url
 from resources.process_stamp import is_same_process, this_process
 
 LOCK = ".daemon-lock"

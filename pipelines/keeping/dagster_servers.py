@@ -83,12 +83,14 @@ def server_environment(home: Path, lake: Lake) -> dict[str, str]:
 
 
 def writable_home(lake: Lake) -> Path:
-    """The lake's DAGSTER_HOME, prepared. Raises StorageError if it cannot be written, and PostgresError."""
-    from pipelines.running.instance import dagster_home
+    """The lake's DAGSTER_HOME, with databases that are ready: webserver and daemon, which start at the same time, would both
+    create them, and break them. Raises StorageError if it cannot be written, and PostgresError."""
+    from pipelines.running.instance import dagster_home, open_instance
 
     try:
         home = dagster_home(lake)
         require_writable(home)
+        open_instance(lake).dispose()
     except (OSError, StorageError) as error:
         said = storage_sentence(error, lake.root) or str(error)
         raise StorageError(f"{said} Or set MILLRACE_HOME to a folder for Dagster's history that can be written.") from error

@@ -82,7 +82,7 @@ def require_choice(settings: UpSettings) -> dict[str, int]:
     ports = {"--port": settings.port, **{f"--serve {serving.workload}:PORT": serving.port for serving in settings.serve}}
     if settings.to:
         ports["--capture-port"] = settings.capture_port
-    for option, port in ports.items():
+    for port in ports.values():
         if list(ports.values()).count(port) > 1:
             raise UiError(f"port {port} is asked for twice ({', '.join(name for name in ports if ports[name] == port)})")
     return ports

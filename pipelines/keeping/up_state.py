@@ -55,6 +55,10 @@ class UpState:
     def is_running(self) -> bool:
         return self.host == socket.gethostname() and is_same_process(self.process)
 
+    def pid_of(self, name: str) -> int | None:
+        """The process of a server; None while it does not run."""
+        return next((server.pid for server in self.servers if server.name == name and server.is_running), None)
+
     @property
     def all_run(self) -> bool:
         """Whether `millrace up` and all its servers run."""

@@ -20,8 +20,8 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.running.instance import fail_dead_runs, open_instance
-from pipelines.running.postgres import postgres_url
 from resources.lake import Lake
+from resources.launching.postgres import postgres_url
 
 EVERY_S = 20.0
 OTHER_MACHINE_S = 180.0

@@ -17,9 +17,9 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, WORKER_POOL
 from model_ops.atomic_files import write_text
-from pipelines.running.postgres import STORAGE, use_postgres
 from resources.lake import Lake
 from resources.launching.devices import devices
+from resources.launching.postgres import STORAGE, postgres_url, require_database, use_postgres
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 from resources.process_stamp import has_run_since, is_same_process
 
@@ -57,6 +57,8 @@ def open_instance(lake: Lake) -> dg.DagsterInstance:
     """
     home = dagster_home(lake)
     os.environ["DAGSTER_HOME"] = str(home)
+    if postgres_url():
+        require_database()
     with (home / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         instance = dg.DagsterInstance.get()

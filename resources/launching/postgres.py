@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import time
 from urllib.parse import urlsplit
 
 VARIABLE = "MILLRACE_POSTGRES"
 SCHEME = "postgresql+psycopg2"
 """SQLAlchemy 2.1 takes a plain postgresql:// for psycopg 3, and dagster-postgres brings psycopg 2."""
+TRIES = 4
+"""Times that a database is tried which is being started."""
 STORAGE = f"""
 storage:
   postgres:            # the URL holds a password, so it stays in the environment
@@ -40,6 +43,22 @@ def postgres_url() -> str:
     if not usable or found.scheme not in ("postgres", "postgresql", SCHEME):
         raise PostgresError(f"{VARIABLE} is no address of a database: it looks like postgresql://USER:PASSWORD@HOST:5432/DATABASE")
     return given.replace(f"{found.scheme}://", f"{SCHEME}://", 1)
+
+
+def require_database() -> None:
+    """Raises PostgresError for a database that cannot be reached, or refuses the user. Its own message quotes no password."""
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, connect_args={"connect_timeout": 5})
+    for left in reversed(range(TRIES)):
+        try:
+            engine.connect().close()
+            return
+        except sa.exc.DBAPIError as error:
+            if not left:
+                said = " ".join(str(error.orig).split())
+                raise PostgresError(f"the database of {VARIABLE} cannot be used: {said}") from error
+        time.sleep(1)
 
 
 def use_postgres() -> bool:
