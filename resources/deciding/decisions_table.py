@@ -1,7 +1,8 @@
 """The decisions of a workload: read from the table `retraining_decisions`, and written so that no cause is decided twice.
 
     ledger = Decisions(lake, "math-tutor")
-    ledger.all()                         # oldest first
+    ledger.seen()                        # oldest first; writes nothing
+    ledger.all()                         # the same; a claim without a row gets it
     ledger.record(decision)              # False where another process has decided the same
     ledger.settle(decision)              # replaces the row of the same decision_id
 
@@ -35,13 +36,18 @@ class Decisions:
         self._lake, self._workload, self._tables = lake, workload, Tables(lake)
         self._claims = lake.root / "deciding" / workload
 
+    def seen(self) -> list[Decision]:
+        """Every decision, oldest first."""
+        found = self._in_table()
+        return _in_order([*found, *self._unwritten(found)])
+
     def all(self) -> list[Decision]:
         """Every decision, oldest first; claimed ones whose row was not written yet get it now."""
         found = self._in_table()
-        missing = [each for each in self._claimed() if each.decision_id not in {row.decision_id for row in found}]
+        missing = self._unwritten(found)
         if missing:
             self._tables.append(TABLE, _table(missing))
-        return sorted([*found, *missing], key=lambda each: (each.ts, each.decision_id))
+        return _in_order([*found, *missing])
 
     def record(self, decision: Decision) -> bool:
         """Claims and writes a new decision. False if it is claimed already, by this or another process."""
@@ -74,6 +80,10 @@ class Decisions:
             attach_slice(connection, self._tables, TABLE, self._workload)
             return [Decision.from_row(row) for row in rows(connection, "deciding/decisions").to_pylist()]
 
+    def _unwritten(self, written: list[Decision]) -> list[Decision]:
+        known = {each.decision_id for each in written}
+        return [each for each in self._claimed() if each.decision_id not in known]
+
     def _claimed(self) -> list[Decision]:
         self._lake.mirror.pull_folder(self._claims)
         found = []
@@ -83,6 +93,10 @@ class Decisions:
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # a claim that cannot be read keeps its cause from being decided again, which is its purpose
         return found
+
+
+def _in_order(decisions: list[Decision]) -> list[Decision]:
+    return sorted(decisions, key=lambda each: (each.ts, each.decision_id))
 
 
 def _table(decisions: list[Decision]) -> pa.Table:

@@ -52,8 +52,7 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
     now = now or datetime.now(UTC)
     manifests = current_manifests(lake, facts.workload)
     tables = Tables(lake)
-    counted = tables.rows_by_day("cleaned_interactions", facts.workload)
-    by_day = {day: count for day, count in counted.items() if day <= now.date()}  # a day in the future is a wrong clock
+    by_day = _rows_by_day(tables, facts.workload, now)
     release, candidate, report = _endpoint(lake, facts.workload, manifests)
     served = _served(tables, facts, release, now)
     then, base_now = base_digests(lake, manifests.get("base_model"), facts.base_directory)
@@ -70,6 +69,14 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
         missing=tuple(name for name in models if name not in manifests), devices=settings.devices)
     seen = _with_speed(seen, settings, report, served)
     return seen, _predicted(lake, facts, settings, seen, manifests)
+
+
+def _rows_by_day(tables: Tables, workload: str, now: datetime) -> dict[date, int]:
+    """Rows that cleaning kept. A day in the future is left out: a clock is wrong."""
+    with workbench() as connection:
+        attach_slice(connection, tables, "cleaned_interactions", workload)
+        found = rows(connection, "deciding/clean_rows_by_day").to_pylist()
+    return {row["dt"]: row["rows"] for row in found if row["dt"] <= now.date()}
 
 
 def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> tuple[str, str, Manifest | None]:

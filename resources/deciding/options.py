@@ -97,14 +97,15 @@ def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts
 
 
 def _too_little(action: Action, seen: Evidence, option: Option, settings: DecideSettings) -> str:
-    low = option.gain_lower or 0.0
+    low, value = option.gain_lower or 0.0, option.predicted_gain or 0.0
     if action not in DRAFTERS:
-        return "" if low >= settings.least_loss_gain and low > 0 else (
-            f"its held-out loss would fall by at least {max(0.0, low):.4f} nats a token, and {settings.least_loss_gain:g} are "
-            f"asked for "
-            "(automation.decide.least_loss_gain)")
+        if low >= settings.least_loss_gain and low > 0:
+            return ""
+        return (f"its held-out loss would fall by {value:.4f} nats a token, but for certain only by {max(0.0, low):.4f}, and "
+                f"{settings.least_loss_gain:g} are asked for (automation.decide.least_loss_gain)")
     if low <= settings.least_gain:
-        return f"its acceptance length would rise by at least {low:.2%}, and more than {settings.least_gain:.2%} is asked for"
+        return (f"its acceptance length would rise by {value:.2%}, but for certain only by {max(0.0, low):.2%}, and more than "
+                f"{settings.least_gain:.2%} is asked for")
     if settings.payback_days is None:
         return ""
     if seen.decode_hours_a_day is None:
@@ -143,7 +144,8 @@ def _why_nothing(cause: Found, seen: Evidence, settings: DecideSettings, options
         return (f"nothing: {options[0].why_not}; the next run's evaluation takes {settings.drift_widens:g} times as many rows "
                 f"and "
                 "prompts")
-    return "nothing pays back: " + "; ".join(f"{SPELLED[each.action]}: {each.why_not}" for each in options)
+    nearest = options[0]
+    return f"nothing pays back; of what costs least, {SPELLED[nearest.action]}: {nearest.why_not}"
 
 
 def _money(hours: float | None, settings: DecideSettings) -> float | None:
