@@ -63,7 +63,8 @@ class Should:
 
 
 def from_windows(windows: Sequence[Window], release: str, settings: WatchSettings) -> Should | None:
-    """What the windows of the champion before say; None if they have fewer than LEAST_DAYS days with drafts."""
+    """What the windows of the champion before say; None if they have fewer than LEAST_DAYS days with drafts, or days so
+    different that the lower end of their mean is below what is tolerated."""
     found = None
     for minutes in MINUTES:
         blocks = [each for each in blocks_of(windows, minutes) if each.drafts >= LEAST_DRAFTS]
@@ -107,8 +108,8 @@ def slots_of(times: Sequence[datetime], since: datetime, settings: WatchSettings
 
 
 def _from_blocks(blocks: Sequence[Block], minutes: int, release: str, settings: WatchSettings) -> Should | None:
-    days = sorted({each.start.date() for each in blocks})
-    if len(days) < LEAST_DAYS:
+    days = [(blocks[-1].start - each.start) // timedelta(days=1) for each in blocks]  # of 24 hours each, from the last one on
+    if len(set(days)) < LEAST_DAYS:
         return None
     by_hour: dict[int, list[Block]] = {}
     for each in blocks:
@@ -117,9 +118,11 @@ def _from_blocks(blocks: Sequence[Block], minutes: int, release: str, settings: 
     profile = {hour: float(np.mean([each.tau for each in found])) / level for hour, found in by_hour.items()
                if len({each.start.date() for each in found}) >= LEAST_DAYS_OF_AN_HOUR}
     levelled = np.array([each.tau / profile.get(each.start.hour, 1.0) for each in blocks])
-    of_days = np.array([levelled[[each.start.date() == day for each in blocks]].mean() for day in days])
+    of_days = np.array([levelled[np.array(days) == day].mean() for day in sorted(set(days))])
     mean = float(of_days.mean())
-    t = math.sqrt(quantile(2 * alpha_of(settings.false_alarm), 1, len(days) - 1))
-    low = mean - t * float(of_days.std(ddof=1)) / math.sqrt(len(days))
-    return Should(mean, max(1.0, low), minutes, f"release {release} had {mean:.2f} (from {low:.2f} on) over "
-                  f"{counted(len(days), 'day')} before", profile, float(levelled.std(ddof=1)) / mean)
+    t = math.sqrt(quantile(2 * alpha_of(settings.false_alarm), 1, len(of_days) - 1))
+    low = mean - t * float(of_days.std(ddof=1)) / math.sqrt(len(of_days))
+    if low < (1 - settings.acceptance_drop) * mean:
+        return None
+    return Should(mean, low, minutes, f"release {release} had {mean:.2f} (from {low:.2f} on) over "
+                  f"{counted(len(of_days), 'day')} before", profile, float(levelled.std(ddof=1)) / mean)
