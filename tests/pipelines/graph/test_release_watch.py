@@ -5,6 +5,7 @@ from datetime import timedelta
 import dagster as dg
 import numpy as np
 
+from benchmarks.served_series import windows
 from pipelines.contract.recipe import load_recipe
 from pipelines.graph.release_watch import release_watch
 from resources.lake import Lake
@@ -13,7 +14,6 @@ from resources.releasing.endpoints import Endpoint
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
 from resources.watching import watch
-from tests.resources.watching.served_series import windows
 from tests.resources.watching.test_watch import serve, week
 
 ANN = Signature("ann", "MILLRACE_USER")

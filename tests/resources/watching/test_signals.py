@@ -5,13 +5,13 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from benchmarks.served_series import PROMOTED, sessions, windows
 from resources.releasing.watch_settings import WatchSettings
 from resources.watching.bad_shares import compared_errors, compared_sessions
 from resources.watching.blocks import Window, blocks_of
 from resources.watching.evidence import SLOTS, evidence, upper_mean
 from resources.watching.finding import SIGNALS, alpha_of
 from resources.watching.served_acceptance import compared, from_report, from_windows
-from tests.resources.watching.served_series import PROMOTED, sessions, windows
 
 SETTINGS = WatchSettings()
 
@@ -34,7 +34,7 @@ def usual(seed, **series):
 def test_evidence_keeps_its_rate_at_every_look_of_dependent_surprises():
     """Each surprise has mean 0 given the past, and a size that the past decides; looked at 8 times."""
     alarms = 0
-    for seed in range(300):
+    for seed in range(200):
         rng = np.random.default_rng(seed)
         signs, size, found = rng.choice([-1.0, 1.0], 160), 0.1, []
         for sign in signs:
@@ -42,7 +42,7 @@ def test_evidence_keeps_its_rate_at_every_look_of_dependent_surprises():
             size = min(1.0, size * 2) if sign > 0 else 0.1
         slots = np.arange(160) * SLOTS // 160
         alarms += any(evidence(np.array(found[:end]), slots[:end]) >= 20 for end in range(20, 161, 20))
-    assert alarms <= 300 * 0.05 + 2 * (300 * 0.05) ** 0.5
+    assert alarms <= 200 * 0.05 + 2 * (200 * 0.05) ** 0.5
 
 
 def test_good_hours_before_a_fall_do_not_pay_for_it():

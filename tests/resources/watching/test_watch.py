@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.served_series import windows
 from pipelines.releasing.release_list import releases_of
 from pipelines.status.lake_status import status_of
 from resources.lake import Lake
@@ -21,7 +22,6 @@ from resources.tables import SCHEMAS, Tables
 from resources.watching import watch
 from resources.watching.promotion import WATCH
 from resources.watching.watch import Rows, look_after_promotion
-from tests.resources.watching.served_series import windows
 
 ANN = Signature("ann", "MILLRACE_USER")
 SETTINGS = WatchSettings()
