@@ -4,10 +4,11 @@
     python -m benchmarks.release_watch --quick        # 20 quiet watches, 2 of each fall; nothing is recorded
 
 An endpoint has windows of 5 minutes (1,500 drafts, 60 requests) with a cycle of the day of 12 %, hours that drift together,
-windows that scatter, and 40 sessions of 1 to 5 answers an hour (benchmarks/served_series.py). The champion before has
-served for 7 days; the new one is watched for 24 hours, with a look every hour. Settings are the recipe's defaults. Quiet watches are of
-three kinds: no change; no change, and hours that drift for half a day (autocorrelation 0.8); a fall that is tolerated (8 %).
-rolled_back: their share. hours: until a worse release is rolled back, the median; found: the share of them within 24 hours.
+windows that scatter, and 40 sessions of 1 to 5 answers an hour (benchmarks/served_series.py).
+The champion before has served for 7 days; the new one is watched for 24 hours, with a look every hour. Settings are the
+recipe's defaults. Quiet watches are of three kinds: no change; no change, and hours that drift for half a day (autocorrelation
+0.8); a fall that is tolerated (8 %). rolled_back: their share. hours: until a worse release is rolled back, the median; found:
+the share of them within 24 hours.
 """
 
 from __future__ import annotations
