@@ -41,22 +41,22 @@ def test_windows_agree_with_the_metrics_of_captured_requests(python, toy, tmp_pa
     settings = ServeSettings(find_program(None, str(python)), tmp_path / "logs", WORDS, smoke=False)
     captured = CaptureSettings(str(tmp_path / "captured"), ask_for_ids=True)
     said = []
-    with Capture(captured) as capture, Scraper(lake, toy.workload, "e", 3_600, said.append) as scraper:
-        with Front("127.0.0.1", 0, 30, capture.recorder, capture.answers) as front:
-            following = Following(lake, toy.workload, front, settings, [Slot("champion", 1.0)], said.append, scraper=scraper)
-            try:
-                following.bring_up()
-                for number in range(REQUESTS):
-                    body = {"model": toy.workload, "messages": [{"role": "user", "content": f"def area_{number}("}],
-                            "max_tokens": 24, "temperature": 0, "ignore_eos": True}
-                    if number % 2:
-                        body |= {"stream": True, "stream_options": {"include_usage": True}}
-                    answer = urllib3.request("POST", f"{front.url}/v1/chat/completions", body=json.dumps(body), headers={
-                        "Content-Type": "application/json", "X-Session-Id": f"s{number}"})
-                    assert answer.status == 200
-                assert Target(following._servers[release.name].backend.url).asked_release() == release.name
-            finally:
-                following.close()
+    with (Capture(captured) as capture, Scraper(lake, toy.workload, "e", 3_600, said.append) as scraper,
+          Front("127.0.0.1", 0, 30, capture.recorder, capture.answers) as front):
+        following = Following(lake, toy.workload, front, settings, [Slot("champion", 1.0)], said.append, scraper=scraper)
+        try:
+            following.bring_up()
+            for number in range(REQUESTS):
+                body = {"model": toy.workload, "messages": [{"role": "user", "content": f"def area_{number}("}],
+                        "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+                if number % 2:
+                    body |= {"stream": True, "stream_options": {"include_usage": True}}
+                answer = urllib3.request("POST", f"{front.url}/v1/chat/completions", body=json.dumps(body), headers={
+                    "Content-Type": "application/json", "X-Session-Id": f"s{number}"})
+                assert answer.status == 200
+            assert Target(following._servers[release.name].backend.url).asked_release() == release.name
+        finally:
+            following.close()
     tables = Tables(lake)
     ingest(tables, toy.workload, {"capture": SourceSettings(uri=str(tmp_path / "captured"))})
     rows = tables.open("interactions").to_pyarrow_table().to_pylist()

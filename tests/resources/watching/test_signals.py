@@ -87,6 +87,15 @@ def test_without_windows_before_the_report_says_what_should_be():
     assert "its report's 2.50 (from 2.40 on), less 10%" in found.words
 
 
+def test_what_a_report_promised_less_of_is_no_fall():
+    rng, _ = usual(8)
+    old = windows(rng, PROMOTED - timedelta(days=7), 168)
+    new = windows(rng, PROMOTED, 24, fall=0.25)
+    promised = from_windows(old, "old", SETTINGS, (1.9, 1.85))
+    assert watched(new, from_windows(old, "old", SETTINGS, (2.6, 2.5)), (12, 24)) and not watched(new, promised, (12, 24))
+    assert "had 2.5" in promised.words and promised.words.endswith("its own report 1.90 (from 1.85 on)")
+
+
 def test_few_drafts_make_longer_blocks_and_none_say_so():
     _, should = usual(5, drafts=15, scatter=0.2)
     assert should.minutes > 30

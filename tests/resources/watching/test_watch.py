@@ -119,7 +119,7 @@ def test_a_good_release_stays_and_the_watch_ends(lake, promoted):
 
 
 def test_broken_answers_of_its_own_sessions_are_rolled_back(lake, promoted):
-    old, new, at = promoted
+    _, new, at = promoted
     digest = read_release(new).target.digest
     talk(lake, None, at - timedelta(days=1), 300, digest=digest)  # of the same weights: told apart by time
     talk(lake, "elsewhere000", at + timedelta(seconds=1), 300, lambda number: "error")  # a canary's: not the champion's
@@ -160,6 +160,16 @@ def test_an_endpoint_that_moves_meanwhile_is_left_alone(lake, promoted, make_rel
     look = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10))
     assert look.rolled_back is None and "cannot be rolled back: tutor: the endpoint was changed meanwhile" in look.sentence
     assert Endpoint(lake, "tutor").read().champion == third.name
+
+
+def test_releases_that_draft_otherwise_are_not_compared(lake, make_release):
+    old, new = make_release(lake, 1, drafts=True), make_release(lake, 2, drafts=True)
+    promote(lake, old)
+    at, rng = promote(lake, new), np.random.default_rng(4)
+    serve(lake, old.name, week(rng, at))
+    serve(lake, new.name, windows(rng, at, 10, minutes=10, fall=0.5))
+    look = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10))
+    assert look.rolled_back is None and "the champion before drafts otherwise" in look.sentence
 
 
 def test_a_former_champion_whose_files_changed_is_not_returned_to(lake, promoted):
