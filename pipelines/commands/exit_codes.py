@@ -42,10 +42,10 @@ from stores.s3 import S3Error
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
           NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError,
-          CaptureError, PostgresError, DevicesError)
+           CaptureError, PostgresError, DevicesError, ScrapeError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,
                UnknownIdError, SignatureRefusedError, NothingFits, ModelError, ServerEnded, StorageError, SweepFailed, S3Error,
-               DamagedFileError, ServeError, ScrapeError)
+               DamagedFileError, ServeError)
 """Errors of a checked object: exit code 1."""

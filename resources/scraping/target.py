@@ -103,6 +103,8 @@ class Target:
         try:
             response = api.request(method, path, body, preload_content=False)
             content = api.read(response, MOST_BYTES, seconds)
+        except urllib3.exceptions.NewConnectionError as error:  # a TimeoutError of urllib3's, also where it was refused
+            raise ScrapeError(f"{self.url} does not answer (no connection)") from error
         except urllib3.exceptions.TimeoutError as error:
             raise ScrapeError(f"{self.url}{path} does not answer within {seconds:g} s") from error
         except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -53,8 +53,9 @@ def compared_errors(new: Sequence[Window], old: Sequence[Window], settings: Watc
         each for each in blocks_of([window for window in windows if window.errors is not None], ERROR_MINUTES, end)
         if each.requests or each.errors] for windows, end in ((new, until - LATE), (old, None)))
     shares, of_usual = (np.array([each.error_share for each in found]) for found in (blocks, usual))
-    return _compared("server_errors", "requests without an answer by a fault of the server", f"block of {ERROR_MINUTES} minutes",
-                     shares, of_usual, LEAST_BLOCKS, [each.start for each in blocks], settings, since)
+    what, unit = "requests without an answer by a fault of the server", f"block of {ERROR_MINUTES} minutes"
+    times = [each.start for each in blocks]
+    return _compared("server_errors", what, unit, shares, of_usual, LEAST_BLOCKS, times, settings, since)
 
 
 def _compared(signal: str, what: str, unit: str, shares: np.ndarray, usual: np.ndarray, least: int, times: Sequence[datetime],
@@ -67,7 +68,7 @@ def _compared(signal: str, what: str, unit: str, shares: np.ndarray, usual: np.n
         return Finding(signal, needed=1 / alpha, problem=f"no {unit} of the new champion is over yet")
     bound = upper_mean(usual, alpha) + settings.bad_answers_rise
     if bound >= 1:
-        return Finding(signal, needed=1 / alpha, problem="too little is known of the champion before, or it is as bad as can be")
+        return Finding(signal, needed=1 / alpha, problem="too little is known of the champion before, or all of it is bad")
     value = float(shares.mean())
     half = 1.96 * float(shares.std(ddof=1)) / math.sqrt(len(shares)) if len(shares) > 1 else math.nan
     low, high = (None, None) if math.isnan(half) else (max(0.0, value - half), min(1.0, value + half))

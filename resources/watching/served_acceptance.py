@@ -1,21 +1,21 @@
 """Whether the served acceptance length of a new champion is below what it should be.
 
-    should = from_windows(windows_of_the_champion_before, settings, alpha)      # None: too few
-    should = should or from_report(2.31, 2.25)                                  # the interval of the release's own report
+    should = from_windows(windows_of_the_champion_before, "3f2a...", settings, report=(2.31, 2.25))      # None: too few
+    should = should or from_report(2.31, 2.25)            # value and lower end of the interval of the release's own report
     found = compared(windows, should, settings, since, until)
 
 From windows: the mean of days of the champion before, its lower end at the given probability, by the hour of the day, less
-`acceptance_drop`. The surprise of a block is its distance below that in units of three standard deviations of the champion's
-blocks (or of the tolerated fall, if that is more), cut at 1 in both directions, so that no block decides alone; if blocks
-scatter evenly around their mean, cutting moves the mean to neither side. From the report: the distance over what is accepted at
-the bound.
+`acceptance_drop`; not more than what the release's own report says, since who approved it knew that. The surprise of a block is
+its distance below that in units of three standard deviations of the champion's blocks (or of the tolerated fall, if that is
+more), cut at 1 in both directions, so that no block decides alone; if blocks scatter evenly around their mean, cutting moves
+the mean to neither side. From the report: the distance over what is accepted at the bound.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -62,15 +62,19 @@ class Should:
         return float(np.clip((bound - block.tau) / unit, -1, 1))
 
 
-def from_windows(windows: Sequence[Window], release: str, settings: WatchSettings) -> Should | None:
-    """What the windows of the champion before say; None if they have fewer than LEAST_DAYS days with drafts."""
+def from_windows(windows: Sequence[Window], release: str, settings: WatchSettings,
+                 report: tuple[float, float] | None = None) -> Should | None:
+    """What the windows of the champion before say; None if they have fewer than LEAST_DAYS days with drafts, or days so
+    different that the lower end of their mean is below what is tolerated. report: see from_report."""
     found = None
     for minutes in MINUTES:
         blocks = [each for each in blocks_of(windows, minutes) if each.drafts >= LEAST_DRAFTS]
         found = _from_blocks(blocks, minutes, release, settings) or found
         if found is not None and found.spread <= settings.acceptance_drop / 2:
             break
-    return found
+    if found is None or report is None or report[1] >= found.low:
+        return found
+    return replace(found, low=report[1], words=f"{found.words}, its own report {report[0]:.2f} (from {report[1]:.2f} on)")
 
 
 def from_report(value: float, low: float) -> Should:
@@ -107,8 +111,8 @@ def slots_of(times: Sequence[datetime], since: datetime, settings: WatchSettings
 
 
 def _from_blocks(blocks: Sequence[Block], minutes: int, release: str, settings: WatchSettings) -> Should | None:
-    days = sorted({each.start.date() for each in blocks})
-    if len(days) < LEAST_DAYS:
+    days = [(blocks[-1].start - each.start) // timedelta(days=1) for each in blocks]  # of 24 hours each, from the last one on
+    if len(set(days)) < LEAST_DAYS:
         return None
     by_hour: dict[int, list[Block]] = {}
     for each in blocks:
@@ -117,9 +121,11 @@ def _from_blocks(blocks: Sequence[Block], minutes: int, release: str, settings: 
     profile = {hour: float(np.mean([each.tau for each in found])) / level for hour, found in by_hour.items()
                if len({each.start.date() for each in found}) >= LEAST_DAYS_OF_AN_HOUR}
     levelled = np.array([each.tau / profile.get(each.start.hour, 1.0) for each in blocks])
-    of_days = np.array([levelled[[each.start.date() == day for each in blocks]].mean() for day in days])
+    of_days = np.array([levelled[np.array(days) == day].mean() for day in sorted(set(days))])
     mean = float(of_days.mean())
-    t = math.sqrt(quantile(2 * alpha_of(settings.false_alarm), 1, len(days) - 1))
-    low = mean - t * float(of_days.std(ddof=1)) / math.sqrt(len(days))
-    return Should(mean, max(1.0, low), minutes, f"release {release} had {mean:.2f} (from {low:.2f} on) over "
-                  f"{counted(len(days), 'day')} before", profile, float(levelled.std(ddof=1)) / mean)
+    t = math.sqrt(quantile(2 * alpha_of(settings.false_alarm), 1, len(of_days) - 1))
+    low = mean - t * float(of_days.std(ddof=1)) / math.sqrt(len(of_days))
+    if low < (1 - settings.acceptance_drop) * mean:
+        return None
+    return Should(mean, low, minutes, f"release {release} had {mean:.2f} (from {low:.2f} on) over "
+                  f"{counted(len(of_days), 'day')} before", profile, float(levelled.std(ddof=1)) / mean)

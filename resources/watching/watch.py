@@ -119,15 +119,26 @@ def _acceptance(lake: Lake, workload: str, promotion: Promotion, settings: Watch
                 now: datetime) -> Finding:
     if not any(window.drafts for window in new):
         return Finding("acceptance", problem="no window of the new champion has drafts")
-    should = from_windows([window for window in old if window.drafts], promotion.before, settings)
-    if should is None:
-        gate = next((gate for gate in _release(lake, workload, promotion.release).gates
-                     if gate.name == "acceptance_length" and gate.measured is not None and gate.low is not None), None)
-        if gate is None:
-            return Finding("acceptance", problem="the champion before has too few windows with drafts to compare with, and the "
-                                                 "release's report has no interval of its acceptance length")
-        should = from_report(gate.measured, gate.low)
+    release = _release(lake, workload, promotion.release)
+    gate = next((gate for gate in release.gates
+                 if gate.name == "acceptance_length" and gate.measured is not None and gate.low is not None), None)
+    report = None if gate is None else (gate.measured, gate.low)
+    should = None
+    if _drafts_alike(lake, workload, release, promotion.before):
+        should = from_windows([window for window in old if window.drafts], promotion.before, settings, report)
+    if should is None and report is None:
+        return Finding("acceptance", problem="the champion before drafts otherwise or has too few windows to compare with, and "
+                                             "the release's report has no interval of its acceptance length")
+    should = should or from_report(*report)
     return compared([window for window in new if window.drafts], should, settings, promotion.entry.at, now)
+
+
+def _drafts_alike(lake: Lake, workload: str, release: Release, before: str) -> bool:
+    """Whether both releases draft by the same method as many tokens: else their acceptance lengths say different things."""
+    try:
+        return _release(lake, workload, before).served_drafting == release.served_drafting
+    except ReleaseError:
+        return False
 
 
 def _sessions(tables: Tables, workload: str, promotion: Promotion, settings: WatchSettings, now: datetime,
