@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from assets.overrides import EvaluationOverrides
 from assets.ownership import OWNERS, RELEASE, WORKER_POOL
 from assets.presentation import COMPARES, shown
 from model_ops.evaluation.settings import EvaluateSettings
@@ -22,6 +23,7 @@ OF_THE_DRAFTER = ("served_answers", "speculator_dataset", "speculator")
 )
 def evaluation_report(
     context: dg.AssetExecutionContext,
+    config: EvaluationOverrides,
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     evaluate_settings: dg.ResourceParam[EvaluateSettings],
@@ -50,7 +52,7 @@ def evaluation_report(
     champion = champion_to_beat(workshop.lake, workshop.workload, inputs["target"])
     pinned = {"champion": champion.target} if champion and champion.target else {}
     manifest = workshop.train(
-        "evaluation_report", "evaluate", evaluate_settings, inputs, context, kind="dataset", pinned=pinned)
+        "evaluation_report", "evaluate", config.applied_to(evaluate_settings), inputs, context, kind="dataset", pinned=pinned)
     return shown(manifest, workshop)
 
 

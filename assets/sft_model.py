@@ -3,7 +3,7 @@
 import dagster as dg
 
 from assets.held_out import nothing_held_out_is_learnt
-from assets.overrides import TrainingOverrides
+from assets.overrides import SftOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.sft_settings import SftSettings
@@ -20,7 +20,7 @@ from resources.workshop.workshop import Workshop
 )
 def sft_model(
     context: dg.AssetExecutionContext,
-    config: TrainingOverrides,
+    config: SftOverrides,
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     sft_settings: dg.ResourceParam[SftSettings],
@@ -36,7 +36,11 @@ def sft_model(
     inputs = {"model": model, "dataset": workshop.current("dataset", rows)}
     if rows != "teacher_answers":  # token ids of logged answers say nothing of a teacher's
         inputs["served"] = workshop.current("dataset", "served_answers")
-    manifest = workshop.train("sft_model", "sft", config.applied_to(sft_settings), inputs, context)
+    learnt = workshop.learnt_before("model", "sft_model", inputs, same="model", dataset="dataset")
+    settings = config.model(sft_settings, may_continue=learnt is not None)
+    continues = settings.continue_from == "last" and learnt is not None
+    manifest = workshop.train("sft_model", "sft", settings, inputs, context, continue_from="last" if continues else None,
+                              pinned={"learnt": learnt} if continues and learnt is not None else None)
     return shown(manifest, workshop)
 
 

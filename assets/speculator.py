@@ -3,7 +3,7 @@
 import dagster as dg
 
 from assets.held_out import nothing_held_out_is_learnt
-from assets.overrides import TrainingOverrides
+from assets.overrides import DrafterOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.speculators.registry import ARCHITECTURES
@@ -21,7 +21,7 @@ from resources.workshop.workshop import Workshop
 )
 def speculator(
     context: dg.AssetExecutionContext,
-    config: TrainingOverrides,
+    config: DrafterOverrides,
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
@@ -35,7 +35,8 @@ def speculator(
         "target": workshop.current("model", policy.served),
         "dataset": workshop.current("dataset", "speculator_dataset"),
     }
-    settings, outside = config.applied_to(speculator_settings), []
+    may_continue = workshop.made_of("model", "speculator", inputs["target"])
+    settings, outside = config.drafter(speculator_settings, may_continue), []
     start = ARCHITECTURES[settings.architecture].starts_from
     if start is not None and policy.drafter_from:
         inputs[start.key] = workshop.current("model", policy.drafter_from)

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from assets.overrides import AnswersOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.speculators.settings import SpeculatorSettings
@@ -17,6 +18,7 @@ from resources.workshop.workshop import Workshop
 )
 def speculator_dataset(
     context: dg.AssetExecutionContext,
+    config: AnswersOverrides,
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
@@ -30,7 +32,9 @@ def speculator_dataset(
         "target": workshop.current("model", policy.served), "dataset": workshop.current("dataset", "sft_dataset"),
         "served": workshop.current("dataset", "served_answers"),
     }
+    answers = speculator_settings.answers
+    reuses = config.reuse and workshop.made_alike("dataset", "speculator_dataset", "generate", answers, inputs["target"])
     manifest = workshop.train(
-        "speculator_dataset", "generate", speculator_settings.answers, inputs, context, kind="dataset"
+        "speculator_dataset", "generate", answers, inputs, context, kind="dataset", continue_from="last" if reuses else None
     )
     return shown(manifest, workshop)

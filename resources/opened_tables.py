@@ -23,6 +23,8 @@ def opened(place: Path) -> DeltaTable | None:
     table, stamp = known.get(place, (None, None))
     try:
         if table is not None and stamp is not None and stamp == _stamp(place, table):
+            if not _commit(place, table.version() + 1).exists():  # commits are numbered without gaps
+                return table
             table.update_incremental()
         else:
             table = DeltaTable(str(place))
@@ -36,9 +38,12 @@ def opened(place: Path) -> DeltaTable | None:
 def _stamp(place: Path, table: DeltaTable) -> tuple[int, int] | None:
     """Identity of the newest known commit's file; it differs, or is missing, if the table was removed and created again. None
     if that commit is only in a checkpoint."""
-    commit = place / "_delta_log" / f"{table.version():020}.json"
     try:
-        found = commit.stat()
+        found = _commit(place, table.version()).stat()
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_mtime_ns
+
+
+def _commit(place: Path, version: int) -> Path:
+    return place / "_delta_log" / f"{version:020}.json"

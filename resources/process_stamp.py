@@ -16,6 +16,23 @@ def this_process() -> str:
     return f"{os.getpid()}@{psutil.Process().create_time():.2f}"
 
 
+def stamp_of(pid: int) -> str:
+    """The stamp of another process; "" if it has ended."""
+    try:
+        return f"{pid}@{psutil.Process(pid).create_time():.2f}"
+    except psutil.Error:
+        return ""
+
+
+def has_run_since(pid: int, at: float) -> bool:
+    """Whether a process that ran at this time (seconds since 1970) still runs. A zombie is not running."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() <= at + 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
 def is_same_process(stamp: str) -> bool:
     """Whether the process of a stamp is running. A zombie is not running."""
     pid, _, started = stamp.partition("@")

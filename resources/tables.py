@@ -44,6 +44,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. alias_id: a second
     # id of the request that feedback may name (a gateway's own, a span's). workload_name: what the record itself calls its
     # workload. emptied: null until retention empties the row of what was said (emptied_rows.py), then md5 of how it was served.
+    # release: of millrace, that gave the answer. drafts and what follows: of this request, where its server reports them.
     "interactions": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, alias_id=_TEXT, trace_id=_TEXT,
         choice_index=pa.int32(), ts=_TIME, source=_TEXT, source_format=_TEXT, source_uri=_TEXT, source_row=pa.int64(),
@@ -52,6 +53,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         completion_token_ids=_IDS, finish_reason=_TEXT, error=_TEXT, cache_hit=pa.bool_(), prompt_tokens=pa.int64(),
         completion_tokens=pa.int64(), cached_tokens=pa.int64(), reasoning_tokens=pa.int64(), latency_ms=pa.float64(),
         ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT, workload_name=_TEXT, emptied=_TEXT,
+        release=_TEXT, queue_ms=pa.float64(), drafts=pa.int64(), draft_tokens=pa.int64(), accepted_tokens=pa.int64(),
     ),
     # value: a number (thumbs: 1 or -1); label: its word. interaction_id: the interaction that it is about; tie: the id that
     # tied it (interaction, request, gateway, trace, session), or why it is not tied: several, unknown, elsewhere (in another
@@ -101,10 +103,16 @@ SCHEMAS: dict[str, pa.Schema] = {
         session_id=_TEXT, user_hash=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), ts=_TIME,
         content_sha256=_TEXT, removed_at=_TIME,
     ),
+    # What a server counted in a window (resources/scraping/). endpoint: its address; seconds: measured between its readings;
+    # restarts: how often it was started again within; finished: requests by the reason for which they ended. Gauges are those
+    # at the window's end. Null: the server does not report it.
     "serving_metrics": _columns(
         workload=_TEXT, endpoint=_TEXT, release=_TEXT, window_start=_TIME, window_end=_TIME, drafts=pa.int64(),
         draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
-        tokens_per_second=pa.float64(), latency_ms=pa.map_(_TEXT, pa.float64()),
+        tokens_per_second=pa.float64(), latency_ms=pa.map_(_TEXT, pa.float64()), server=_TEXT, seconds=pa.float64(),
+        restarts=pa.int32(), prompt_tokens=pa.int64(), generation_tokens=pa.int64(), requests=pa.int64(),
+        finished=pa.map_(_TEXT, pa.int64()), errors=pa.int64(), refused=pa.int64(), preemptions=pa.int64(),
+        requests_running=pa.float64(), requests_waiting=pa.float64(),
     ),
     # Traffic of a window, compared with the reference window of a release: one row per window, test and release. dt: the last
     # day of the window; rows: what it had when it was compared; problem: why it was not compared.
@@ -113,6 +121,13 @@ SCHEMAS: dict[str, pa.Schema] = {
         bound=pa.float64(), p=pa.float64(), level=pa.float64(), alarm=pa.bool_(), dispersion=pa.float64(), sessions=pa.int64(),
         reference_sessions=pa.int64(), reference_start=pa.date32(), reference_end=pa.date32(), rows=pa.int64(), problem=_TEXT,
         settings=_TEXT, ts=_TIME,
+    ),
+    # What was decided about retraining, and what came of it: one row per decision. evidence, options: JSON text. outcome:
+    # resources/deciding/decision.py. cost_s, money, gain: measured once the run has ended.
+    "retraining_decisions": _columns(
+        workload=_TEXT, decision_id=_TEXT, ts=_TIME, cause=_TEXT, cause_text=_TEXT, evidence=_TEXT, options=_TEXT, action=_TEXT,
+        why=_TEXT, dry_run=pa.bool_(), run_id=_TEXT, outcome=_TEXT, cost_s=pa.float64(), money=pa.float64(), gain=pa.float64(),
+        settled_ts=_TIME,
     ),
     # Tombstones: every ingest drops records that match one (resources/reading/erasures.py). erasure: the run of
     # `millrace forget` that wrote it; key_check: of the key that sha256 was made with.
@@ -133,6 +148,7 @@ PARTITIONS: dict[str, list[str]] = {
     "retired": ["workload", "dt"],
     "serving_metrics": ["workload"],
     "drift": ["workload"],
+    "retraining_decisions": ["workload"],
     "erasures": ["workload"],
 }
 

@@ -10,6 +10,7 @@ logged answer, its logged token ids are used; otherwise the target answers again
 The output has the same two files with the columns row_id, turn, session_id, prompt_shape, workload, interaction_id, origin
 ('served' or 'generated'), prompt_token_ids, answer_token_ids (with the end-of-text token if the target gave it), finish_reason,
 temperature, sampling (JSON text). Their metadata holds the digests of the target and its vocabulary.
+The input `previous` (optional) is an earlier output: its answers to the same prompts by the same target are taken again.
 Finished chunks are saved under output/.work, so a killed run answers no prompt twice.
 """
 
@@ -30,6 +31,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.answering.answerers import Answerer, Asked, answerer, room_of
 from model_ops.answering.completions_endpoint import Reply
+from model_ops.answering.earlier_answers import EarlierAnswers
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.answering.served_answers import Exact, ServedAnswers
 from model_ops.answering.settings import GenerateSettings
@@ -59,6 +61,8 @@ class Counts:
     asked: int = 0
     too_long: int = 0
     generated_tokens: int = 0
+    reused: int = 0
+    """Turns that an earlier version had answered."""
     unrenderable: Counter[str] = field(default_factory=Counter)
     """Turns whose messages the chat template refuses, by reason."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -74,6 +78,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     served = ServedAnswers({}, target)
     if "served" in job.inputs:
         served = ServedAnswers.read(job.inputs["served"] / "served.parquet", target, settings.served_as)
+    earlier = EarlierAnswers.read(job.inputs.get("previous"), target)
     chosen: dict[str, list[Conversation]] = {}
     for name in ("train", "validation"):
         if name == "train" or (dataset / f"{name}.parquet").exists():
@@ -85,7 +90,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     started_s, counts, tables = time.monotonic(), Counts(), {}
     counts.asked = sum(len(each.turns) for conversations in chosen.values() for each in conversations)
     with answerer(target, settings) as answers:
-        session = _Session(job, settings, tokenizer, served, answers, counts, progress)
+        session = _Session(job, settings, tokenizer, served, earlier, answers, counts, progress)
         for name, conversations in chosen.items():
             tables[name] = session.answer_all(name, conversations)
     answered = sum(table.num_rows for table in tables.values())
@@ -101,8 +106,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         metrics.update(_measures(name, table))
     seconds = time.monotonic() - started_s
     return {
-        **metrics, "prompts_too_long": counts.too_long, "prompts_refused": dict(counts.refused),
-        "prompts_unrenderable": dict(counts.unrenderable),
+        **metrics, "answers_reused": counts.reused, "prompts_too_long": counts.too_long,
+        "prompts_refused": dict(counts.refused), "prompts_unrenderable": dict(counts.unrenderable),
         "temperatures": dict(counts.temperatures.most_common(TEMPERATURES_SHOWN)), "seconds": seconds,
         "answer_tokens": sum(metrics[f"{name}_answer_tokens"] for name in tables),
         "tokens_per_second": counts.generated_tokens / seconds if counts.generated_tokens else 0.0,
@@ -113,8 +118,9 @@ class _Session:
     """Answers every turn of a split's conversations: all first turns, then all second ones, and so on."""
 
     def __init__(self, job: Job, settings: GenerateSettings, tokenizer: PreTrainedTokenizerBase, served: ServedAnswers,
-                 answers: Answerer, counts: Counts, progress: Progress):
+                 earlier: EarlierAnswers, answers: Answerer, counts: Counts, progress: Progress):
         self.job, self.settings, self.tokenizer, self.served = job, settings, tokenizer, served
+        self.earlier = earlier
         self.answers, self.counts, self.progress = answers, counts, progress
         self.positions, self.vocabulary = answers.positions, read_config(job.inputs["target"])["vocab_size"]
         self.eos_ids, self.done = end_of_text_ids(job.inputs["target"]), 0
@@ -148,13 +154,19 @@ class _Session:
                 sampling = self._sampling(known)
                 refused = self.answers.refused(sampling)
                 self.counts.refused.update(refused[:1])
-                if not refused:
-                    asked.append(Asked(each, turn, ids, sampling))
+                if refused:
+                    continue
+                ask = Asked(each, turn, ids, sampling)
+                known_reply = self.earlier.reply(each.row_id, turn, ids, sampling)
+                if known_reply is None:
+                    asked.append(ask)
+                    continue
+                self.counts.reused += 1
+                self.done += 1
+                rows.append(self._replied(ask, known_reply))
             for chunk in self.answers.chunks(asked):
                 for each, reply in zip(chunk, self._answered(name, chunk), strict=True):
-                    if reply.finish_reason == "stop":
-                        each.conversation.answered(turn, self._text(reply.tokens))
-                    rows.append(self._row(each, reply))
+                    rows.append(self._replied(each, reply))
         places = {each.row_id: place for place, each in enumerate(conversations)}
         rows.sort(key=lambda row: (places[row["row_id"]], row["turn"]))
         return pa.Table.from_pylist(rows, schema=SCHEMA)
@@ -186,6 +198,12 @@ class _Session:
         while tokens and tokens[-1] in self.eos_ids:
             tokens = tokens[:-1]
         return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _replied(self, asked: Asked, reply: Reply) -> dict[str, Any]:
+        """The row of a reply, which is part of the next turn's history if it ended."""
+        if reply.finish_reason == "stop":
+            asked.conversation.answered(asked.turn, self._text(reply.tokens))
+        return self._row(asked, reply)
 
     def _row(self, asked: Asked, reply: Reply) -> dict[str, Any]:
         self._within_vocabulary(asked.conversation, reply.tokens)

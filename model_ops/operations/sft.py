@@ -1,7 +1,8 @@
 """Operation `sft`: supervised fine-tuning with a loss on assistant tokens only, on packed rows of separate documents.
 
 Job inputs: `model` (a model directory), `dataset` (train.parquet, optionally validation.parquet),
-optionally `served` (token ids of logged answers).
+optionally `served` (token ids of logged answers); to continue an earlier model, `previous` (that model) and `learnt` (the
+dataset that it was trained on).
 Output: the fine-tuned model with its tokenizer and chat template, and metrics.jsonl. With method lora or qlora the weights are
 merged, and adapter/ holds the adapter in PEFT's format (model_ops.training.tuning).
 """
@@ -20,6 +21,7 @@ from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.training.chats import read_chats, validation_of
+from model_ops.training.new_rows import rows_to_learn
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 from model_ops.training.tuning import load_to_tune, save_tuned
@@ -29,9 +31,10 @@ from model_ops.training.validation import first_documents, plan_validation
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Trains and saves the model; returns metrics. Raises ModelError for a bad model or dataset, before weights are loaded."""
     settings = job.settings_as(SftSettings)
-    base = job.input("model")
+    base = job.inputs.get("previous") or job.input("model")
     world = World.start(settings.mesh)
-    chats = read_chats(job.input("dataset"), base, settings, job.inputs.get("served"))
+    dataset, counts = rows_to_learn(job, settings.replay, settings.seed, world)
+    chats = read_chats(dataset, base, settings, job.inputs.get("served"))
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     work = job.output / ".work"
@@ -48,4 +51,4 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     )
     add_end_of_text(model, end_of_turn_ids(chats.tokenizer))
     numbers |= save_tuned(model, chats.tokenizer, base, settings, job.output)
-    return result.metrics({**chats.counts, **numbers})
+    return result.metrics({**chats.counts, **counts, **numbers})

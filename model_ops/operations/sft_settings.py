@@ -17,6 +17,12 @@ class SftSettings(TuningSettings):
     dataset: str | None = Field(
         None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`, or the "
         "teacher's answers")
+    continue_from: Literal["last"] | None = Field(
+        None, description="last: continue the lake's last fine-tuned model of the same base, on the rows that it has not "
+                          "learnt and "
+        "`replay` others for each. Left out: start from the base model, on all rows")
+    replay: float = Field(
+        0.5, ge=0, le=100, description="Rows that were learnt before, for each new one; needs `continue_from`")
     z_loss: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
         "it off")
@@ -30,7 +36,7 @@ class SftSettings(TuningSettings):
         "auto", description="Implementation of the loss at the head. auto: the fastest exact one, measured on an accelerator")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN, "dataset": "`datasets.sft`, or the teacher's answers"}
+        **TuningSettings.STAY_OPEN, "continue_from": "the base model", "dataset": "`datasets.sft`, or the teacher's answers"}
 
     @model_validator(mode="after")
     def _routers_are_trained(self):
@@ -49,3 +55,9 @@ class SecondSftSettings(SftSettings):
         None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {**SftSettings.STAY_OPEN, "dataset": "`datasets.sft`"}
+
+    @model_validator(mode="after")
+    def _continues_the_first_stage(self):
+        if self.continue_from is not None:
+            raise ValueError("a second stage continues the first one's model: leave continue_from out, or set it in sft")
+        return self

@@ -87,13 +87,18 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     def validate() -> dict[str, float]:
         return measure_alpha(model, teacher, held_out, held_out_states, settings.num_speculative_tokens, world)
 
+    measured: list[float] = []
+
     def accepted() -> float:
         answers_read = (held_out, held_out_states) if held_out else (rows[:VALIDATION_ROWS], states)
         found = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
-        return found.get("validation_expected_tau", 1 + found.get("validation_alpha_0", 0.0))
+        measured.append(found.get("validation_expected_tau", 1 + found.get("validation_alpha_0", 0.0)))
+        return measured[-1]
 
     if previous is not None:
         continued["previous_share"] = begin_between(model, previous, settings.previous_share, accepted)
+        if measured and held_out:  # the first measurement is of the previous drafter alone
+            continued["previous_expected_tau"] = measured[0]
     world.place_single_unit(model)
     plan = SpeculatorPlan(rows, states, settings)
     result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,

@@ -1,4 +1,4 @@
-"""Commands that ask a lake: `status`, `sql`, `why`, `diff`."""
+"""Commands that ask a lake: `status`, `decisions`, `sql`, `why`, `diff`."""
 
 from __future__ import annotations
 
@@ -46,6 +46,26 @@ def status(
         print(found.as_json())
     else:
         print_status(found, console)
+
+
+@app.command(rich_help_panel=PANEL)
+def decisions(
+    workload: Annotated[str, typer.Argument(help="a workload of the lake")],
+    lake: LakeOption = None,
+    count: Annotated[int, typer.Option(help="newest decisions to show", min=1, max=100_000)] = 20,
+    format: Annotated[ReportFormat, typer.Option(help="tables, or every decision as JSON")] = ReportFormat.table,
+) -> None:
+    """Shows what was decided about retraining and why, predicted and real costs and gains. Writes nothing."""
+    from pipelines.status.decisions_text import decisions_json, print_decisions
+    from pipelines.status.known_workload import known_workload
+    from resources.deciding.decisions_table import Decisions
+
+    place = open_lake(lake)
+    found = Decisions(place, known_workload(place, workload)).seen()
+    if format == ReportFormat.json:
+        print(decisions_json(found))
+    else:
+        print_decisions(found, console, count)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -55,6 +55,6 @@ def ui(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
 ) -> None:
     """Opens the Dagster UI on a lake: the graph, its history, its schedules."""
-    from pipelines.running.ui import serve
+    from pipelines.keeping.ui import serve
 
     raise typer.Exit(serve(recipe or [], lake, host, port, console))

@@ -44,6 +44,8 @@ def serve(
     start: Annotated[float, typer.Option(help="seconds that a server may take until it can be asked", min=1)] = 900,
     drain: Annotated[
         float, typer.Option(help="seconds that requests have when their server is replaced or stopped", min=0)] = 600,
+    wait: Annotated[
+        float, typer.Option(help="seconds that a request waits while no server answers, before it gets 503", min=0)] = 120,
     every: Annotated[float, typer.Option(help="with --watch: seconds between two looks at the alias", min=0.1)] = 2,
     logs: Annotated[
         Path | None, typer.Option(help="folder of the servers' logs and of what the smoke set found",
@@ -58,6 +60,9 @@ def serve(
     journal: Annotated[
         Path | None, typer.Option(help="with --capture: local folder of what is not written there yet",
                                   show_default="CAPTURE/.journal; for S3, below MILLRACE_HOME or ~/.millrace")] = None,
+    scrape: Annotated[
+        float, typer.Option(help="seconds between two readings of the servers' metrics into serving_metrics; 0: none",
+                            min=0)] = 60,
     lake: LakeOption = None,
 ) -> None:
     """Serves the release that an alias names: verified, with its drafter, tried before it takes traffic."""
@@ -77,4 +82,5 @@ def serve(
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    serve_alias(place, workload, Traffic(host, port, alias, canary, share, drain, captured), settings, say, watch, every)
+    traffic = Traffic(host, port, alias, canary, share, drain, captured, wait, scrape)
+    serve_alias(place, workload, traffic, settings, say, watch, every)

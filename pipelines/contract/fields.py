@@ -30,6 +30,7 @@ from resources.composing.named_datasets import NamedDataset
 from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
 from resources.composing.seed_settings import SeedSettings
 from resources.curating.curation import CurationSettings
+from resources.deciding.settings import DecideSettings
 from resources.drifting.settings import DriftSettings
 from resources.erasing.retention import RetentionSettings
 from resources.launching.tracking import TrackingKind, missing_package
@@ -109,6 +110,8 @@ class Automation(Settings):
 
     retrain: Retrain = Field(default_factory=Retrain, description="Schedule of retraining")
     watch_logs: bool = Field(False, description="true: a sensor reads new logs as soon as the Dagster daemon runs")
+    decide: DecideSettings = Field(
+        default_factory=DecideSettings, description="What is retrained by itself, when, and within which budget")
 
 
 class RecipeFields(Settings):

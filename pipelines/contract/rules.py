@@ -30,6 +30,16 @@ def broken_rules(recipe: RecipeFields) -> Broken:
     yield from _who_is_taught(recipe)
     yield from _what_is_named(recipe)
     yield from _the_data(recipe)
+    yield from _what_is_decided(recipe)
+
+
+def _what_is_decided(recipe: RecipeFields) -> Broken:
+    decide = recipe.automation.decide
+    if decide.budget.money_per_week is not None and decide.price_per_device_hour is None:
+        yield "automation.decide.budget.money_per_week", (
+            "no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out")
+    if decide.enabled and not decide.causes:
+        yield "automation.decide.causes", "it is empty, so nothing would be looked at; name a cause, or set enabled to false"
 
 
 def _what_is_made(recipe: RecipeFields) -> Broken:

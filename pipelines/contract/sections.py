@@ -228,12 +228,28 @@ evaluation: {server: {kind: vllm, concurrencies: [1, 16]}}
 release:
   drafting: {choose: measured, concurrency: [16]}
 """),
+    Section("release.watch", "release.watch", "Leave the key out to watch no release. [watch.md](watch.md) says what is "
+            "compared, and what the rate of false alarms means.", """\
+release:
+  watch: {hours: 48, acceptance_drop: 0.1, false_alarm: 0.01}
+"""),
     Section("preference", "preference, rft", "Not in this version: leave both out."),
     Section("automation", "automation", ""),
     Section("automation.retrain", "automation.retrain", "", """\
 automation:
   retrain: {enabled: true, cron: "0 3 * * 1"}     # every Monday at 3:00
 """),
+    Section("automation.decide", "automation.decide", "Off by default. [automation.md](automation.md) says what is decided, "
+            "and how.", """\
+automation:
+  watch_logs: true
+  decide:
+    enabled: true
+    quiet: ["* 8-19 * * 1-5"]        # nothing starts on working days from 8:00 to 20:00
+    timezone: Europe/Amsterdam
+    budget: {runs_per_week: 3, device_hours_per_week: 20}
+"""),
+    Section("automation.decide.budget", "automation.decide.budget", ""),
     Section("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
             "never removed.", """\
 retention: {raw_days: 30, curated_days: 365, versions_days: 30, old_files_days: 7}

@@ -9,6 +9,8 @@ import dagster as dg
 from resources.stages import daily_stages
 
 TRAIN = "train"
+JOB_TAG = "millrace/job"
+"""Tag of a run: `<workload>/<job>`. dagster.yaml lets one run of each at a time."""
 
 
 def jobs(
@@ -21,10 +23,12 @@ def jobs(
             "logs", daily,
             description="Reads new log files, cleans their rows and compares them with the reference window, one partition per "
             "UTC day; any range of days is one run.",
+            tags={JOB_TAG: f"{workload}/logs"},
         ),
         dg.define_asset_job(
             TRAIN, dg.AssetSelection.all() - daily - observed,
             description="From cleaned rows to a release candidate: datasets, models, drafter, evaluation, gates. Steps whose "
             "inputs did not change are reused. Moves the endpoint where the release is approved.",
+            tags={JOB_TAG: f"{workload}/{TRAIN}"},
         ),
     ]

@@ -21,7 +21,10 @@ from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
+from pipelines.graph.deciding import deciding
+from pipelines.graph.decision_runs import kept_in
 from pipelines.graph.jobs import jobs
+from pipelines.graph.release_watch import release_watch
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
@@ -50,7 +53,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
         asset_checks=_enabled_checks(recipe),
         jobs=[*both, *removing],
         schedules=[*schedules(recipe, *both), *nightly],
-        sensors=[new_logs(recipe, place, both[0])],
+        sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place)],
         resources=resources(recipe, place),
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )
@@ -70,7 +73,7 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
         complete_unfinished(lake)
         registry = Registry(lake, recipe.workload, recipe.digest, context.run_id or "")
         with at_work(lake), LocalLauncher() as launcher:
-            yield Workshop(registry, launcher, recipe.threads, recipe.tracking)
+            yield Workshop(registry, launcher, recipe.threads, recipe.tracking, kept_in(context.run))
         everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *daily_stages()}
         clear_after(context, registry.lake, recipe.workload, keep_s, everything)
 

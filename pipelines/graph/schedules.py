@@ -14,10 +14,12 @@ from pipelines.contract.recipe import Recipe
 
 def schedules(recipe: Recipe, logs_job, train_job) -> list[dg.ScheduleDefinition]:
     status = dg.DefaultScheduleStatus.RUNNING if recipe.automation.retrain.enabled else dg.DefaultScheduleStatus.STOPPED
+    decides = recipe.automation.decide.enabled  # then the sensor `decide` looks at the cron, within its budget
     return [
         _daily_logs(recipe, logs_job, status),
         dg.ScheduleDefinition(
-            name="retraining", job=train_job, cron_schedule=recipe.automation.retrain.cron, default_status=status,
+            name="retraining", job=train_job, cron_schedule=recipe.automation.retrain.cron,
+            default_status=dg.DefaultScheduleStatus.STOPPED if decides else status,
             description="Runs the job train at the times of `automation.retrain.cron`: rebuilds datasets, models and drafter "
             "from the traffic so far; steps whose inputs did not change are reused.",
         ),

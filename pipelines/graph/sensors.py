@@ -1,8 +1,8 @@
 """Sensor for new logs: requests one run for each batch of objects that were never read.
 
-A tick lists at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's limit of 60 seconds for a prefix of
-any size; the next tick continues from there and starts over at the end. The run's key is the digest of the objects, so the
-same objects never request two runs.
+A tick lists the end of each source and a page of at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's
+limit of 60 seconds for a prefix of any size; the next tick continues from there and starts over at the end. The run's key is
+the digest of the objects, so the same objects never request two runs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import dagster as dg
 
 from pipelines.contract.recipe import Recipe
 from pipelines.graph.days import daily_partitions
-from resources.lake import Lake
-from resources.reading.new_objects import new_objects
+from resources.lake import Lake, LakeError
+from resources.reading.sources import SourceError
+from resources.reading.watched_objects import watched_objects
 from resources.tables import Tables
+from stores.s3 import S3Error
 
 OBJECTS_PER_TICK = 5_000
+AWAY = (SourceError, OSError, LakeError, S3Error)
+"""A store that is away: said, and tried again at the next tick."""
 
 
 def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
@@ -31,7 +35,12 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         cursor = json.loads(context.cursor) if context.cursor else {}
-        found = new_objects(Tables(Lake.open(place)), recipe.workload, recipe.sources, cursor, OBJECTS_PER_TICK)
+        try:
+            found = watched_objects(Tables(Lake.open(place)), recipe.workload, recipe.sources, cursor, OBJECTS_PER_TICK)
+        except AWAY as error:
+            return dg.SkipReason(f"the lake or a log store is away, and the next tick tries again: {error}")
+        if not found.days:
+            return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(found.cursor))
         first, last = daily_partitions(recipe, place).get_first_partition_key(), recipe.last_day
         days = [day for day in found.days if (first or "") <= day.isoformat() and (last is None or day <= last)]
         if not days:

@@ -16,6 +16,7 @@ from resources.releasing.endpoints import Endpoint, standing
 from resources.releasing.gate_result import missed
 from resources.releasing.release import ReleaseError, erased_rows, read_release
 from resources.releasing.release_signature import is_signed
+from resources.releasing.rolled_back import rollback_of
 from resources.releasing.subject import subject_of
 
 
@@ -34,12 +35,14 @@ def releases_of(lake: Lake, workload: str = "") -> list[dict[str, Any]]:
             except (ReleaseError, ManifestError):
                 continue
             misses = [gate.name for gate in release.gates if missed(gate)]
+            back = rollback_of(entries, path.parent.name)
             found.append({
                 "workload": name, "version": path.parent.name, "made": made.created_at.isoformat(timespec="minutes"),
                 "decision": standing(entries, subject_of(path.parent)) or "none yet",
                 "aliases": [alias for alias, version in aliases.all().items() if version == path.parent.name],
                 "gates_missed": misses, "signed": is_signed(path.parent),
-                "erased_rows": erased_rows(lake, release)})
+                "erased_rows": erased_rows(lake, release),
+                "rolled_back": back and {"by": back.by, "at": back.at.isoformat(timespec="seconds"), "reason": back.reason}})
     return sorted(found, key=lambda row: (row["workload"], row["made"]), reverse=True)
 
 
@@ -56,7 +59,8 @@ def print_releases(found: list[dict[str, Any]], console: Console) -> None:
         table.add_column(name, no_wrap=name in ("workload", "release", "made"))
     for row in found:
         missing = ", ".join(row["gates_missed"])
-        remarks = ["signed"] if row["signed"] else []
+        remarks = [f"rolled back by {escape(row['rolled_back']['by'])}"] if row["rolled_back"] else []
+        remarks += ["signed"] if row["signed"] else []
         remarks += [counted(row["erased_rows"], "erased row")] if row["erased_rows"] else []
         table.add_row(escape(row["workload"]), row["version"], row["made"][:10], row["decision"], ", ".join(row["aliases"]),
                       f"missed: {missing}" if missing else "hold", ", ".join(remarks))

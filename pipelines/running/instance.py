@@ -1,24 +1,34 @@
-"""The lake's Dagster instance, shared by the command line and the UI: `<lake>/.dagster`.
+"""The lake's Dagster instance, shared by the command line, the UI and the daemon: `<lake>/.dagster`.
 
-`open_instance(lake)` puts the shipped dagster.yaml there, newest wins. `fail_dead_runs(instance)` marks runs whose process is
-gone as failed and frees their pool slots, which a killed run would keep for ever.
+`open_instance(lake)` puts the shipped dagster.yaml there, newest wins, with what the environment adds (MILLRACE_POSTGRES,
+MILLRACE_DEVICES). `fail_dead_runs(instance)` marks runs whose process is gone as failed and frees their pool slots, which a
+killed run would keep for ever.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
+import socket
 from pathlib import Path
 
 import dagster as dg
 
+from assets.ownership import LAKE_POOL, WORKER_POOL
 from model_ops.atomic_files import write_text
 from resources.lake import Lake
-from resources.launching.run_history import PROCESS_TAG
-from resources.process_stamp import is_same_process
+from resources.launching.devices import devices
+from resources.launching.postgres import STORAGE, postgres_url, require_database, use_postgres
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG
+from resources.process_stamp import has_run_since, is_same_process
 
 IN_PROGRESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
                dg.DagsterRunStatus.SUSPENDED]
+STARTED_AS = re.compile(r"Started process for run \(pid: (\d+)\)")
+"""What Dagster writes into the history when a launched run's process begins."""
+CONTINUED = "The process of this run is gone; millrace run will continue its work."
+RETRIED = "The process of this run is gone; its finished steps are kept, and the daemon starts a new run from the others."
 LOCK = ".opening"
 """File in the instance's folder that is locked while the instance is opened."""
 SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
@@ -28,8 +38,16 @@ def dagster_home(lake: Lake) -> Path:
     """MILLRACE_HOME if set, else the lake's own folder; prepared as a DAGSTER_HOME."""
     home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home).expanduser().absolute()
     home.mkdir(parents=True, exist_ok=True)
-    write_text(home / "dagster.yaml", SHIPPED.read_text())
+    write_text(home / "dagster.yaml", _settings())
     return home
+
+
+def _settings() -> str:
+    """The shipped dagster.yaml, with what the environment adds: devices and the database."""
+    settings = SHIPPED.read_text(encoding="utf-8")
+    if (count := len(devices())) > 1:  # a run for each group of devices, and one that reads logs
+        settings = settings.replace("max_concurrent_runs: 2 ", f"max_concurrent_runs: {count + 1} ")
+    return settings + (STORAGE if use_postgres() else "")
 
 
 def open_instance(lake: Lake) -> dg.DagsterInstance:
@@ -39,26 +57,55 @@ def open_instance(lake: Lake) -> dg.DagsterInstance:
     """
     home = dagster_home(lake)
     os.environ["DAGSTER_HOME"] = str(home)
+    if postgres_url():
+        require_database()
     with (home / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         instance = dg.DagsterInstance.get()
         instance.get_runs_count()
         instance.all_instigator_state()  # the database of schedules and sensors is created last
+        _set_pools(instance)
     return instance
 
 
-def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Fails the runs of `millrace run` whose process is dead, frees their pool slots, returns their ids."""
+def _set_pools(instance: dg.DagsterInstance) -> None:
+    """As many steps with a worker at a time as there are groups of devices; the lake has one writer."""
+    storage = instance.event_log_storage
+    for pool, slots in ((LAKE_POOL, 1), (WORKER_POOL, max(1, len(devices())))):
+        if storage.supports_global_concurrency_limits and storage.get_concurrency_info(pool).slot_count != slots:
+            storage.set_concurrency_slots(pool, slots)
+
+
+def fail_dead_runs(instance: dg.DagsterInstance, launched: bool = False) -> list[str]:
+    """Fails the runs whose process is dead, frees their pool slots, returns their ids.
+
+    launched: also the runs that the daemon launched. Only the daemon's machine may say that (pipelines/running/daemon.py):
+    their processes live there. Runs of `millrace run` are judged on the machine where they were started.
+    """
     dead = []
     for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS)):
-        process = run.tags.get(PROCESS_TAG)
-        if process is None or is_same_process(process):
+        was_launched = run.remote_job_origin is not None
+        if was_launched and not (launched and _is_dead(instance, run)):
             continue
-        instance.report_run_failed(run, message="The process of this run is gone; millrace run will continue its work.")
+        process = run.tags.get(PROCESS_TAG)
+        if not was_launched and (process is None or is_same_process(process)
+                                 or run.tags.get(HOST_TAG, socket.gethostname()) != socket.gethostname()):
+            continue
+        instance.report_run_failed(run, message=RETRIED if was_launched else CONTINUED)
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         dead.append(run.run_id)
     _free_slots_of_ended_runs(instance)
     return dead
+
+
+def _is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Whether the process of a launched run, which its history names, is gone. False where it names none yet: Dagster's own
+    monitoring fails runs that do not start in time."""
+    for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
+        found = STARTED_AS.match(entry.dagster_event.message or "")
+        if found is not None:
+            return not has_run_since(int(found[1]), entry.timestamp)
+    return False
 
 
 def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import uuid
 from contextlib import suppress
@@ -39,7 +40,7 @@ from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake, LakeError
 from resources.lake_use import LakeInUse, at_work
 from resources.launching.relay import relay
-from resources.launching.run_history import PROCESS_TAG
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 from resources.lineage_events.settings import OpenLineageError
 from resources.process_stamp import this_process
 from resources.reading.ingest import observe
@@ -51,6 +52,8 @@ from stores.s3 import S3Error
 
 RUN_TAG = "millrace/run"
 """Tag of a Dagster run: the id of the submitted run that it belongs to."""
+NOT_RETRIED = {"dagster/max_retries": "0"}
+"""The daemon does not continue a run of `millrace run`: the next `millrace run` does."""
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
@@ -222,7 +225,7 @@ def _execute(
         instance=instance,
         run_id=run_id,
         asset_selection=keys,
-        tags={**tags, PROCESS_TAG: this_process(), RUN_TAG: submitted_as},
+        tags={**tags, PROCESS_TAG: this_process(), HOST_TAG: socket.gethostname(), RUN_TAG: submitted_as, **NOT_RETRIED},
         raise_on_error=False,
     )
     if listener.interrupted:

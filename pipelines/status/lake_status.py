@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,6 +33,7 @@ from resources.releasing.endpoints import Endpoint, EndpointError, workloads_wit
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.parts import disagreements, superseded
 from resources.releasing.release import ReleaseError, read_release
+from resources.releasing.rolled_back import rollback_of, said
 from resources.stages import artefact_stages
 from resources.tables import Tables
 
@@ -96,6 +98,8 @@ class EndpointStatus:
     problem: str = ""
     tainted: list[str] = field(default_factory=list)
     """Aliases that name a release whose weights learnt rows that were erased since."""
+    rolled_back: str = ""
+    """Who rolled back the release that served before, and why; "" if the champion came by a promotion."""
 
 
 @dataclass
@@ -301,6 +305,9 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
         return EndpointStatus(problem=str(error))
     found = EndpointStatus(aliases.champion or "", aliases.candidate or "", aliases.previous or "", aliases.changed_at,
                            aliases.changed_by)
+    with suppress(EndpointError, EndpointLogError):
+        back = rollback_of(Endpoint(lake, workload).entries(), aliases.previous or "")
+        found.rolled_back = f"release {back.replaces} was {said(back)}" if back else ""
     if aliases.candidate:
         directory = lake.artefacts("release") / workload / aliases.candidate
         try:

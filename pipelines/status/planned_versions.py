@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.overrides import TrainingOverrides
 from pipelines.contract.recipe import Recipe
 from pipelines.graph.recipe_graph import asset_of, recipe_parts
 from resources.artefacts.current import current_manifests
@@ -79,9 +78,12 @@ def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> d
         if stage.name in recipe.disabled:
             continue
         work = asset_of(stage).op.compute_fn.decorated_fn
-        values = {**given, "workshop": shop, "context": None, "config": TrainingOverrides()}
+        words = inspect.signature(work).parameters
+        values = {**given, "workshop": shop, "context": None}
+        if "config" in words:
+            values["config"] = words["config"].annotation()
         try:
-            work(**{word: values[word] for word in inspect.signature(work).parameters})
+            work(**{word: values[word] for word in words})
         except _Named as named:
             found[stage.artefact_name] = named.planned
         except (ManifestError, SourceError, OSError):

@@ -91,6 +91,8 @@ def _print_endpoint(found: EndpointStatus, console: Console) -> None:
                                                        ("previous", found.previous)) if version]
     by = f" (moved {found.changed_at:%Y-%m-%d %H:%M} UTC by {found.changed_by})" if found.changed_at and found.champion else ""
     say(console, f"endpoint: {', '.join(parts) or 'nothing is served'}{by}")
+    if found.rolled_back:
+        say(console, f"! {found.rolled_back}", "yellow")
     if found.tainted:
         say(console, f"! weights that learnt erased rows: {', '.join(found.tainted)}. Run the recipe again and approve its "
                      "release", "yellow")

@@ -84,6 +84,8 @@ def stale_inputs(
         standing = {"current_version": current.version, "current_digest": current.digest}
         if current.digest != item.digest:
             return StaleInput(**named, **standing, reason="changed")
+        if item.kept:
+            return None
         is_stale = bool(look(current)) or current.name.rpartition("/")[2] in outdated
         return StaleInput(**named, **standing, reason="stale") if is_stale else None
 

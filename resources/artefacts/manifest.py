@@ -45,6 +45,9 @@ class Input(BaseModel):
     pinned: bool = False
     """Whether an earlier version is meant, such as the champion that an evaluation compares with: a newer current version does
     not make the artefact outdated."""
+    kept: bool = False
+    """Whether it was taken as it is, although its own inputs had newer versions then, as a drafter's target where only the
+    drafter learns new rows: the artefact is outdated by another version of it, not by what that is made from."""
 
 
 class Code(BaseModel):

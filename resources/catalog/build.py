@@ -45,8 +45,8 @@ ARTEFACTS = "artefacts"
 _OF_ARTEFACTS = ("artefacts", "models", "lineage_edges", "lineage_nodes", "lineage", "weight_lineage", "nodes", "edges",
                  "decisions")
 _MADE_WITH_DATASETS = ("datasets", "metrics")
-_LAST = ("named_nodes", "log_lines_in", "users_in", "weights_holding", "ancestors", "descendants", "steps_of", "why",
-         "relations", "relation_columns")
+_LAST = ("acceptance_by_shape", "named_nodes", "log_lines_in", "users_in", "weights_holding", "ancestors", "descendants",
+         "steps_of", "why", "relations", "relation_columns")
 _SEEN = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json",
          "releases/*/*/release.json", "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json",
          "endpoints/**/*", "datasets/*/*/*/erased.json", "models/*/*/*/tainted.json", "releases/*/*/tainted.json")

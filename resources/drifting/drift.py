@@ -139,11 +139,15 @@ def _row(
 
 
 def _served_hours(tables: Tables, workload: str, release: ServedRelease, report: DriftReport) -> list[Served]:
-    """Hours that servers reported for the release; what cannot be true is named."""
+    """Hours that servers reported for the release; what cannot be true is named. Where nobody reads their metrics: of captured
+    requests whose answers say it."""
     with workbench() as connection:
         attach_slice(connection, tables, "serving_metrics", workload)
         backwards, too_many = run(connection, "drifting/odd_windows").fetchall()[0]
         found = rows(connection, "drifting/served_hours", release=release.name or None).to_pylist()
+        if not found and tables.holds("interactions", workload, "drafts"):
+            attach_slice(connection, tables, "interactions", workload)
+            found = rows(connection, "drifting/captured_hours", release=release.name or None).to_pylist()
     if backwards:
         report.notes.append(f"{counted(backwards, 'window')} of serving_metrics with an end before the beginning "
                             f"{_is_or_are(backwards)} left out: a clock went backwards, of the server or of what reads its "

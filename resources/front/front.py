@@ -1,6 +1,6 @@
 """The front of an endpoint: one address for clients, whatever server answers behind it.
 
-    with Front("127.0.0.1", 8000) as front:          # answers 503 until there is a server
+    with Front("127.0.0.1", 8000, wait_s=120) as front:      # requests wait so long for a server, then they get 503
         front.switch([Route(old)])
         front.switch([Route(new)])                   # returns when no new request goes to `old`
         front.wait_until_idle(old, 600)              # requests in flight, streams included
@@ -45,11 +45,11 @@ class FrontError(Exception):
 class Front:
     """Raises FrontError on entering if the address cannot be used. drain_s: how long requests in flight have when the block
     ends. watcher: who sees what passes through. answers: further paths that the front answers itself, "POST /feedback" for one,
-    with a handler in its event loop."""
+    with a handler in its event loop. wait_s: seconds that a request waits while no server takes it; 0: it gets 503 at once."""
 
     def __init__(self, host: str, port: int, drain_s: float = 60.0, watcher: Watcher | None = None,
-                 answers: Mapping[str, Handler] | None = None):
-        self.host, self.port, self.drain_s = host, port, drain_s
+                 answers: Mapping[str, Handler] | None = None, wait_s: float = 0.0):
+        self.host, self.port, self.drain_s, self.wait_s = host, port, drain_s, wait_s
         self._watcher, self._answers = watcher, answers or {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
@@ -111,7 +111,7 @@ class Front:
         return True
 
     async def _start(self) -> None:
-        self._passing = PassThrough(self._watcher)
+        self._passing = PassThrough(self._watcher, self.wait_s)
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_get("/health", self._health)
         for place, handler in self._answers.items():
@@ -131,6 +131,7 @@ class Front:
 
     async def _end(self) -> None:
         self._ending = True
+        self._passing.waiting.end()
         await self._runner.cleanup()
         await self._passing.close()
 

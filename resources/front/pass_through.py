@@ -8,8 +8,10 @@ What decides (`routes.py`, `session.py`) is apart from what passes on. A request
 as it arrives; a short one whose length is known is written at once.
 
 A request is sent again, to another server if there is one, if the connection was refused or lost before any byte of the answer
-was passed on: completions change nothing at a server, so a repeated one costs only its time. It is sent at most MOST_TRIES
-times. Uvicorn closes idle connections after 5 s, so connections are kept for less.
+was passed on, and if a release's server that is no longer healthy answered 5xx: completions change nothing at a server, so a
+repeated one costs only its time. At most MOST_SENT times it is sent to a server that takes it, since it may be what ended the
+others. While no server takes it, it waits (`waiting.py`). Uvicorn closes idle connections after 5 s, so connections are kept
+for less.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from yarl import URL
 
 from resources.front.routes import Backend, NoBackend, Routes
 from resources.front.session import session_of
+from resources.front.waiting import Waiting
 from resources.front.watcher import Exchange, Watcher
 
 RELEASE_HEADER = "X-Millrace-Release"
@@ -34,27 +37,41 @@ HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy
                         "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"})
 """Headers of one connection (RFC 9110, 7.6.1), and those that are written anew."""
 MOST_TRIES = 3
+"""Servers that are tried before a request waits."""
+MOST_SENT = 3
 KEPT_S = 2.0
 """How long an unused connection to a server is kept: less than servers keep theirs."""
 WHOLE_BYTES = 1 << 20
 """Answers of a known length up to this are read before the first byte is written."""
 CONNECTS_WITHIN_S = 5.0
+HEALTH_WITHIN_S = 2.0
 SERVER_FAILED = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 RETRY_AFTER_S = "2"
 
 
 class PassThrough:
     """Counts requests in flight by server. refused: answers that the front gave itself because no server could. broken: answers
-    that ended in the middle. watcher: who sees requests and answers."""
+    that ended in the middle. watcher: who sees requests and answers. wait_s: seconds that a request waits while no server
+    takes it."""
 
-    def __init__(self, watcher: Watcher | None = None) -> None:
-        self.routes, self.watcher = Routes(), watcher
+    def __init__(self, watcher: Watcher | None = None, wait_s: float = 0.0) -> None:
+        self._routes, self.watcher, self.waiting = Routes(), watcher, Waiting(wait_s)
         self.refused = 0
         self.broken = 0
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTS_WITHIN_S), auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(), skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"))
+
+    @property
+    def routes(self) -> Routes:
+        """The servers that take new requests. Setting them lets waiting requests try again."""
+        return self._routes
+
+    @routes.setter
+    def routes(self, routes: Routes) -> None:
+        self._routes = routes
+        self.waiting.wake()
 
     async def close(self) -> None:
         await self._client.close()
@@ -63,11 +80,25 @@ class PassThrough:
         """Sends the request to a server and its answer back."""
         body = await request.read()
         exchange = self.watcher.begins(request, body) if self.watcher is not None else None
+        try:
+            return await self._answered(request, body, exchange)
+        except asyncio.CancelledError:
+            if exchange is not None:
+                exchange.ends("the client left")
+            raise
+
+    async def _answered(self, request: web.Request, body: bytes, exchange: Exchange | None) -> web.StreamResponse:
+        waited = self.waiting.begin(request.method, request.path, len(body))
         tried: list[Backend] = []
+        failed: list[Backend] = []
         while True:
             try:
-                backend = self._choose(request, body, tried)
+                backend = self._choose(request, body, tried, failed)
             except NoBackend:
+                may_come = bool(tried) or not self.routes  # not: one that is asked for by name while others answer
+                if may_come and len(failed) < MOST_SENT and await waited.again():
+                    tried = []
+                    continue
                 self.refused += 1
                 why = "the server does not answer" if tried else "no such release answers now"
                 if exchange is not None:
@@ -76,19 +107,18 @@ class PassThrough:
             tried.append(backend)
             backend.in_flight += 1  # before anything is awaited: who drains a server must see each of its requests
             try:
+                if backend in failed and backend.release and not await self._is_healthy(backend):
+                    continue
                 return await self._ask(backend, request, body, exchange)
-            except _NotAnswered:
-                continue
-            except asyncio.CancelledError:
-                if exchange is not None:
-                    exchange.ends("the client left")
-                raise
+            except _NotAnswered as error:
+                failed += [backend] * error.sent
             finally:
                 backend.in_flight -= 1
 
-    def _choose(self, request: web.Request, body: bytes, tried: list[Backend]) -> Backend:
-        """A server that was not tried, else one that was: its connection may have been an old one. Raises NoBackend."""
-        if len(tried) >= MOST_TRIES:
+    def _choose(self, request: web.Request, body: bytes, tried: list[Backend], failed: list[Backend]) -> Backend:
+        """A server that was not tried, else one that was: its connection may have been an old one. failed: those that took
+        the request and did not answer it. Raises NoBackend."""
+        if len(tried) >= MOST_TRIES or len(failed) >= MOST_SENT:
             raise NoBackend
         routes, release = self.routes, request.headers.get(RELEASE_HEADER)
         if release is not None and not any(route.backend.release for route in routes.routes):
@@ -100,14 +130,15 @@ class PassThrough:
             return routes.choose(session, release=release)
 
     async def _ask(self, backend: Backend, request: web.Request, body: bytes, exchange: Exchange | None) -> web.StreamResponse:
-        """Raises _NotAnswered if no byte of an answer was passed on."""
+        """Raises _NotAnswered if no byte of an answer was passed on, and another server may give one."""
         sent = body if exchange is None else exchange.body
         asked = self._client.request(request.method, URL(backend.url + request.raw_path, encoded=True), data=sent or None,
                                      headers=_passed_on(request.headers), allow_redirects=False)
         try:
             found = await asked
         except SERVER_FAILED as error:
-            raise _NotAnswered from error
+            refused = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+            raise _NotAnswered(sent=not refused) from error
         async with found:
             headers = _passed_on(found.headers)
             if backend.release:
@@ -119,13 +150,15 @@ class PassThrough:
                 is_short = length is not None and length <= WHOLE_BYTES
                 first = await (found.read() if is_short else found.content.readany())
             except SERVER_FAILED as error:
-                raise _NotAnswered from error
+                raise _NotAnswered(sent=True) from error
+            if found.status >= 500 and is_short and backend.release and not await self._is_healthy(backend):
+                raise _NotAnswered(sent=True)
             if exchange is not None:
                 exchange.starts(backend, found.status, headers)
             if is_short:
                 if exchange is not None:
                     if exchange.asks_again(first):
-                        raise _NotAnswered
+                        raise _NotAnswered(sent=False)
                     first = exchange.whole(first)
                 return web.Response(body=first, status=found.status, reason=found.reason, headers=headers)
             response = web.StreamResponse(status=found.status, reason=found.reason, headers=headers)
@@ -137,6 +170,16 @@ class PassThrough:
                 if exchange is not None:
                     exchange.ends("the client left")  # does nothing where the answer is over
             return response
+
+    async def _is_healthy(self, backend: Backend) -> bool:
+        """Whether a server that did not answer a request goes on. One that is too busy to say so does."""
+        try:
+            async with self._client.get(f"{backend.url}/health", timeout=aiohttp.ClientTimeout(HEALTH_WITHIN_S)) as found:
+                return found.status < 500
+        except TimeoutError:
+            return True
+        except aiohttp.ClientError:
+            return False
 
     async def _write(self, response: web.StreamResponse, part: bytes, found: aiohttp.ClientResponse,
                      request: web.Request, exchange: Exchange | None) -> None:
@@ -161,7 +204,11 @@ class PassThrough:
 
 
 class _NotAnswered(Exception):
-    """The server gave no answer, and the client has seen nothing of one."""
+    """The server gave no answer, and the client has seen nothing of one. sent: whether the server may have read the request."""
+
+    def __init__(self, sent: bool):
+        super().__init__(sent)
+        self.sent = sent
 
 
 def unavailable(why: str) -> web.Response:

@@ -35,6 +35,8 @@ from model_ops.job import Job
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.wording import counted
 from resources.artefacts.manifest import SCRATCH
+from resources.launching.another_try import ask_for_another_try
+from resources.launching.devices import leased_devices
 from resources.launching.killed import killed_sentence
 from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
 from resources.launching.pace import Pace
@@ -66,8 +68,19 @@ class LocalLauncher:
         """Runs a job and returns its metrics.
 
         Raises WorkerError when the inputs are wrong or the worker dies, WorkerStopped when it was stopped. If this process is
-        interrupted, the worker gets time to save a checkpoint first.
+        interrupted, the worker gets time to save a checkpoint first. With MILLRACE_DEVICES, waits for devices that are free.
         """
+        with leased_devices() as leased:
+            try:
+                return self._run(job, context)
+            except WorkerKilled:
+                ask_for_another_try(context)
+                raise
+            finally:
+                if leased:
+                    self.close()  # a warm worker would keep the devices' memory
+
+    def _run(self, job: Job, context: dg.AssetExecutionContext | None) -> dict[str, Any]:
         job, processes = laid_out(job)
         path = job.output / SCRATCH / "job.json"
         write_text(path, job.model_dump_json(indent=2) + "\n")

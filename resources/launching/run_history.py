@@ -3,8 +3,9 @@
     for run in running(lake): run.run_id, run.job, run.started_at, run.is_alive
     seconds_of_steps(lake, run_id)          # {"sft_model": 12.3, ...}
 
-Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep; opening a
-DagsterInstance would create and migrate them, and takes seconds. Missing or unreadable files count as no runs.
+Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep, or the
+tables of the database of MILLRACE_POSTGRES; opening a DagsterInstance would create and migrate them, and takes seconds. Missing
+or unreadable files count as no runs.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from resources.lake import Lake
+from resources.launching.postgres import postgres_url
 from resources.process_stamp import is_same_process
 from resources.sql_files import sql_text
 
-PROCESS_TAG = "millrace/process"
+PROCESS_TAG, HOST_TAG = "millrace/process", "millrace/host"
+"""Tags of a run: the stamp of its process, and the name of the machine that has it."""
 IN_PROGRESS = ("STARTED", "STARTING", "CANCELING", "QUEUED")
 
 
@@ -50,7 +53,10 @@ class SeenRun:
 
 def runs(lake: Lake, limit: int = 200) -> list[SeenRun]:
     """The newest runs, newest first."""
-    found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", tag=PROCESS_TAG, count=limit)
+    if postgres_url():
+        found = _postgres_rows("history/postgres/runs", tag=PROCESS_TAG, count=limit)
+    else:
+        found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", tag=PROCESS_TAG, count=limit)
     return [SeenRun(run_id, job or "", status or "", _time(started), _time(ended), process or "")
             for run_id, job, status, started, ended, process in found]
 
@@ -62,14 +68,19 @@ def running(lake: Lake) -> list[SeenRun]:
 
 def seconds_of_steps(lake: Lake, run_id: str) -> dict[str, float]:
     """Seconds from start to success of each step of a run that succeeded."""
-    found = _rows(home_of(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
-    return {step: seconds for step, seconds, _ in found if step and seconds is not None}
+    return {step: seconds for step, seconds, _ in _steps(lake, run_id) if step and seconds is not None}
 
 
 def steps_underway(lake: Lake, run_id: str) -> list[str]:
     """Steps of a run that have begun and not ended."""
-    found = _rows(home_of(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
-    return [step for step, seconds, has_failed in found if step and seconds is None and not has_failed]
+    return [step for step, seconds, has_failed in _steps(lake, run_id) if step and seconds is None and not has_failed]
+
+
+def _steps(lake: Lake, run_id: str) -> list[tuple[Any, ...]]:
+    if postgres_url():
+        return [(step, None if seconds is None else float(seconds), has_failed)
+                for step, seconds, has_failed in _postgres_rows("history/postgres/steps", run=run_id)]
+    return _rows(home_of(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
 
 
 def home_of(lake: Lake) -> Path:
@@ -88,6 +99,18 @@ def _rows(path: Path, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
         except sqlite3.Error:
             continue
     return []
+
+
+def _postgres_rows(query: str, **parameters: Any) -> list[tuple[Any, ...]]:
+    """The query's rows; none if the database cannot be reached or Dagster has not used it yet."""
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, connect_args={"connect_timeout": 5})
+    try:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(sa.text(sql_text(query)), parameters)]
+    except (sa.exc.DBAPIError, ImportError):
+        return []
 
 
 def _addresses(path: Path) -> Iterator[str]:

@@ -42,7 +42,7 @@ CALL_BYTES = 8 << 20
 MACROS = tuple(f"reading/macros/{name}" for name in (
     "moment", "record_digest", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls",
     "otlp_call", "otlp_items", "transcript_messages", "templated_messages", "error_text", "choice_number", "parameters",
-    "oasst_answers", "provider_calls", "served_digest",
+    "oasst_answers", "provider_calls", "served_digest", "served_release",
 ))
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])

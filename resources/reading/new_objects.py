@@ -1,16 +1,16 @@
-"""Finds new log objects for a sensor, a page at a time.
+"""Finds new log objects, a page at a time; watched_objects.py does so for a sensor, every minute.
 
     found = new_objects(tables, "math-tutor", sources, cursor={}, limit=5000)
-    found.days, found.digest, found.cursor        # the next tick continues from the cursor
+    found.days, found.digest, found.cursor        # the next page continues from the cursor
 
-A directory is walked in key order with one folder in memory, so one tick costs a bounded listing whatever the prefix's size.
+A directory is walked in key order with one folder in memory, so one page costs a bounded listing whatever the prefix's size.
 Nothing is written: the run that the sensor requests keeps the ledger.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
@@ -30,6 +30,22 @@ class NewObjects:
     digest: str
     cursor: dict[str, str]
 
+    @classmethod
+    def among(cls, listed: Sequence[LogObject], tables: Tables, workload: str, sources: Mapping[str, SourceSettings],
+              cursor: dict[str, str]) -> NewObjects:
+        """Those of the listed objects that the ledger does not have as read."""
+        new: list[LogObject] = []
+        with workbench() as connection:
+            attach_slice(connection, tables, "objects", workload)
+            for name, source in sources.items():
+                connection.register("listed", listed_table([item for item in listed if item.source == name]))
+                found = run(connection, "reading/ledger/not_read", read_as=source.read_as).fetchall()
+                new += [LogObject(*row) for row in found]
+        new.sort(key=lambda item: item.uri)
+        lines = "".join(f"{item.uri}\0{item.etag}\0{sources[item.source].read_as}\n" for item in new)
+        days = {day for item in new for day in days_in(item.uri) or [item.modified.date()]}
+        return cls(len(new), sorted(days), hashlib.sha256(lines.encode()).hexdigest(), cursor)
+
 
 def new_objects(
     tables: Tables, workload: str, sources: Mapping[str, SourceSettings], cursor: Mapping[str, str], limit: int
@@ -38,18 +54,11 @@ def new_objects(
 
     Raises SourceError for a source that cannot be listed; an empty one has nothing new.
     """
-    new: list[LogObject] = []
+    listed: list[LogObject] = []
     after = {}
-    with workbench() as connection:
-        attach_slice(connection, tables, "objects", workload)
-        for name, source in sources.items():
-            page = list(islice(objects_after(name, source, cursor.get(name, "")), limit))
-            if len(page) == limit:
-                after[name] = page[-1].uri
-            connection.register("listed", listed_table(page))
-            found = run(connection, "reading/ledger/not_read", read_as=source.read_as).fetchall()
-            new += [LogObject(*row) for row in found]
-    new.sort(key=lambda item: item.uri)
-    lines = "".join(f"{item.uri}\0{item.etag}\0{sources[item.source].read_as}\n" for item in new)
-    days = {day for item in new for day in days_in(item.uri) or [item.modified.date()]}
-    return NewObjects(len(new), sorted(days), hashlib.sha256(lines.encode()).hexdigest(), after)
+    for name, source in sources.items():
+        page = list(islice(objects_after(name, source, cursor.get(name, "")), limit))
+        if len(page) == limit:
+            after[name] = page[-1].uri
+        listed += page
+    return NewObjects.among(listed, tables, workload, sources, after)

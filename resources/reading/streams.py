@@ -59,7 +59,7 @@ def joined(chunks: Iterable[dict], done: bool = False) -> dict[str, Any]:
         for key in ("id", "created", "model", "provider", "system_fingerprint", "service_tier", "prompt_token_ids"):
             if chunk.get(key) is not None:
                 answer.setdefault(key, chunk[key])
-        for key in ("usage", "error"):
+        for key in ("usage", "error", "metrics"):
             if chunk.get(key):
                 answer[key] = chunk[key]
         pieces = chunk.get("choices")

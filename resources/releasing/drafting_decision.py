@@ -72,6 +72,14 @@ def write_choice(output: Path, choice: Choice) -> None:
     write_json(output / FILE, choice.model_dump(mode="json"))
 
 
+def read_choice(directory: Path) -> Choice | None:
+    """The decision of a release; None if it has none (an earlier version), or if it cannot be read."""
+    try:
+        return Choice.model_validate_json((directory / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 def drafting_sections(choice: Choice) -> list[Section]:
     """The decision, and its curve over concurrency or over K."""
     columns = ["drafting", "K", "at a time", "tokens/s", "over none", "p99 (s)", "over none", "tau", "tau needed"]

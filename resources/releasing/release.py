@@ -31,6 +31,7 @@ from resources.releasing.generation import NoStopIds, generation_config
 from resources.releasing.serving_plan import ServingPlan
 from resources.releasing.serving_scripts import write_serving_files
 from resources.releasing.serving_settings import ServingSettings
+from resources.releasing.watch_settings import WatchSettings
 
 
 class ReleaseError(Exception):
@@ -66,6 +67,9 @@ class ReleaseSettings(BaseModel):
     zero_retention: bool = Field(
         False, description="true: the serving files switch off everything that keeps text of requests and answers: logs of "
         "requests, caches of prefixes and of earlier answers, traces, core dumps")
+    watch: WatchSettings | None = Field(
+        None, description="For how long a new champion is watched after its promotion, and what brings the one before it back. "
+        "Left out: it is not watched")
 
 
 class ReleasePolicy(BaseModel):

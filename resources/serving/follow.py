@@ -24,6 +24,7 @@ from resources.front.routes import Route
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
+from resources.scraping.scraper import Scraper
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ReleaseServer, ServeSettings, verified_release
 from resources.signing.keys import KeyProblemError
@@ -60,10 +61,11 @@ class _Retired:
 
 class Following:
     """The servers of a workload's aliases behind a front. drain_s: seconds that a replaced server has for its requests. say: is
-    told what happens, one sentence each."""
+    told what happens, one sentence each. scraper: reads the metrics of servers from their first request to their last."""
 
     def __init__(self, lake: Lake, workload: str, front: Front, settings: ServeSettings, slots: Sequence[Slot], say: Say,
-                 drain_s: float = 600.0):
+                 drain_s: float = 600.0, scraper: Scraper | None = None):
+        self._scraper = scraper if settings.program.kind != "transformers" else None
         self._lake, self._workload, self._front, self._settings = lake, workload, front, settings
         self._slots, self._say, self._drain_s = slots, say, drain_s
         self._servers: dict[str, ReleaseServer] = {}
@@ -110,7 +112,7 @@ class Following:
     def close(self) -> None:
         """Stops all servers. The front is drained first, by whoever opened it."""
         for server in [*self._servers.values(), *(each.server for each in self._retired)]:
-            server.close()
+            self._close(server)
         self._servers, self._retired = {}, []
 
     def _follow(self, slot: Slot, version: str | None) -> None:
@@ -146,6 +148,8 @@ class Following:
         if version not in self._servers:
             self._servers[version] = self._started(directory, slot.alias)
             self._began[version] = time.monotonic()
+            if self._scraper is not None:
+                self._scraper.begins(self._servers[version].backend.url, version)
         slot.serving = version
         self._route()
         server = self._servers[version]
@@ -201,7 +205,7 @@ class Following:
             if left and time.monotonic() < each.until:
                 continue
             self._retired.remove(each)
-            each.server.close()
+            self._close(each.server)
             lost = f", {left} requests that took more than {self._drain_s:g} s were cut off" if left else ""
             self._say(f"release {each.server.directory.name} is stopped{lost}")
 
@@ -213,12 +217,18 @@ class Following:
                 self._pauses.pop(version, None)
             self._pauses[version] = _paused(self._pauses.get(version))
             del self._servers[version]
-            server.close()
+            self._close(server)
             for slot in self._slots:
                 if slot.serving == version:
                     slot.serving = None
             self._route()
             self._say(f"the server of release {version} ended by itself and is started again (log: {server.log})")
+
+    def _close(self, server: ReleaseServer) -> None:
+        """Stops a server, after its last window was read."""
+        if self._scraper is not None:
+            self._scraper.ends(server.backend.url, gone=server.ended)
+        server.close()
 
     def _tell_once(self, about: str, sentence: str) -> None:
         if sentence != self._told.get(about):

@@ -8,15 +8,20 @@ KeyboardInterrupt) take no new connection, wait for requests in flight, and stop
 
 from __future__ import annotations
 
+import socket
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from resources.capture.capture import Capture, CaptureSettings
 from resources.front.front import Front, FrontError
 from resources.lake import Lake
 from resources.releasing.endpoints import workloads_with_endpoints
+from resources.scraping.scraper import EVERY_S, Scraper
+from resources.scraping.target import ScrapeError
 from resources.serving.follow import Following, Say, Slot
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ServeSettings
@@ -29,7 +34,8 @@ SWITCH_INTERVAL_S = 0.0005
 class Traffic:
     """host, port: where clients find the front. alias: whose release answers. canary: a further alias, and its share of the
     sessions. drain_s: seconds that requests in flight have when their server is replaced or this process is stopped. capture:
-    how the traffic is written (resources/capture/)."""
+    how the traffic is written (resources/capture/). wait_s: seconds that a request waits while no server takes it. scrape_s:
+    length of the windows of serving_metrics; 0: none are kept."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -38,6 +44,8 @@ class Traffic:
     share: float = 0.1
     drain_s: float = 600.0
     capture: CaptureSettings | None = None
+    wait_s: float = 120.0
+    scrape_s: float = EVERY_S
 
     @property
     def slots(self) -> list[Slot]:
@@ -60,8 +68,10 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         capture = stack.enter_context(Capture(traffic.capture)) if traffic.capture is not None else None
-        front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []))
-        following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s)
+        front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []),
+                      wait_s=traffic.wait_s)
+        scraper = stack.enter_context(scraping(lake, workload, traffic, say)) if traffic.scrape_s else None
+        following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s, scraper)
         stack.callback(following.close)  # after the front was drained
         try:
             stack.enter_context(front)
@@ -80,3 +90,30 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
             if waiting := sum(route.backend.in_flight for route in front.routes):
                 say(f"stops when {waiting} requests in flight are answered, after {traffic.drain_s:g} s at most; Ctrl-C again "
                     "stops at once")
+
+
+@contextmanager
+def scraping(lake: Lake, workload: str, traffic: Traffic, say: Say) -> Iterator[Scraper | None]:
+    """What reads the metrics of the block's servers, in a thread of its own. None, and told, where the lake cannot be written:
+    serving goes on without them."""
+    endpoint = f"http://{socket.gethostname()}:{traffic.port}"
+    with ExitStack() as stack:
+        try:
+            scraper = stack.enter_context(Scraper(lake, workload, endpoint, traffic.scrape_s, say))
+        except (ScrapeError, OSError) as error:
+            say(f"metrics of the servers are not kept: {error}")
+            yield None
+            return
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(scraper.next_s):
+                scraper.tick()
+
+        thread = threading.Thread(target=look, name="scraping", daemon=True)
+        thread.start()
+        try:
+            yield scraper
+        finally:
+            ended.set()
+            thread.join()

@@ -45,6 +45,8 @@ class Workshop:
     launcher: Launcher
     threads: int
     tracking: TrackingKind = "none"
+    kept: frozenset[str] = frozenset()
+    """Models that this run takes as they are, although their own inputs may have newer versions."""
 
     @property
     def lake(self) -> Lake:
@@ -59,7 +61,10 @@ class Workshop:
         return Tables(self.lake)
 
     def current(self, kind: Kind, name: str) -> Manifest:
-        """The manifest that downstream steps take. Raises ManifestError if there is none yet or it is outdated."""
+        """The manifest that downstream steps take. Raises ManifestError if there is none yet, or if it is outdated and not
+        one of those that this run keeps."""
+        if kind == "model" and name in self.kept:
+            return self.registry.current(kind, name)
         return up_to_date(self.registry, kind, name)
 
     def elsewhere(self, name: str, version: str | None = None) -> Manifest:
@@ -79,6 +84,29 @@ class Workshop:
     def is_reused(self, manifest: Manifest) -> bool:
         """Whether an artefact was made by another run than the current one."""
         return manifest.run_id != self.registry.run_id
+
+    def made_of(self, kind: Kind, name: str, given: Manifest) -> bool:
+        """Whether the current version of an artefact was made from exactly this one."""
+        made = self.registry.current(kind, name) if self.registry.exists(kind, name) else None
+        return made is not None and given.digest in {item.digest for item in made.inputs}
+
+    def made_alike(self, kind: Kind, name: str, operation: str, settings: Settings, given: Manifest) -> bool:
+        """Whether it was also made with these settings."""
+        return self.made_of(kind, name, given) and (
+            self.registry.current(kind, name).config == training_config(operation, settings)[1])
+
+    def learnt_before(self, kind: Kind, name: str, inputs: Mapping[str, Manifest], same: str, dataset: str) -> Manifest | None:
+        """The version of the input `dataset` that the parent of a warm start was trained on; None if there is none, if it is
+        gone, or if the parent's input `same` is another one than in these inputs."""
+        parent = warm_start_parent(self.registry, kind, name, inputs.values())
+        if parent is None or inputs[same].digest not in {item.digest for item in parent.inputs}:
+            return None
+        found = next((item for item in parent.inputs if item.kind == "dataset" and item.name == inputs[dataset].name
+                      and not item.pinned), None)
+        try:
+            return self.registry.version("dataset", found.name.partition("/")[2], found.version) if found else None
+        except ManifestError:
+            return None
 
     def directory(self, manifest: Manifest) -> Path:
         return self.registry.directory(manifest)
@@ -176,6 +204,7 @@ class Workshop:
 
         The current one stays, whatever code made it, if it was made of these inputs and only counts of their rows were kept.
         """
+        inputs = [self._as_kept(item) for item in inputs]
         finished, draft = self._made_of_rows_that_are_gone(kind, name, config, inputs), None
         if finished is None:
             draft = self.registry.draft(kind, name, op, sources, config, inputs)
@@ -190,6 +219,10 @@ class Workshop:
                 finished = self.registry.finish(draft, work(draft.directory))
         self.publish_catalog()
         return finished
+
+    def _as_kept(self, item: Input) -> Input:
+        is_kept = item.kind == "model" and item.name.rpartition("/")[2] in self.kept
+        return item.model_copy(update={"kept": True}) if is_kept and not item.pinned else item
 
     def _made_of_rows_that_are_gone(
         self, kind: Kind, name: str, config: dict[str, Any], inputs: list[Input]

@@ -3,7 +3,7 @@
 {timestamp, workload_id, client_id, request: {model, messages, tools, ...}, response: {id, choices, usage, ...}}; around
 them also session_id, trace_id, request_id, latency_ms, ttft_ms, cost, cache_hit, served_model_digest where a gateway
 adds them. A call of the Responses API ({input, instructions}, {output}) is put into messages (`responses_api`).
-Several choices are several interactions. vLLM's prompt_token_ids and token_ids are kept.
+Several choices are several interactions. vLLM's prompt_token_ids, token_ids and metrics of the request are kept.
 """
 
 from __future__ import annotations

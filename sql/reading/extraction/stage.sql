@@ -7,7 +7,7 @@
 --     trace_id, choice_index, ts, source, source_format, source_uri, source_row, client, session_id, user_hash, model,
 --     provider, served_model_digest, messages, tools, params, completion, reasoning, prompt_token_ids, completion_token_ids,
 --     finish_reason, error, cache_hit, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms,
---     ttft_ms, cost, status, content_sha256, workload_name)
+--     ttft_ms, cost, status, content_sha256, workload_name, release, queue_ms, drafts, draft_tokens, accepted_tokens)
 insert into staged by name
 with shaped as (
     select
@@ -175,5 +175,10 @@ select
     cost,
     status,
     content_sha256,
-    workload_name
+    workload_name,
+    release,
+    queue_ms,
+    drafts,
+    draft_tokens,
+    accepted_tokens
 from tested

@@ -1,16 +1,15 @@
 """The front: requests are passed on untouched, and a switch of servers loses none."""
 
-import gzip
 import http.client
 import json
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import urllib3
+from front_server import Server
 
 from resources.front.front import Front, FrontError
 from resources.front.pass_through import RELEASE_HEADER
@@ -18,66 +17,6 @@ from resources.front.routes import Backend, NoBackend, Route, Routes
 from resources.front.session import session_of
 
 CHAT = "/v1/chat/completions"
-
-
-class Server:
-    """A server on the loopback. gate: requests wait for it. dies: "at once" closes the connection instead of answering, "later" in
-    the middle of a stream."""
-
-    def __init__(self, name, dies=""):
-        self.name, self.dies, self.seen, self.gate = name, dies, [], threading.Event()
-        self.gate.set()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.seen.append((self.path, dict(self.headers), body))
-                if outer.dies == "at once":
-                    self.close_connection = True
-                elif b"stream" in body:
-                    self.stream()
-                else:
-                    outer.gate.wait(10)
-                    self.whole(gzip.compress(outer.name.encode()), {"Content-Encoding": "gzip", "X-Kept": "yes"})
-
-            def do_GET(self):
-                self.whole(outer.name.encode(), {})
-
-            def whole(self, content, headers):
-                self.send_response(200)
-                for name, value in {**headers, "Content-Length": str(len(content)), "Keep-Alive": "timeout=5"}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(content)
-
-            def stream(self):
-                self.send_response(200)
-                self.send_header("Transfer-Encoding", "chunked")
-                self.end_headers()
-                for part in range(3):
-                    self.wfile.write(b"%x\r\n%s\r\n" % (len(outer.name) + 2, f"{outer.name}{part} ".encode()))
-                    self.wfile.flush()
-                    outer.gate.wait(10)
-                    if outer.dies == "later":
-                        self.close_connection = True
-                        return
-                self.wfile.write(b"0\r\n\r\n")
-
-            def log_message(self, *_):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        self.backend = Backend(f"http://127.0.0.1:{self._server.server_port}", name)
-
-    def stop(self):
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture

@@ -68,7 +68,34 @@ def test_answers_of_a_release_name_the_weights_that_served_them(tmp_path, said, 
     record = pair()
     record["response"] |= said
     (row,), _, _, _ = read(tmp_path, [record])
-    assert row["served_model_digest"] == digest
+    assert row["served_model_digest"] == digest and row["release"] == (digest and "3f2a91c0d4e5")
+
+
+METRICS = {"time_to_first_token_ms": 20.5, "queue_time_ms": 1.5, "mean_itl_ms": 3.0, "speculative_decoding": {
+    "mean_acceptance_length": 2.5, "acceptance_histogram": [1, 0, 1, 2], "num_spec_steps": 4, "num_draft_tokens": 12,
+    "num_accepted_draft_tokens": 8, "num_spec_tokens": 3}}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_vllm_says_of_a_request_is_kept(tmp_path, streamed):
+    record = pair(release="3f2a91c0d4e5")
+    record["response"]["metrics"] = METRICS
+    if streamed:  # the metrics come with the usage, in a chunk without choices
+        same = {"id": "r1", "object": "chat.completion.chunk", "model": "m-1"}
+        chunks = [{**same, "choices": [{"index": 0, "delta": {"content": "yes"}, "finish_reason": "stop"}]},
+                  {**same, "choices": [], "usage": {"completion_tokens": 2}, "metrics": METRICS}]
+        record = pair(ttft_ms=25.0, release="3f2a91c0d4e5",
+                      response="".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n")
+    (row,), bad, _, _ = read(tmp_path, [record])
+    assert not bad and (row["drafts"], row["draft_tokens"], row["accepted_tokens"], row["queue_ms"]) == (4, 12, 8, 1.5)
+    assert row["ttft_ms"] == (25.0 if streamed else 20.5) and row["release"] == "3f2a91c0d4e5"
+
+
+def test_a_request_without_drafts_has_none(tmp_path):
+    record = pair()
+    record["response"]["metrics"] = {**METRICS, "speculative_decoding": None}
+    (row,), bad, _, _ = read(tmp_path, [record])
+    assert not bad and (row["drafts"], row["accepted_tokens"], row["queue_ms"]) == (None, None, 1.5)
 
 
 def test_what_the_record_says_of_its_weights_comes_before_the_fingerprint(tmp_path):

@@ -5,7 +5,9 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,13 @@ from resources.releasing.release import read_release
 from resources.releasing.rollback import roll_back
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
+from resources.scraping.scraper import Scraper
 from resources.serving import release_server
 from resources.serving.follow import Following, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
-from resources.serving.serve import Traffic, serve
+from resources.serving.serve import Traffic, scraping, serve
+from resources.tables import Tables
 
 ANN = Signature("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
@@ -75,9 +79,9 @@ class Served:
 
 
 @contextmanager
-def following(lake, settings, slots=None, **more):
+def following(lake, settings, slots=None, wait_s=0.0, **more):
     said = []
-    with Front("127.0.0.1", 0, drain_s=5) as front:
+    with Front("127.0.0.1", 0, drain_s=5, wait_s=wait_s) as front:
         follows = Following(lake, "tutor", front, settings, slots or [Slot("champion", 1.0)], said.append, **more)
         try:
             yield Served(follows, front, said)
@@ -113,6 +117,31 @@ def test_the_alias_is_followed_forward_and_back(lake, settings, make_release, tm
         roll_back(lake, one, ANN)
         served.look_until(lambda: served.answering() == one.name)
     assert len(started(tmp_path / "vllm")) == 3
+
+
+def test_windows_are_those_of_each_release_from_its_first_request_to_its_last(lake, settings, make_release):
+    one, two = make_release(lake, 3, drafts=True), make_release(lake, 4, drafts=True)
+    champion(lake, one)
+    with Scraper(lake, "tutor", "e", 3_600) as scraper, following(lake, settings, scraper=scraper) as served:
+        served.following.look()
+        for _ in range(3):
+            served.answering()
+        champion(lake, two)
+        served.look_until(lambda: served.answering() == two.name)
+        served.look_until(lambda: f"release {one.name} is stopped" in served.said)
+        last = served.answering()
+    found = {row["release"]: row for row in Tables(lake).open("serving_metrics").to_pyarrow_table().to_pylist()}
+    assert last == two.name and set(found) == {one.name, two.name}
+    assert found[one.name]["drafts"] >= 3 and found[two.name]["drafts"] >= 2  # without those of the smoke set
+    assert found[one.name]["drafts"] + found[two.name]["drafts"] < 100 and found[one.name]["endpoint"] == "e"
+
+
+def test_a_lake_that_cannot_be_written_is_served_without_metrics(lake):
+    said = []
+    (lake.root / ".serving").write_text("no folder")
+    with scraping(lake, "tutor", Traffic(), said.append) as scraper:
+        assert scraper is None
+    assert said and said[0].startswith("metrics of the servers are not kept: ")
 
 
 def test_a_rollback_finds_the_old_server_while_it_still_answers(lake, settings, make_release, tmp_path):
@@ -239,6 +268,22 @@ def test_a_server_that_ends_is_started_again(lake, settings, make_release, tmp_p
         served.look_until(lambda: len(started(tmp_path / "vllm")) == 2)
         assert served.answering() == release.name
     assert any(f"the server of release {release.name} ended by itself" in sentence for sentence in served.said)
+
+
+def test_requests_of_a_server_that_is_killed_are_answered_by_the_one_that_follows(lake, settings, make_release, tmp_path):
+    release = make_release(lake, 1)
+    champion(lake, release)
+    behave(tmp_path / "vllm", token_s=0.2)
+    with following(lake, replace(settings, smoke=False), wait_s=20) as served, ThreadPoolExecutor(3) as threads:
+        served.following.look()
+        backend = served.front.routes[0].backend
+        asked = [threads.submit(served.answering) for _ in range(2)]
+        served.look_until(lambda: backend.in_flight == 2)
+        behave(tmp_path / "vllm")
+        os.kill(served.following._servers[release.name]._server.process_id, signal.SIGKILL)
+        asked.append(threads.submit(served.answering))
+        served.look_until(lambda: all(each.done() for each in asked))
+        assert [each.result() for each in asked] == [release.name] * 3 and served.front.refused == 0
 
 
 def test_aliases_that_cannot_be_read_change_nothing_and_are_told_once(lake, settings, make_release):

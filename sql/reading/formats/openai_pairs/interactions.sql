@@ -1,9 +1,10 @@
 -- Interactions of records with an OpenAI request and response; one row per choice.
--- needs: chat_of(), choice_number(), error_text(), openai_tools(), records, served_digest()
+-- needs: chat_of(), choice_number(), error_text(), openai_tools(), records, served_digest(), served_release()
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, user_hash, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
 --     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
---     cached_tokens, reasoning_tokens, latency_ms, ttft_ms, cost, status, error_code, message)
+--     cached_tokens, reasoning_tokens, latency_ms, ttft_ms, cost, status, release, queue_ms, drafts, draft_tokens,
+--     accepted_tokens, error_code, message)
 with parsed as (
     select
         object,
@@ -14,7 +15,7 @@ with parsed as (
             "workload_id": "VARCHAR", "workload": "VARCHAR", "client_id": "VARCHAR", "client": "VARCHAR",
             "session_id": "VARCHAR", "trace_id": "VARCHAR", "request_id": "VARCHAR", "user_id": "VARCHAR",
             "user_hash": "VARCHAR", "sampling": "JSON",
-            "provider": "VARCHAR", "served_model_digest": "VARCHAR", "cache_hit": "BOOLEAN",
+            "provider": "VARCHAR", "served_model_digest": "VARCHAR", "release": "VARCHAR", "cache_hit": "BOOLEAN",
             "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "cost": "DOUBLE", "error": "JSON",
             "request": {
                 "model": "VARCHAR", "messages": "JSON", "tools": "JSON", "user": "VARCHAR",
@@ -36,7 +37,10 @@ with parsed as (
                              "token_ids": ["INTEGER"]}],
                 "usage": {"prompt_tokens": "BIGINT", "completion_tokens": "BIGINT",
                           "prompt_tokens_details": {"cached_tokens": "BIGINT"},
-                          "completion_tokens_details": {"reasoning_tokens": "BIGINT"}}
+                          "completion_tokens_details": {"reasoning_tokens": "BIGINT"}},
+                "metrics": {"time_to_first_token_ms": "DOUBLE", "queue_time_ms": "DOUBLE",
+                            "speculative_decoding": {"num_spec_steps": "BIGINT", "num_draft_tokens": "BIGINT",
+                                                     "num_accepted_draft_tokens": "BIGINT"}}
             }
         }') as record
     from records
@@ -144,9 +148,15 @@ select
     coalesce(response.usage.completion_tokens_details.reasoning_tokens, chat.usage.reasoning_tokens)
         as reasoning_tokens,
     record.latency_ms as latency_ms,
-    record.ttft_ms as ttft_ms,
+    coalesce(record.ttft_ms, response.metrics.time_to_first_token_ms) as ttft_ms,
     record.cost as cost,
     case when failure is null then 'success' else 'failure' end as status,
+    coalesce(record.release, served_release(response.system_fingerprint), served_release(response.metadata.weight_version))
+        as release,
+    response.metrics.queue_time_ms as queue_ms,
+    response.metrics.speculative_decoding.num_spec_steps as drafts,
+    response.metrics.speculative_decoding.num_draft_tokens as draft_tokens,
+    response.metrics.speculative_decoding.num_accepted_draft_tokens as accepted_tokens,
     problem.code as error_code,
     problem.words as message
 from chosen

@@ -1,13 +1,16 @@
 """Which lake and which recipes `millrace ui` shows. No server is started here; test_ui.py does that."""
 
+import os
+
 import pytest
 import yaml
 from rich.console import Console
 
 from pipelines.graph.recipe_graph import definitions
-from pipelines.running import ui
+from pipelines.keeping.daemon_lock import DaemonLock
+from pipelines.keeping.dagster_servers import UiError, code_locations
+from pipelines.keeping.ui import serve, ui_lake
 from pipelines.running.instance import dagster_home
-from pipelines.running.ui import UiError, code_locations, serve, ui_lake
 from pipelines.storage.lake_recipes import remember, remembered
 from resources.lake import Lake, LakeError
 
@@ -105,7 +108,15 @@ def test_a_relative_millrace_home_is_where_the_user_is(folder, monkeypatch):
 
 
 def test_one_daemon_serves_a_lake(folder):
-    with ui._only_daemon(folder) as first, ui._only_daemon(folder) as second:
-        assert (first, second) == (True, False)
-    with ui._only_daemon(folder) as again:
-        assert again
+    with DaemonLock(folder) as first, DaemonLock(folder) as second:
+        assert first.why_not() == ""
+        assert second.why_not() == f"another process of this machine runs the daemon (process {os.getpid()})"
+    with DaemonLock(folder) as again:
+        assert again.why_not() == ""
+
+
+def test_two_recipes_of_one_workload_are_refused(folder):
+    for name in ("one", "two"):
+        (folder / f"{name}.yaml").write_text(RECIPE)
+    with pytest.raises(UiError, match="recipes of the same workload"):
+        serve([folder / "one.yaml", folder / "two.yaml"], None, "127.0.0.1", 3000, Console(quiet=True))

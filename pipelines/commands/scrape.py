@@ -1,0 +1,33 @@
+"""The command `scrape`: the metrics of a server that millrace did not start, in the table serving_metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.terminal.shared_options import LakeOption, app, console, open_lake
+
+PANEL = "Check and release"
+
+
+@app.command(rich_help_panel=PANEL)
+def scrape(
+    workload: Annotated[str, typer.Argument(help="workload whose release the server serves")],
+    url: Annotated[str, typer.Option(help="address of a vLLM or SGLang server, such as http://gpu-1:8000")],
+    release: Annotated[
+        str, typer.Option(help="release that it serves", show_default="the one that the fingerprint of an answer names")] = "",
+    every: Annotated[float, typer.Option(help="seconds of a window", min=1, max=3600)] = 60,
+    api_key_env: Annotated[str | None, typer.Option(help="environment variable that holds the server's API key")] = None,
+    lake: LakeOption = None,
+) -> None:
+    """Reads a server's metrics by window and release until it is stopped: acceptance, tokens/s, latency, errors."""
+    from resources.releasing.release_names import find_release
+    from resources.scraping.scrape import scrape as scrape_server
+
+    def say(sentence: str) -> None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    place = open_lake(lake)
+    named = find_release(place, release, workload).directory.name if release else None
+    scrape_server(place, workload, url, named, every, say, api_key_env)

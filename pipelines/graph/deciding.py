@@ -1,0 +1,132 @@
+"""Sensor `decide`: decides whether anything is worth retraining, starts the least that helps, and settles what came of it.
+
+A tick first looks whether anything changed (resources/deciding/pulse.py); an idle tick costs a few looks at files. A decision
+is written before its run is asked for, and its id is the run's key: a tick that is repeated, a cursor that is lost and a second
+daemon ask for the same run. A decision whose run never came (the daemon was killed in between) is asked for again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from pipelines.contract.recipe import Recipe
+from pipelines.graph.decision_runs import DECISION_TAG, run_request
+from resources.deciding.actions import work_of
+from resources.deciding.decide import decide
+from resources.deciding.decision import Decision
+from resources.deciding.decisions_table import Decisions
+from resources.deciding.facts import RecipeFacts
+from resources.deciding.pulse import pulse
+from resources.deciding.settings import DecideSettings
+from resources.deciding.settle import RunSeen, settled
+from resources.lake import Lake, LakeError
+from stores.s3 import S3Error
+
+AWAY = (OSError, LakeError, S3Error)
+"""A store that is away: said, and tried again at the next tick."""
+
+
+def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
+    settings: DecideSettings = recipe.automation.decide
+    facts = facts_of(recipe)
+    status = dg.DefaultSensorStatus.RUNNING if settings.enabled else dg.DefaultSensorStatus.STOPPED
+
+    @dg.sensor(
+        name="decide", job=train_job, minimum_interval_seconds=60, default_status=status,
+        description="Every minute: looks for causes of a retraining (new logs, drift, acceptance, feedback, a new base, the "
+                    "schedule) and "
+        "starts the least that helps, within the budget of `automation.decide`. Every decision is in the table "
+        "retraining_decisions. On where the recipe says `automation.decide: {enabled: true}`, or when switched on here.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            return tick(Lake.open(place), facts, settings, context.instance, context.cursor, datetime.now(UTC))
+        except AWAY as error:
+            return dg.SkipReason(f"the lake or a log store is away, and the next tick tries again: {error}")
+
+    return sensor
+
+
+def tick(lake: Lake, facts: RecipeFacts, settings: DecideSettings, instance: dg.DagsterInstance, cursor: str | None,
+         now: datetime) -> dg.SensorResult:
+    """One tick: settles, then decides. The cursor holds what was seen, so that an unchanged lake is not looked at again."""
+    before = _read(cursor)
+    seen = pulse(lake, facts)
+    if not before.get("open") and before.get("pulse") == seen and now < _time(before.get("again_at")):
+        return dg.SensorResult(skip_reason=before.get("said") or "nothing changed", cursor=cursor)
+    ledger = Decisions(lake, facts.workload)
+    decisions = _settled(ledger, lake, facts, settings, instance)
+    unstarted = [run_request(each, work_of(each.action, facts, settings, bool(each.evidence.get("widened"))))
+                 for each in decisions if each.outcome == "waiting" and each.run_id is None]
+    if unstarted:
+        return dg.SensorResult(run_requests=unstarted, cursor=_cursor(seen, True, now, "a run was asked for"))
+    made = decide(lake, facts, settings, decisions, now)
+    still_open = any(each.is_open for each in decisions)
+    if made.decision is None:
+        return dg.SensorResult(skip_reason="no cause that was not decided on", cursor=_cursor(
+            seen, still_open, made.again_at, "nothing changed"))
+    if not ledger.record(made.decision):
+        return dg.SensorResult(skip_reason=f"another process has decided {made.decision.decision_id}", cursor=_cursor(
+            "", still_open, now, ""))
+    if made.work is None:
+        return dg.SensorResult(skip_reason=f"{made.decision.cause_text}: {made.decision.why}", cursor=_cursor(
+            "", still_open, made.again_at, made.decision.why))
+    return dg.SensorResult(run_requests=[run_request(made.decision, made.work)], cursor=_cursor("", True, now, ""))
+
+
+def facts_of(recipe: Recipe) -> RecipeFacts:
+    """What deciding needs to know of a recipe."""
+    retrain = recipe.automation.retrain
+    return RecipeFacts(
+        recipe.workload, recipe.policy, recipe.base_model if Path(recipe.base_model).is_dir() else "",
+        retrain.cron if retrain.enabled else "", recipe.speculator.architecture, list(recipe.datasets.named),
+        recipe.evaluation.prompts, recipe.release.enabled)
+
+
+def _settled(ledger: Decisions, lake: Lake, facts: RecipeFacts, settings: DecideSettings,
+             instance: dg.DagsterInstance) -> list[Decision]:
+    """All decisions, open ones with what came of them since."""
+    decisions = ledger.all()
+    found = [settled(each, run_of(instance, each), lake, facts, settings) if each.is_open else each for each in decisions]
+    changed = [after for before, after in zip(decisions, found, strict=True) if after != before]
+    ledger.settle(*changed)
+    return found
+
+
+def run_of(instance: dg.DagsterInstance, decision: Decision) -> RunSeen | None:
+    """The newest run of a decision; a person may have started it again."""
+    records: Sequence[Any] = instance.get_run_records(dg.RunsFilter(tags={DECISION_TAG: decision.decision_id}), limit=1)
+    for record in records:
+        run = record.dagster_run
+        return RunSeen(run.run_id, run.status.value, _seconds(record.start_time), _seconds(record.end_time))
+    return None
+
+
+def _seconds(at: float | None) -> datetime | None:
+    return datetime.fromtimestamp(at, UTC) if at else None
+
+
+def _read(cursor: str | None) -> dict[str, Any]:
+    """The cursor; {} for one of another version, which then counts as none."""
+    try:
+        found = json.loads(cursor or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _time(text: str | None) -> datetime:
+    try:
+        return datetime.fromisoformat(text) if text else datetime.min.replace(tzinfo=UTC)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _cursor(seen: str, is_open: bool, again_at: datetime, said: str) -> str:
+    return json.dumps({"pulse": seen, "open": is_open, "again_at": again_at.isoformat(), "said": said})

@@ -1,0 +1,66 @@
+"""Sensor after a promotion: watches the new champion, and rolls back if it does worse than it should.
+
+It requests no run. Its cursor holds what the last look read of the sessions, which are read again only when their tables
+changed. It is part of a recipe's graph where `release.watch` is given, and runs as soon as the Dagster daemon does.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import dagster as dg
+
+from pipelines.contract.recipe import Recipe
+from resources.catalog.build import publish
+from resources.lake import Lake
+from resources.releasing.watch_settings import WatchSettings
+from resources.watching.finding import Finding
+from resources.watching.watch import Look, Rows, look_after_promotion
+from stores.lake_error import LakeError
+
+
+def release_watch(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
+    """The sensor of a recipe with `release.watch`; none without."""
+    settings: WatchSettings | None = recipe.release.watch
+    if settings is None or not recipe.release.enabled:
+        return []
+
+    @dg.sensor(
+        name="release_watch", minimum_interval_seconds=60, default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Every minute, for {settings.hours:g} hours after a promotion: compares what the new champion does in "
+        "service with the champion before it, and rolls back once if it is worse than `release.watch` tolerates.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            lake = Lake.open(place, create=False)
+            known = _known(context.cursor)
+            look = look_after_promotion(lake, recipe.workload, settings, least=recipe.curation.feedback.least, known=known)
+            if look.rolled_back is not None:
+                publish(lake)
+        except (LakeError, OSError) as error:
+            return dg.SensorResult(skip_reason=f"the lake cannot be read now, and is read again: {error}")
+        return dg.SensorResult(skip_reason=look.sentence, cursor=_cursor(known), asset_events=_moved(recipe.workload, look))
+
+    return [sensor]
+
+
+def _moved(workload: str, look: Look) -> list[dg.AssetMaterialization]:
+    """The endpoint's entry in Dagster's history after a rollback, as `millrace rollback` writes it."""
+    if (aliases := look.rolled_back) is None:
+        return []
+    return [dg.AssetMaterialization(asset_key=[workload, "endpoint"], description=look.sentence, metadata={
+        "champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by})]
+
+
+def _known(cursor: str | None) -> Rows:
+    try:
+        said = json.loads(cursor or "{}")
+        return Rows(tuple(said.get("key", ())), [Finding(**found) for found in said.get("findings", [])])
+    except (ValueError, TypeError, AttributeError):
+        return Rows()
+
+
+def _cursor(known: Rows) -> str:
+    return json.dumps({"key": known.key, "findings": [asdict(found) for found in known.findings]})

@@ -1,0 +1,113 @@
+"""One daemon serves an instance of Dagster, which does not support two: who may run it.
+
+    with DaemonLock(home) as lock:
+        lock.why_not()                  # "" if this process may run the daemon, else a sentence
+        lock.files                      # descriptors to pass on: the lock then lasts until the daemon has ended
+
+A kernel lock on `<DAGSTER_HOME>/.daemon-lock` on this machine. With MILLRACE_POSTGRES also an advisory lock of the database,
+for other machines: it ends with its connection, so a machine that is lost gives it up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from resources.launching.postgres import postgres_url
+from resources.process_stamp import is_same_process, this_process
+
+LOCK = ".daemon-lock"
+KEY = 0x6D696C6C72616365
+"""Number of the advisory lock ("millrace"). Each instance has a database of its own."""
+ASKED_EVERY_S = 5.0
+"""How often the database is asked whether the lock is still held."""
+
+
+class DaemonLock:
+    """Not for several threads."""
+
+    def __init__(self, home: Path):
+        self._path = home / LOCK
+        self._file = self._path.open("a+")
+        self._has_file = False
+        self._has_database = False
+        self._connection: Any = None
+        self._asked_s, self._answer = -ASKED_EVERY_S, ""
+
+    def __enter__(self) -> DaemonLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+        self._disconnect()
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """Descriptors for the processes that end with the daemon. KeptProcess passes them on."""
+        return (self._file.fileno(),)
+
+    def why_not(self) -> str:
+        """Why this process may not run the daemon now; "" if it may. Tries to get the locks."""
+        if not self._has_file:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return f"another process of this machine runs the daemon{self._holder()}"
+            self._has_file = True
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(this_process())
+            self._file.flush()
+        return self._of_database() if postgres_url() else ""
+
+    def _holder(self) -> str:
+        with suppress(OSError):
+            stamp = self._path.read_text(encoding="utf-8").strip()
+            if is_same_process(stamp):
+                return f" (process {stamp.partition('@')[0]})"
+        return ""
+
+    def _of_database(self) -> str:
+        """As why_not, of the database's lock. A connection that was lost is opened again."""
+        if time.monotonic() - self._asked_s < ASKED_EVERY_S:
+            return self._answer
+        self._asked_s = time.monotonic()
+        self._answer = self._asked()
+        return self._answer
+
+    def _asked(self) -> str:
+        import sqlalchemy as sa
+
+        try:
+            if self._connection is not None and self._connection.execute(sa.select(1)).scalar():
+                return ""
+        except sa.exc.DBAPIError:
+            self._disconnect()
+        try:
+            self._connection = self._connect(sa)
+            held = self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(KEY))).scalar()
+        except sa.exc.DBAPIError:
+            self._disconnect()
+            # While nobody reaches the database, nobody else gets the lock
+            return "" if self._has_database else "the database of MILLRACE_POSTGRES cannot be reached"
+        self._has_database = bool(held)
+        if held:
+            return ""
+        self._disconnect()
+        return "another machine runs the daemon of this database; this one takes over when that one ends"
+
+    def _connect(self, sa: ModuleType) -> Any:
+        name = {"connect_timeout": 5, "application_name": f"millrace on {socket.gethostname()}"}
+        engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=name)
+        return engine.connect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(Exception):
+                self._connection.close()
+            self._connection = None

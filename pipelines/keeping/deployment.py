@@ -1,0 +1,168 @@
+"""Files that start `millrace up` with a machine: systemd units and a compose file, for one set of recipes and options.
+
+    write_deployment(Path("deploy"), settings)          # the paths written
+
+    DIR/millrace-NAME.service           systemd, for the machine
+    DIR/user/millrace-NAME.service      systemd, for one user
+    DIR/compose.yaml, DIR/Dockerfile    Docker, with a Postgres for Dagster's history
+    DIR/millrace.env, DIR/README.md     names of secrets; what to do
+
+Paths are absolute, and the command is what was asked for, so the files match the recipe. No secret is written.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader
+
+from model_ops.atomic_files import write_text
+from pipelines.contract.recipe import load_recipe
+from pipelines.keeping.compose_file import EVERYWHERE, compose_file
+from pipelines.keeping.dagster_servers import UiError, code_locations, require_recipes
+from pipelines.keeping.launched_runs import CHECKPOINT_S
+from pipelines.keeping.up_servers import DRAIN_S, UpSettings, require_choice
+from pipelines.storage.locations import lake_location
+from resources.artefacts.source_digest import PROJECT
+from resources.launching.python_process import child_environment, python_module
+from stores.mirror.location import is_bucket
+
+TEMPLATES = Path(__file__).with_name("templates")
+_GLOB = re.compile(r"[*?\[{]")
+_PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
+
+
+def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: bool = False) -> list[Path]:
+    """Writes the files. gpus: the container gets the machine's GPUs. Raises RecipeError, UiError, CaptureError."""
+    if not settings.recipes:
+        raise UiError("millrace deploy needs the recipes that it deploys: millrace deploy DIR RECIPE")
+    require_recipes(settings.recipes)
+    code_locations(settings.recipes)  # refuses two files of one name
+    require_choice(settings)
+    lake = _lake(settings)
+    workloads = [load_recipe(path).workload for path in settings.recipes]
+    name = f"millrace-{workloads[0]}" if len(workloads) == 1 else "millrace"
+    unit, words = f"{name}.service", _words(settings, lake, settings.host)
+    stop_s = int(CHECKPOINT_S + (DRAIN_S + 40) * (len(settings.serve) + bool(settings.to)) + 90)
+    values: dict[str, Any] = {
+        "what": f"millrace up for {', '.join(workloads)}", "unit": unit, "description": f"millrace: {', '.join(workloads)}",
+        "account": getpass.getuser(), "folder": Path(settings.recipes[0]).resolve().parent, "environment": _environment(),
+        "secrets": f"/etc/millrace/{name}.env", "command": [*_program(), *words], "stop_s": stop_s, "version": version,
+        "typed": shlex.join(["deploy", str(folder), *map(str, settings.recipes)]), "lake": lake, "uid": os.getuid()}
+    compose = compose_file(name, settings, _words(settings, lake, EVERYWHERE), lake, sorted(_read(settings)),
+                           sorted(_written(settings, lake)), stop_s, version, gpus)
+    files = {
+        unit: _rendered("millrace.service", user=False, **values),
+        f"user/{unit}": _rendered("millrace.service", user=True, **{**values, "secrets": f"%h/.config/millrace/{name}.env"}),
+        "compose.yaml": f"# {values['what']}. Written by `millrace deploy`.\n{yaml.safe_dump(compose, sort_keys=False)}",
+        "Dockerfile": _rendered("Dockerfile", **values),
+        "millrace.env": _rendered("millrace.env", **values),
+        "README.md": _rendered("README.md", **values),
+    }
+    for path, text in files.items():
+        write_text(folder / path, text)
+    return [folder / path for path in files]
+
+
+def systemd_word(word: str) -> str:
+    """A word of a command, as systemd reads it: variables begin with $, and quotes group."""
+    return systemd_assignment(word).replace("$", "$$")
+
+
+def systemd_assignment(word: str) -> str:
+    """NAME=VALUE of `Environment=`, as systemd reads it."""
+    escaped = systemd_text(word.replace("\\", "\\\\").replace('"', '\\"'))
+    return escaped if _PLAIN.fullmatch(word) else f'"{escaped}"'
+
+
+def systemd_text(text: str) -> str:
+    """A whole line of a unit: only specifiers, which begin with %, have a meaning."""
+    if any(ord(letter) < 32 for letter in text):
+        raise UiError(f"{text!r} has a line end or another control character, which a unit of systemd cannot hold")
+    return text.replace("%", "%%")
+
+
+def _rendered(name: str, **values: Any) -> str:
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True,
+                              keep_trailing_newline=True, autoescape=False)
+    environment.filters |= {"word": systemd_word, "assignment": systemd_assignment, "line": systemd_text}
+    return environment.get_template(f"{name}.j2").render(**values)
+
+
+def _lake(settings: UpSettings) -> str:
+    given = settings.lake or os.environ.get("MILLRACE_LAKE")
+    return str(given) if given and is_bucket(given) else str(lake_location(settings.recipes[0], given))
+
+
+def _program() -> list[str]:
+    """The command `millrace` of this environment, else its module."""
+    script = Path(sys.executable).with_name("millrace")
+    return [str(script)] if script.exists() else python_module("pipelines.cli")
+
+
+def _environment() -> list[tuple[str, str]]:
+    """Variables that are no secret: where a checkout that is not installed lies, and those of millrace that are set now."""
+    found = {name: os.environ[name] for name in ("MILLRACE_HOME", "MILLRACE_DEVICES") if os.environ.get(name)}
+    if "PYTHONPATH" in child_environment() and not Path(sys.executable).with_name("millrace").exists():
+        found["PYTHONPATH"] = str(PROJECT)
+    return sorted(found.items())
+
+
+def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
+    """The arguments of `millrace` that mean these settings, with absolute paths."""
+    words = ["up", *(str(Path(path).resolve()) for path in settings.recipes), "--lake", lake, "--host", host, "--port",
+             str(settings.port)]
+    for serving in settings.serve:
+        words += ["--serve", f"{serving.workload}:{serving.port}"]
+    if settings.capture:
+        words += ["--capture", settings.capture if is_bucket(settings.capture) else str(Path(settings.capture).absolute())]
+    if settings.to:
+        words += ["--to", settings.to, "--capture-port", str(settings.capture_port)]
+    if settings.program:
+        words += ["--program", settings.program]
+    words += [f"--argument={argument}" for argument in settings.arguments]
+    return words + (["--logs", str(settings.logs.absolute())] if settings.logs else [])
+
+
+def _written(settings: UpSettings, lake: str) -> set[Path]:
+    """Folders that `millrace up` writes to."""
+    found = {Path(lake)} if not is_bucket(lake) else {Path.home() / ".millrace"}
+    if settings.capture and not is_bucket(settings.capture):
+        found.add(Path(settings.capture).absolute())
+    if settings.logs:
+        found.add(settings.logs.absolute())
+    return found
+
+
+def _read(settings: UpSettings) -> set[Path]:
+    """Folders of the recipes and of the files that they name, without those inside of others."""
+    found = {Path(path).resolve().parent for path in settings.recipes}
+    for path in settings.recipes:
+        found |= {_folder(text) for text in _texts(json.loads(load_recipe(path).as_text())) if text.startswith("/")}
+    return {path for path in found if path != Path("/") and not any(other in path.parents for other in found)}
+
+
+def _folder(place: str) -> Path:
+    """The folder to mount for a path, which may be a pattern."""
+    path = Path(place[:match.start()].rpartition("/")[0] or "/") if (match := _GLOB.search(place)) else Path(place)
+    return path if path.is_dir() else path.parent
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value.removeprefix("file://")
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)

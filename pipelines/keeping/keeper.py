@@ -1,0 +1,169 @@
+"""Keeps servers running until it is told to stop: starts what ends again, after pauses that grow from 1 s to 60 s.
+
+    keeper = Keeper([Server("webserver", command, environment, log)], say, changed)
+    keeper.run(stop)                     # returns when `stop` is set; the servers have ended then, last to first
+
+A server that ends is told once, with its last lines; one that ends again and again is told once more, and when it runs again.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.keeping.kept_process import KeptProcess
+from pipelines.keeping.rotated_log import RotatedLog
+from pipelines.keeping.up_state import ServerState, now
+from resources.plain_text import visible
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+STEADY_S = 30.0
+"""A server that ran so long counts as running: its pauses are short again."""
+TOLD_AGAIN = 5
+"""Ends in a row after which a server's ending is told a second time."""
+LOOKS_EVERY_S = 0.25
+SHOWN_LINES, LONGEST_LINE = 3, 300
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Server:
+    """What to keep running. stop_s: seconds that it has to end. held: locks, as KeptProcess. ends_first: called before it is
+    told to end. may_run: says why it may not run now; "" if it may."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    stop_s: float = 20.0
+    held: Sequence[int] = ()
+    ends_first: Callable[[int, float], None] | None = None
+    may_run: Callable[[], str] = lambda: ""
+
+
+@dataclass
+class _Kept:
+    server: Server
+    process: KeptProcess
+    log: RotatedLog
+    began_s: float = 0.0
+    not_before_s: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    starts: int = 0
+    ends_in_a_row: int = 0
+    since: str = field(default_factory=now)
+    why_not: str = "it was not started yet"
+    told_waiting: str = ""
+
+
+class Keeper:
+    """Not for several threads. say: gets sentences for a person; changed: called after every change of state."""
+
+    def __init__(self, servers: Sequence[Server], say: Callable[[str], None], changed: Callable[[], None]):
+        self._say, self._changed = say, changed
+        self._kept = []
+        for server in servers:
+            log = RotatedLog(server.log)
+            self._kept.append(_Kept(server, KeptProcess(server.command, server.environment, log, server.held), log))
+
+    def states(self) -> tuple[ServerState, ...]:
+        """What runs, in the order in which it was named."""
+        return tuple(ServerState(kept.server.name, kept.process.stamp if kept.process.is_running else "", kept.since,
+                                 max(0, kept.starts - 1), kept.why_not, str(kept.server.log)) for kept in self._kept)
+
+    def run(self, stop: threading.Event, hurry: threading.Event | None = None) -> None:
+        """Returns when `stop` is set and all servers have ended. hurry: set to end them without waiting."""
+        try:
+            while not stop.is_set():
+                for kept in self._kept:
+                    if not stop.is_set():
+                        self._look(kept)
+                stop.wait(LOOKS_EVERY_S)
+        finally:
+            self._end(hurry or threading.Event())
+
+    def _look(self, kept: _Kept) -> None:
+        if (reason := kept.server.may_run()) or kept.told_waiting:
+            self._wait(kept, reason)
+            if reason:
+                return
+        if kept.process.is_running:
+            if kept.ends_in_a_row and time.monotonic() - kept.began_s > STEADY_S:
+                self._say(f"{kept.server.name} runs again")
+                kept.ends_in_a_row, kept.pause_s = 0, FIRST_PAUSE_S
+            return
+        if kept.starts and not kept.why_not:
+            self._ended(kept)
+        if time.monotonic() >= kept.not_before_s:
+            self._start(kept)
+
+    def _start(self, kept: _Kept) -> None:
+        kept.process.start()
+        kept.began_s, kept.since, kept.why_not = time.monotonic(), now(), ""
+        kept.starts += 1
+        self._changed()
+
+    def _ended(self, kept: _Kept) -> None:
+        code = kept.process.exit_code() or 0
+        if time.monotonic() - kept.began_s > STEADY_S:
+            kept.ends_in_a_row, kept.pause_s = 0, FIRST_PAUSE_S
+        kept.ends_in_a_row += 1
+        kept.why_not = f"it ended {_how(code)}{_quoted(kept.log.last_lines())}"
+        kept.since, kept.not_before_s = now(), time.monotonic() + kept.pause_s
+        if kept.ends_in_a_row == 1:
+            self._say(f"{kept.server.name} ended {_how(code)} and is started again{_quoted(kept.log.last_lines())}")
+        elif kept.ends_in_a_row == TOLD_AGAIN:
+            self._say(f"{kept.server.name} has ended {TOLD_AGAIN} times in a row, now {_how(code)}; it is started again after "
+                      f"pauses of up to {LONGEST_PAUSE_S:g} s{_quoted(kept.log.last_lines())} (log: {kept.server.log})")
+        kept.pause_s = min(2 * kept.pause_s, LONGEST_PAUSE_S)
+        self._changed()
+
+    def _wait(self, kept: _Kept, reason: str) -> None:
+        """Ends a server that may not run, and tells it once."""
+        if reason and kept.process.is_running:
+            self._end_one(kept, kept.server.stop_s)
+        if reason == kept.told_waiting:
+            return
+        kept.told_waiting, kept.since = reason, now()
+        if reason:
+            kept.why_not = reason
+            self._say(f"{kept.server.name} does not run here: {reason}")
+        self._changed()
+
+    def _end(self, hurry: threading.Event) -> None:
+        for kept in reversed(self._kept):
+            self._end_one(kept, kept.server.stop_s, hurry)
+            kept.since, kept.why_not = now(), "it was stopped"
+            self._changed()
+
+    def _end_one(self, kept: _Kept, seconds: float, hurry: threading.Event | None = None) -> None:
+        pid = kept.process.pid
+        if kept.process.is_running:
+            if kept.server.ends_first is not None and pid is not None and not (hurry and hurry.is_set()):
+                kept.server.ends_first(pid, seconds)
+            kept.process.ask_to_stop()
+            until = time.monotonic() + seconds
+            while kept.process.is_running and time.monotonic() < until and not (hurry and hurry.is_set()):
+                time.sleep(0.1)
+        kept.process.stop(0)
+
+
+def _how(code: int) -> str:
+    """How a process ended, in words."""
+    if code > 128:
+        try:
+            return f"by {signal.Signals(code - 128).name}"
+        except ValueError:
+            pass
+    return f"with exit code {code}"
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    """The last lines of a log that say anything."""
+    said = [visible(_COLOUR.sub("", line).strip())[:LONGEST_LINE] for line in lines if line.strip()][-SHOWN_LINES:]
+    return f"; its last lines: {' | '.join(said)}" if said else ""

@@ -1,0 +1,115 @@
+"""One process that is started, watched and ended: a server of `millrace up` or `millrace ui`.
+
+    process = KeptProcess(["dagster-daemon", "run"], environment, log)
+    process.start()
+    process.exit_code()                 # None while it runs
+    process.stop(seconds=20)            # SIGTERM, and SIGKILL for what is left
+
+A guard (model_ops/serving/server_guard.py) starts the process in a session of its own, and ends the whole session when the
+process ends and when this process does, however it ends: killed processes leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from model_ops.serving import server_guard
+from pipelines.keeping.rotated_log import RotatedLog
+from resources.process_stamp import stamp_of
+
+ENDS_GROUP_S = 3 * server_guard.GRACE_S
+"""Seconds that a guard has to end a session."""
+
+
+class KeptProcess:
+    """held: file descriptors that stay open until everything of the process has ended: locks. log: None for this process's
+    standard error."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, log: RotatedLog | None = None,
+                 held: Sequence[int] = ()):
+        self._command, self._environment, self._log, self._held = list(command), environment, log, tuple(held)
+        self._guard: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self.pid: int | None = None
+        """Of the process, and number of its process group; None before it was started, and if it cannot be."""
+        self.stamp = ""
+        self._code: int | None = None
+
+    def start(self) -> None:
+        """Starts it, again if it has ended."""
+        if self._log is not None:
+            self._log.forget_lines()
+        self._guard = subprocess.Popen(
+            [sys.executable, "-P", server_guard.__file__, *self._command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=None if self._log is None else subprocess.PIPE, text=True, encoding="utf-8", errors="replace",
+            env=None if self._environment is None else dict(self._environment), start_new_session=True, pass_fds=self._held)
+        self._code = None
+        first_line = self._guard.stdout.readline().strip()
+        self.pid = int(first_line) if first_line.isdigit() else None
+        self.stamp = stamp_of(self.pid) if self.pid else ""
+        if self._log is not None:
+            if self.pid is None and first_line:
+                self._log.write(first_line)
+            self._reader = threading.Thread(target=self._read, args=(self._guard,), daemon=True)
+            self._reader.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._guard is not None and self.exit_code() is None
+
+    def exit_code(self) -> int | None:
+        """128 + N for a process that signal N ended; None while it runs."""
+        if self._guard is None or self._code is not None:
+            return self._code
+        code = self._guard.poll()
+        if code is None:
+            return None
+        if code < 0:
+            self._end_group()  # the guard itself was killed, and its process lives on
+            code = 128 - code
+        if self._reader is not None:
+            self._reader.join(timeout=1)  # its last lines say why it ended
+        self._code = code
+        return code
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM to the process alone: it may end what it started in its own order."""
+        if self.pid is not None and self.is_running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def stop(self, seconds: float) -> None:
+        """Ends it and everything in its session. seconds: that it has after SIGTERM."""
+        self.ask_to_stop()
+        if self._guard is None:
+            return
+        try:
+            self._guard.wait(timeout=max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            self._end_group()
+        with suppress(OSError):
+            self._guard.stdin.close()  # at which the guard ends the session
+        try:
+            self._guard.wait(timeout=ENDS_GROUP_S)
+        except subprocess.TimeoutExpired:
+            self._guard.kill()
+            self._guard.wait()
+        self.exit_code()
+        self._guard.stdout.close()
+        self._guard = None
+
+    def _end_group(self) -> None:
+        if self.pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def _read(self, guard: subprocess.Popen[str]) -> None:
+        with guard.stderr as lines:
+            for line in lines:
+                self._log.write(line.rstrip("\n"))

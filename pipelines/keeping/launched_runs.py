@@ -1,0 +1,34 @@
+"""Ends the runs that a daemon launched, before the daemon itself ends.
+
+    end_launched_runs(daemon_pid)
+
+Each run is a process that Dagster's code server starts with multiprocessing, in the daemon's session. SIGTERM lets its worker
+save a checkpoint; Dagster then counts the run as failed unexpectedly, and the next daemon starts it again from that step.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import psutil
+
+CHECKPOINT_S = 130.0
+"""Seconds that a run has: its worker takes up to 120 to save a checkpoint (LocalLauncher)."""
+
+
+def end_launched_runs(session: int, seconds: float = CHECKPOINT_S) -> int:
+    """Ends the runs in a session, and waits. Returns how many there were. seconds: that they have."""
+    runs = [process for process in psutil.process_iter() if _is_run(process, session)]
+    for run in runs:
+        with suppress(psutil.Error):
+            run.terminate()
+    psutil.wait_procs(runs, timeout=seconds)
+    return len(runs)
+
+
+def _is_run(process: psutil.Process, session: int) -> bool:
+    try:
+        return os.getsid(process.pid) == session and any("spawn_main" in word for word in process.cmdline())
+    except (psutil.Error, OSError):
+        return False

@@ -1,0 +1,93 @@
+"""The Dagster UI and daemon on a lake, until one of them ends: `millrace ui`. `millrace up` starts them again.
+
+    serve([Path("math-tutor.yaml")], None, "127.0.0.1", 3000, console)
+
+Only the named lake is opened; a lake that does not exist is created only if a recipe is named. One daemon
+serves a lake: a second UI on it starts no second daemon, which Dagster does not support.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pipelines.keeping.daemon_lock import DaemonLock
+from pipelines.keeping.dagster_servers import (
+    ServerEnded,
+    daemon_command,
+    require_port,
+    require_recipes,
+    require_ui,
+    server_environment,
+    shown_recipes,
+    webserver_command,
+    writable_home,
+    write_workspace,
+)
+from pipelines.keeping.kept_process import KeptProcess
+from pipelines.keeping.launched_runs import end_launched_runs
+from pipelines.storage.locations import lake_location
+from resources.lake import Lake, LakeError
+
+LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
+"""Paths in the current folder that are searched for a lake if none is named."""
+SECONDS_TO_END = 20
+
+
+def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int, console: Console) -> int:
+    """Runs webserver and daemon until one of them ends or Ctrl-C; stops both by their pids."""
+    require_ui()
+    require_recipes(recipes)
+    place = ui_lake(recipes, lake)
+    shown = shown_recipes(recipes, place)
+    require_port(host, port)
+    home = writable_home(place)
+    with tempfile.TemporaryDirectory(prefix="millrace-ui-") as folder, DaemonLock(home) as lock:
+        workspace, environment = write_workspace(Path(folder), shown), server_environment(home, place)
+        servers = [KeptProcess(webserver_command(workspace, host, port), environment)]
+        if not (reason := lock.why_not()):
+            servers.append(KeptProcess(daemon_command(workspace), environment, held=lock.files))
+        else:
+            console.print(f"This UI only shows, and runs no schedules and sensors: {reason}.", soft_wrap=True, markup=False)
+        try:
+            for server in servers:
+                server.start()
+            console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.place}; Ctrl-C ends it",
+                          soft_wrap=True)
+            while all(server.is_running for server in servers):
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            _end(servers)
+        raise ServerEnded("a server of the UI ended by itself; its last lines above say why")
+
+
+def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> Lake:
+    """The lake to show. Raises LakeError if none is named and the current folder has none, or if the named one does not
+    exist."""
+    named = given or os.environ.get("MILLRACE_LAKE")
+    if recipes:
+        return Lake.open(lake_location(recipes[0], named), create=True)
+    if named:
+        return Lake.open(Path(named) if "://" not in str(named) else named, create=False)
+    for place in LAKES_HERE:
+        if (Path(place) / "lake.json").is_file():
+            return Lake.open(place, create=False)
+    raise LakeError(f"no lake is named and there is none in ./{', ./'.join(LAKES_HERE)}: give a recipe, or --lake DIR")
+
+
+def _end(servers: Sequence[KeptProcess]) -> None:
+    """Stops servers that still run, even if Ctrl-C is pressed again."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for server in servers:
+        if server.is_running and server.pid is not None:
+            end_launched_runs(server.pid)
+        server.stop(SECONDS_TO_END)
+    signal.signal(signal.SIGINT, before)

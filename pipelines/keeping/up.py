@@ -1,0 +1,127 @@
+"""Everything that a lake needs on one machine, kept running: `millrace up`.
+
+    up(UpSettings((Path("math-tutor.yaml"),)), say)          # until SIGTERM, SIGINT or SIGHUP; the exit code
+
+Webserver, daemon and, where asked, the servers of releases and the capture layer are started by one command, started again when
+they end, and ended in order. If this process is killed, they end with it. One `millrace up` runs on a lake.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from pipelines.keeping.daemon_lock import DaemonLock
+from pipelines.keeping.dagster_servers import (
+    UiError,
+    require_recipes,
+    require_ui,
+    shown_recipes,
+    writable_home,
+    write_workspace,
+)
+from pipelines.keeping.keeper import Keeper, Server
+from pipelines.keeping.rotated_log import RotatedLog
+from pipelines.keeping.ui import ui_lake
+from pipelines.keeping.up_servers import UpSettings, require_settings, up_servers
+from pipelines.keeping.up_state import UpState, folder_of, now, read_state, write_state
+from pipelines.storage.storage_errors import require_writable
+from resources.lake import Lake
+from resources.process_stamp import this_process
+
+LOCK = ".lock"
+WAITS_S = 60.0
+"""Seconds to wait for the servers of a `millrace up` that was killed: they end by themselves."""
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def up(settings: UpSettings, say: Callable[[str], None]) -> int:
+    """Returns 0 when it was told to stop and everything has ended. Raises UiError, RecipeError, LakeError, StorageError,
+    CaptureError or PostgresError before anything is started."""
+    require_ui()
+    require_recipes(settings.recipes)
+    lake = ui_lake(settings.recipes, settings.lake)
+    recipes = shown_recipes(settings.recipes, lake, "up")
+    home = writable_home(lake)
+    logs = (settings.logs or folder_of(home)).expanduser().absolute()
+    logs.mkdir(parents=True, exist_ok=True)
+    require_writable(logs)
+    folder_of(home).mkdir(exist_ok=True)
+    with (folder_of(home) / LOCK).open("a") as lock, DaemonLock(home) as daemon_lock:
+        _only_one(lock, lake, home, say)
+        require_settings(settings)
+        workspace = write_workspace(folder_of(home), recipes)
+        servers = up_servers(settings, lake, home, logs, workspace, lock.fileno(), daemon_lock.files, daemon_lock.why_not)
+        _keep(servers, _Told(say, RotatedLog(logs / "up.log")), lake, home, settings)
+    return 0
+
+
+class _Told:
+    """Tells a person, and the log with the time."""
+
+    def __init__(self, say: Callable[[str], None], log: RotatedLog):
+        self._say, self._log = say, log
+
+    def __call__(self, sentence: str) -> None:
+        self._log.write(f"{now()} {sentence}")
+        self._say(f"{datetime.now(UTC):%H:%M:%S} {sentence}")
+
+
+def _keep(servers: list[Server], say: _Told, lake: Lake, home: Path, settings: UpSettings) -> None:
+    began = UpState(this_process(), socket.gethostname(), now(), lake.place)
+
+    def changed() -> None:
+        write_state(home, replace(began, servers=keeper.states()))
+
+    keeper = Keeper(servers, say, changed)
+    say(f"keeps {', '.join(server.name for server in servers)} running for the lake {lake.place}; the UI is on "
+        f"http://{settings.host}:{settings.port}; logs are in {servers[0].log.parent}; Ctrl-C stops it")
+    with _told_to_stop() as (stop, hurry):
+        keeper.run(stop, hurry)
+    say("everything has ended")
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Two events: set by the first and by a second signal to stop."""
+    stop, hurry = threading.Event(), threading.Event()
+
+    def handle(number: int, frame: object) -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    before = {number: signal.signal(number, handle) for number in STOPS}
+    try:
+        yield stop, hurry
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _only_one(lock: IO[str], lake: Lake, home: Path, say: Callable[[str], None]) -> None:
+    """Takes the lock. Raises UiError if another `millrace up` runs on this lake."""
+    until, told = time.monotonic() + WAITS_S, False
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            state = read_state(home)
+            if state is not None and state.is_running:
+                raise UiError(f"millrace up already runs on {lake.place} (process {state.process.partition('@')[0]}, since "
+                              f"{state.since}): millrace up --check shows it, SIGTERM stops it") from None
+            if time.monotonic() > until:
+                raise UiError(f"another millrace up on {lake.place} has just been started, or its servers do not end: try again"
+                              ) from None
+            if not told:
+                say("waits for the servers of a millrace up that was killed: they are ending")
+                told = True
+            time.sleep(0.5)

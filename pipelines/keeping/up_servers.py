@@ -1,0 +1,136 @@
+"""The servers of `millrace up`, with their command lines and ports; checked before any is started.
+
+    servers = up_servers(settings, lake, home, lock)
+
+In the order in which they are started: what customers use first, then the daemon, then the webserver. They end last to first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.keeping.dagster_servers import (
+    UiError,
+    daemon_command,
+    require_port,
+    server_environment,
+    webserver_command,
+)
+from pipelines.keeping.keeper import Server
+from pipelines.keeping.launched_runs import end_launched_runs
+from resources.capture.run_capture import server_url
+from resources.lake import Lake
+from resources.launching.python_process import python_module
+from stores.mirror.location import is_bucket
+
+DRAIN_S = 120.0
+"""Seconds that requests in flight have when `millrace up` is stopped."""
+FIRST_SERVE_PORT = 8000
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A workload that is served, and its port."""
+
+    workload: str
+    port: int
+
+
+@dataclass(frozen=True)
+class UpSettings:
+    """recipes: to show and run. serve: workloads to serve. capture: directory or s3:// prefix of captured traffic; "" for none.
+    to: a server that is not millrace's, whose traffic is captured at capture_port; "" for none. program, arguments: of the
+    inference server. logs: folder of the logs; None: in DAGSTER_HOME."""
+
+    recipes: tuple[Path, ...] = ()
+    lake: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 3000
+    serve: tuple[Serving, ...] = ()
+    capture: str = ""
+    to: str = ""
+    capture_port: int = 8080
+    program: str = ""
+    arguments: tuple[str, ...] = field(default=())
+    logs: Path | None = None
+
+
+def serving_of(words: Sequence[str]) -> tuple[Serving, ...]:
+    """--serve WORKLOAD or WORKLOAD:PORT, each. Raises UiError."""
+    found: list[Serving] = []
+    for place, word in enumerate(words):
+        workload, _, port = word.partition(":")
+        if not workload or (port and not (port.isdigit() and 0 < int(port) < 65536)):
+            raise UiError(f"--serve {word!r}: give a workload, or WORKLOAD:PORT such as math-tutor:8000")
+        found.append(Serving(workload, int(port) if port else FIRST_SERVE_PORT + place))
+    if len({serving.workload for serving in found}) != len(found):
+        raise UiError("--serve names a workload twice")
+    return tuple(found)
+
+
+def require_choice(settings: UpSettings) -> dict[str, int]:
+    """The ports, by the options that choose them. Raises UiError, or CaptureError for an address, if the settings do not fit
+    together."""
+    if settings.to and not settings.capture:
+        raise UiError("--to names a server whose traffic is captured: give --capture DIR, too")
+    if settings.capture and not (settings.to or settings.serve):
+        raise UiError("--capture needs something to capture: --serve WORKLOAD, or --to with the address of a server")
+    if settings.to:
+        server_url(settings.to)
+    ports = {"--port": settings.port, **{f"--serve {serving.workload}:PORT": serving.port for serving in settings.serve}}
+    if settings.to:
+        ports["--capture-port"] = settings.capture_port
+    for port in ports.values():
+        if list(ports.values()).count(port) > 1:
+            raise UiError(f"port {port} is asked for twice ({', '.join(name for name in ports if ports[name] == port)})")
+    return ports
+
+
+def require_settings(settings: UpSettings) -> None:
+    """As require_choice; raises UiError also for a port that is taken."""
+    for option, port in require_choice(settings).items():
+        require_port(settings.host, port, option)
+
+
+def up_servers(settings: UpSettings, lake: Lake, home: Path, logs: Path, workspace: Path, up_lock: int,
+               daemon_locks: Sequence[int], why_no_daemon: Callable[[], str]) -> list[Server]:
+    """up_lock, daemon_locks: descriptors of locks that end with the servers. why_no_daemon: says why the daemon may not run
+    now, "" if it may."""
+    environment = {**server_environment(home, lake), "PYTHONUNBUFFERED": "1"}
+
+    def server(name: str, command: list[str], **more: object) -> Server:
+        more = {"held": (up_lock,), **more}
+        return Server(name, command, environment, logs / f"{name}.log", **more)
+
+    found = [server(f"serve-{serving.workload}", _serve_command(settings, serving, lake), stop_s=DRAIN_S + 10)
+             for serving in settings.serve]
+    if settings.to:
+        found.append(server("capture", _capture_command(settings), stop_s=DRAIN_S + 40))
+    found.append(server("daemon", daemon_command(workspace), held=(up_lock, *daemon_locks), ends_first=end_launched_runs,
+                        may_run=why_no_daemon))
+    found.append(server("webserver", webserver_command(workspace, settings.host, settings.port)))
+    return found
+
+
+def _serve_command(settings: UpSettings, serving: Serving, lake: Lake) -> list[str]:
+    words = ["serve", serving.workload, "--watch", "--lake", lake.place, "--host", settings.host, "--port", str(serving.port),
+             "--drain", f"{DRAIN_S:g}"]
+    if settings.program:
+        words += ["--program", settings.program]
+    if settings.capture:
+        words += ["--capture", _store_of(settings, serving.workload)]
+    return python_module("pipelines.cli", *words, *(["--", *settings.arguments] if settings.arguments else []))
+
+
+def _store_of(settings: UpSettings, name: str) -> str:
+    """Where captured traffic is written: each of several servers has a folder, since one process uses a journal."""
+    store = settings.capture if is_bucket(settings.capture) else str(Path(settings.capture).expanduser().absolute())
+    alone = len(settings.serve) + bool(settings.to) == 1
+    return store if alone else f"{store.rstrip('/')}/{name}"
+
+
+def _capture_command(settings: UpSettings) -> list[str]:
+    return python_module("pipelines.cli", "capture", _store_of(settings, "captured"), "--to", settings.to, "--host",
+                         settings.host, "--port", str(settings.capture_port), "--drain", f"{DRAIN_S:g}")

@@ -1,0 +1,97 @@
+"""What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors.
+
+    write_state(home, UpState(...))
+    read_state(home)                     # None if `millrace up` was never started there
+    shown_state(state)                   # for `millrace up --check`
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from model_ops.atomic_files import write_json
+from resources.process_stamp import is_same_process
+
+FOLDER, STATE = "up", "state.json"
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """process: its stamp (resources/process_stamp.py); "" while it does not run. since: when it was started or ended, ISO 8601.
+    restarts: how often it was started again. why_not: why it does not run now, or why it ended last. log: its file."""
+
+    name: str
+    process: str
+    since: str
+    restarts: int
+    why_not: str
+    log: str
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.process) and is_same_process(self.process)
+
+    @property
+    def pid(self) -> int | None:
+        return int(self.process.partition("@")[0]) if self.process else None
+
+
+@dataclass(frozen=True)
+class UpState:
+    """process: stamp of `millrace up` itself. host: the machine it ran on."""
+
+    process: str
+    host: str
+    since: str
+    lake: str
+    servers: tuple[ServerState, ...] = ()
+
+    @property
+    def is_running(self) -> bool:
+        return self.host == socket.gethostname() and is_same_process(self.process)
+
+    def pid_of(self, name: str) -> int | None:
+        """The process of a server; None while it does not run."""
+        return next((server.pid for server in self.servers if server.name == name and server.is_running), None)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether `millrace up` and all its servers run."""
+        return self.is_running and all(server.is_running for server in self.servers)
+
+
+def now() -> str:
+    """The time in UTC, as the state shows it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def folder_of(home: Path) -> Path:
+    """The folder of state, workspace and logs in a DAGSTER_HOME."""
+    return home / FOLDER
+
+
+def write_state(home: Path, state: UpState) -> None:
+    write_json(folder_of(home) / STATE, asdict(state))
+
+
+def read_state(home: Path) -> UpState | None:
+    """The state last written; None if there is none or it cannot be read."""
+    try:
+        found: dict[str, Any] = json.loads((folder_of(home) / STATE).read_text(encoding="utf-8"))
+        return UpState(**{**found, "servers": tuple(ServerState(**server) for server in found["servers"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def shown_state(state: UpState) -> dict[str, Any]:
+    """The state for programs: what --check --format json prints."""
+    return {"lake": state.lake, "running": state.is_running, "pid": int(state.process.partition("@")[0]), "host": state.host,
+            "since": state.since,
+            "servers": [{"name": server.name, "running": server.is_running, "pid": server.pid, "since": server.since,
+                         "restarts": server.restarts, "why_not": "" if server.is_running else server.why_not, "log": server.log}
+                        for server in state.servers]}

@@ -1,0 +1,88 @@
+"""`millrace decisions`: what was decided about retraining, what it was expected to cost and gain, and what came of it.
+
+    print_decisions(Decisions(lake, "math-tutor").all(), console, count=20)
+    decisions_json(decisions)                                  # the rows, with evidence and options as JSON
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from model_ops.wording import duration
+from pipelines.terminal.text_table import print_table, text_table
+from resources.deciding.actions import SPELLED
+from resources.deciding.correction import cost_ratio, gain_ratio
+from resources.deciding.decision import Decision, Option
+
+COLUMNS = ("when (UTC)", "cause", "action", "outcome", "predicted", "took", "gain predicted", "gain", "decision_id")
+OF_A_DRAFTER = ("drafter_continued", "drafter_new")
+
+
+def print_decisions(decisions: Sequence[Decision], console: Console, count: int) -> None:
+    """The newest decisions as a table, the last one in full, and by how much predictions were off."""
+    shown = list(decisions)[-count:]
+    if not shown:
+        console.print("Nothing was decided yet: `automation: {decide: {enabled: true}}` in the recipe switches the sensor on, "
+                      "while "
+                      "the Dagster daemon runs.", soft_wrap=True, highlight=False)
+        return
+    print_table(text_table(COLUMNS, [_row(each) for each in shown], frozenset({4, 5, 6, 7})), console)
+    last = shown[-1]
+    console.print(Text.assemble(("\nThe last one: ", "bold"), f"{last.cause_text}.\n{_sentence(last.why)}"), soft_wrap=True)
+    if last.options:
+        print_table(text_table(
+            ("option", "costs", "gains", "at least", "pays back", "from requests a day", "why not"),
+            [_option(each) for each in last.options], frozenset({1, 2, 3, 4, 5})), console)
+    for sentence in (*last.evidence.get("drafting", ()), *corrections(decisions)):
+        console.print(_sentence(sentence), soft_wrap=True, highlight=False, markup=False)
+
+
+def decisions_json(decisions: Sequence[Decision]) -> str:
+    """Every decision, oldest first."""
+    return json.dumps([asdict(each) for each in decisions], default=str, ensure_ascii=False)
+
+
+def corrections(decisions: Sequence[Decision]) -> list[str]:
+    """By which ratio predictions of each action were off, as far as there are outcomes."""
+    said = []
+    for action, spelled in SPELLED.items():
+        cost, gain = cost_ratio(decisions, action), gain_ratio(decisions, action)
+        if cost.n or gain.n:
+            said.append(f"{spelled}: costs are predicted times {cost.value:.2f} ({cost.n} outcomes), gains times "
+                        f"{gain.value:.2f} "
+                        f"({gain.n} outcomes)")
+    return said
+
+
+def _row(decision: Decision) -> list[str]:
+    chosen = decision.chosen
+    cost = duration(chosen.predicted_cost_s) if chosen and chosen.predicted_cost_s and decision.action != "nothing" else ""
+    predicted = _gain(decision.action, chosen.predicted_gain) if chosen and decision.action != "nothing" else ""
+    return [f"{decision.ts:%Y-%m-%d %H:%M}", decision.cause, decision.action,
+            "dry run" if decision.dry_run and decision.action != "nothing" else decision.outcome, cost,
+            duration(decision.cost_s) if decision.cost_s is not None else "", predicted, _gain(decision.action, decision.gain),
+            decision.decision_id]
+
+
+def _option(option: Option) -> list[str]:
+    days, requests = option.payback_days, option.break_even_requests
+    return [option.action, duration(option.predicted_cost_s) if option.predicted_cost_s else "",
+            _gain(option.action, option.predicted_gain), _gain(option.action, option.gain_lower),
+            f"{days:,.1f} d" if days is not None else "", f"{requests:,.0f}" if requests is not None else "", option.why_not]
+
+
+def _gain(action: str, gain: Any) -> str:
+    """Of drafters the relative rise of the acceptance length, else the fall of the held-out loss."""
+    if gain is None or action == "nothing":
+        return ""
+    return f"{gain:+.1%}" if action in OF_A_DRAFTER else f"{gain:+.4f} nats"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

@@ -1,0 +1,59 @@
+"""What can be done: which stages each action makes again, which models it keeps as they are, what it changes in the run.
+
+    work = work_of("drafter_continued", facts, settings)
+    work.stages, work.kept, work.overrides
+
+A kept model is taken as it is, although its own inputs have newer versions: a drafter learns new rows for the released target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from resources.deciding.decision import Action
+from resources.deciding.facts import RecipeFacts
+from resources.deciding.settings import DecideSettings
+from resources.stages import STAGES, stage
+
+DATASETS = ("judgements", "eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "served_answers")
+AFTER_THE_MODEL = ("evaluation_report", "release_candidate", "endpoint")
+SPELLED: dict[Action, str] = {
+    "nothing": "nothing", "drafter_continued": "the drafter, from the previous one", "drafter_new": "a new drafter",
+    "sft_continued": "the model, from the previous one, on new rows and some old ones", "full": "everything that is out of "
+        "date",
+}
+"""For sentences."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """stages: made again, in order. kept: models that are taken as they are. overrides: of the recipe, by stage."""
+
+    stages: list[str]
+    kept: list[str] = field(default_factory=list)
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widened: bool = False) -> Work:
+    """What a run of an action makes. widened: a test of drift alarms, so the evaluation takes more rows and prompts."""
+    models = [*facts.policy.stages, *([facts.policy.drafting_model] if facts.policy.drafting_model else [])]
+    every = [found.name for found in STAGES
+             if found.name not in facts.policy.disabled and not found.is_daily and found.name != "logs"]
+    only_drafter = action in ("drafter_continued", "drafter_new")
+    share = (settings.evaluation_share if only_drafter else 1.0) * (settings.drift_widens if widened else 1.0)
+    evaluation = {**({"share": share} if share != 1 else {}), **({"only_the_drafter": True} if only_drafter else {})}
+    changed: dict[str, dict[str, Any]] = {"evaluation_report": evaluation} if evaluation else {}
+    if action == "full":
+        return Work([*every, *facts.named_datasets], [], changed)
+    if only_drafter:
+        wanted = {*DATASETS, "speculator_dataset", "speculator", *AFTER_THE_MODEL}
+        changed["speculator_dataset"] = {"reuse": True}
+        if action == "drafter_continued":
+            changed["speculator"] = {"continue_from_last": True, "step_share": settings.drafter_step_share}
+        return Work([*(name for name in every if name in wanted), *facts.named_datasets], models, changed)
+    first = stage("sft_model").name
+    kept = models[:models.index(first)]
+    changed["sft_model"] = {"continue_from_last": True, "replay": settings.replay}
+    return Work([*(name for name in every if name not in kept), *facts.named_datasets], kept, changed)

@@ -1,0 +1,54 @@
+"""Alarms of the table `drift` as episodes: an alarm goes on until its value falls below half of its bound.
+
+    episodes(rows)           # Episode(test, window_days, start, end, value, bound), the ones that go on
+
+So a value that hovers about its bound is one cause, not one a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+CLEARS_AT = 0.5
+"""Share of the bound below which an alarm ends."""
+LATE_DAYS = 14
+"""Days after the newest compared one within which an episode still counts: a test that is no longer compared goes silent."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """value, bound: of the newest day. start: the day of its first alarm."""
+
+    test: str
+    window_days: int
+    start: date
+    end: date
+    value: float
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.test} over {self.window_days} d since {self.start} ({self.value:.3g}, bound {self.bound:.3g})"
+
+
+def episodes(rows: Iterable[Mapping[str, Any]]) -> list[Episode]:
+    """The episodes that go on at the end of their series. rows: of the table `drift`, of one release."""
+    series: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["value"] is not None and row["bound"] is not None:
+            series.setdefault((row["test"], row["window_days"]), []).append(row)
+    newest = max((row["dt"] for found in series.values() for row in found), default=None)
+    going: list[Episode] = []
+    for (test, window), found in sorted(series.items()):
+        start: date | None = None
+        last = None
+        for last in sorted(found, key=lambda row: row["dt"]):
+            if last["alarm"] and start is None:
+                start = last["dt"]
+            elif not last["alarm"] and last["value"] < CLEARS_AT * last["bound"]:
+                start = None
+        if start is not None and last is not None and newest is not None and (newest - last["dt"]).days <= LATE_DAYS:
+            going.append(Episode(test, window, start, last["dt"], float(last["value"]), float(last["bound"])))
+    return going

@@ -1,0 +1,65 @@
+"""By which ratio earlier predictions were off, so that the next one is corrected.
+
+    ratio = ratio_of([(predicted, real), ...])          # Ratio(value=1.2, low=0.9, n=4)
+
+Few outcomes say little: OWN pretended outcomes, at which the prediction was right, are averaged in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from resources.deciding.decision import Action, Decision, Option
+
+OWN = 2
+ONE_SIDED = 1.645
+WIDEST = (0.0, 10.0)
+"""A single ratio beyond these counts as this: a prediction near 0 has no ratio."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """real / predicted. low: the lower end of its one-sided 95 % interval; n: outcomes that it is taken over."""
+
+    value: float = 1.0
+    low: float = 1.0
+    n: int = 0
+
+
+def ratio_of(outcomes: Iterable[tuple[float, float]]) -> Ratio:
+    """The mean of the outcomes' ratios. Predictions of 0 or less have none, and are left out."""
+    least, most = WIDEST
+    found = [min(most, max(least, real / predicted)) for predicted, real in outcomes if predicted > 0]
+    if not found:
+        return Ratio()
+    every = [*found, *[1.0] * OWN]
+    mean = sum(every) / len(every)
+    spread = math.sqrt(sum((each - mean) ** 2 for each in every) / (len(every) - 1))
+    return Ratio(mean, mean - ONE_SIDED * spread / math.sqrt(len(every)), len(found))
+
+
+def cost_ratio(decisions: Sequence[Decision], action: Action) -> Ratio:
+    """Of the costs of settled decisions with this action."""
+    return ratio_of((option.predicted_cost_s / _given(option.corrected_cost), each.cost_s)
+                    for each, option in _settled(decisions, action)
+                    if option.predicted_cost_s and each.cost_s and each.outcome in ("released", "waiting", "no_better"))
+
+
+def gain_ratio(decisions: Sequence[Decision], action: Action) -> Ratio:
+    """Of their gains."""
+    return ratio_of((option.predicted_gain / _given(option.corrected_gain), each.gain)
+                    for each, option in _settled(decisions, action)
+                    if option.predicted_gain and each.gain is not None)
+
+
+def _settled(decisions: Sequence[Decision], action: Action) -> Iterator[tuple[Decision, Option]]:
+    for each in decisions:
+        if each.action == action and each.chosen is not None:
+            yield each, each.chosen
+
+
+def _given(ratio: float) -> float:
+    """The ratio that a prediction was corrected by: outcomes are compared with what was predicted before it."""
+    return ratio or 1.0

@@ -1,0 +1,91 @@
+"""Decides about a workload: the first cause that holds and was not decided yet, weighed, within the budget and the quiet hours.
+
+    made = decide(lake, facts, settings, decisions, now)
+    made.decision            # None: nothing new
+    made.again_at            # when to look again although nothing changed
+    made.work                # what its run makes; None where nothing is started
+
+Nothing is written or started here: pipelines/graph/deciding.py records the decision and requests the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from resources.deciding.actions import Work, work_of
+from resources.deciding.budget import refusal
+from resources.deciding.causes import Found, causes
+from resources.deciding.decision import Action, Decision, Option, decision_id
+from resources.deciding.evidence import Evidence
+from resources.deciding.facts import RecipeFacts
+from resources.deciding.gather import gather
+from resources.deciding.holding import held_by
+from resources.deciding.options import weigh
+from resources.deciding.settings import DecideSettings
+from resources.lake import Lake
+
+LOOKS_AGAIN = timedelta(minutes=15)
+"""While something is held that ends at no known time."""
+
+
+@dataclass(frozen=True)
+class Made:
+    decision: Decision | None
+    again_at: datetime
+    work: Work | None = None
+
+
+def decide(lake: Lake, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
+           now: datetime | None = None) -> Made:
+    """The next decision. decisions: all so far, settled as far as is known."""
+    now = now or datetime.now(UTC)
+    seen, predicted = gather(lake, facts, settings, now)
+    known = {each.decision_id for each in decisions}
+    found = [cause for cause in causes(seen, settings) if _id(cause, seen) not in known]
+    if not found:
+        return Made(None, _midnight(now))
+    hold = held_by(seen, decisions, settings, now)
+    if hold is not None:
+        again = min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN)
+        held = _row(found[0], seen, [], "nothing", hold.text, settings, now, held=hold.kind)
+        return Made(None if held.decision_id in known else held, again)
+    for cause in found:
+        options, action, why = weigh(cause, seen, predicted, facts, settings, decisions)
+        held, option = "", next(each for each in options if each.action == action)
+        if action != "nothing":
+            refused = refusal(settings.budget, decisions, (option.predicted_cost_s or 0.0) * settings.devices / 3600,
+                              option.predicted_money, now)
+            if refused is not None:
+                options = [replace(each, why_not=refused) if each is option else each for each in options]
+                action, why, held = "nothing", f"nothing is run: {refused}", "budget"
+        if settings.dry_run:
+            held = held or "dry_run"
+        row = _row(cause, seen, options, action, why, settings, now, held)
+        if row.decision_id in known:
+            continue
+        starts = row.outcome == "waiting"
+        return Made(row, now, work_of(action, facts, settings, widened=_drifts(seen)) if starts else None)
+    return Made(None, now + LOOKS_AGAIN)
+
+
+def _row(cause: Found, seen: Evidence, options: list[Option], action: Action, why: str, settings: DecideSettings, now: datetime,
+         held: str) -> Decision:
+    starts = action != "nothing" and not settings.dry_run
+    return Decision(
+        seen.workload, _id(cause, seen, held), now, cause.kind, cause.text,
+        {**seen.as_record(), "window": cause.window, **({"held": held} if held else {}), "widened": _drifts(seen)}, options,
+        action, why, settings.dry_run, outcome="waiting" if starts else "not_run")
+
+
+def _id(cause: Found, seen: Evidence, held: str = "") -> str:
+    return decision_id(seen.workload, cause.kind, seen.release, cause.window, held)
+
+
+def _drifts(seen: Evidence) -> bool:
+    return bool(seen.episodes)
+
+
+def _midnight(now: datetime) -> datetime:
+    return datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)

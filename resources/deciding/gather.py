@@ -1,0 +1,234 @@
+"""Gathers the evidence of a workload from its lake: rows, drift, serving metrics, the versions that were trained.
+
+    seen, predicted = gather(lake, facts, settings, decisions, now)
+
+Only the commit logs, manifests and a few columns of the last days are read, so it takes well under a second for a usual lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from resources.artefacts.current import current_manifests
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.artefacts.registry import Registry
+from resources.deciding.actions import work_of
+from resources.deciding.alarms import episodes
+from resources.deciding.base_revision import base_digests
+from resources.deciding.decision import Action
+from resources.deciding.evidence import Evidence, Trained
+from resources.deciding.facts import RecipeFacts
+from resources.deciding.gains import drafter_gain, model_gain
+from resources.deciding.learning_curve import Rise, points_of, rise_a_doubling
+from resources.deciding.options import ACTIONS, DRAFTERS, Predicted
+from resources.deciding.past_costs import Made, seconds_of
+from resources.deciding.schedule import due
+from resources.deciding.settings import DecideSettings
+from resources.lake import Lake
+from resources.launching.run_history import seconds_of_steps
+from resources.releasing.approvals import was_decided
+from resources.releasing.drafting_decision import read_choice
+from resources.releasing.endpoint_log import EndpointLogError
+from resources.releasing.endpoints import Endpoint, EndpointError
+from resources.releasing.release import ReleaseError, read_release
+from resources.sql_files import attach_slice, rows, workbench
+from resources.stages import STAGES
+from resources.tables import Tables
+
+DRIFT_DAYS = 60
+"""Days back that alarms are looked for."""
+SERVED_DAYS = 3
+"""Days of serving metrics that count as now."""
+TRAFFIC_DAYS = 7
+ARTEFACTS = {found.name: found.artefact_name for found in STAGES}
+
+
+def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
+           now: datetime | None = None) -> tuple[Evidence, dict[Action, Predicted]]:
+    """The evidence, and what each action would cost and gain."""
+    now = now or datetime.now(UTC)
+    manifests = current_manifests(lake, facts.workload)
+    tables = Tables(lake)
+    by_day = _rows_by_day(tables, facts.workload, now)
+    release, candidate, report = _endpoint(lake, facts.workload, manifests)
+    served = _served(tables, facts, release, now)
+    then, base_now = base_digests(lake, manifests.get("base_model"), facts.base_directory)
+    models = [*facts.policy.stages, *(["speculator"] if facts.policy.speculator else [])]
+    seen = Evidence(
+        facts.workload, release, sum(by_day.values()), max(by_day, default=None), by_day,
+        drafter=_trained(lake, manifests.get("speculator")),
+        model=_trained(lake, manifests.get("sft_model") or manifests.get(facts.policy.served)),
+        episodes=tuple(_episodes(tables, facts.workload, release, now)), **_tau(report, facts), **served,
+        **_traffic(tables, facts.workload, by_day, settings, now),
+        drafter_tau=_number(manifests.get("speculator"), "validation_expected_tau"), base_then=then, base_now=base_now,
+        drafting=_drafting(lake, facts.workload, release),
+        schedule_due=due(facts.cron, settings.timezone, now, _last_made(manifests)) if facts.cron else "", candidate=candidate,
+        missing=tuple(name for name in models if name not in manifests), devices=settings.devices)
+    seen = _with_speed(seen, settings, report, served)
+    return seen, _predicted(lake, facts, settings, seen, manifests)
+
+
+def _rows_by_day(tables: Tables, workload: str, now: datetime) -> dict[date, int]:
+    """Rows that cleaning kept. A day in the future is left out: a clock is wrong."""
+    with workbench() as connection:
+        attach_slice(connection, tables, "cleaned_interactions", workload)
+        found = rows(connection, "deciding/clean_rows_by_day").to_pylist()
+    return {row["dt"]: row["rows"] for row in found if row["dt"] <= now.date()}
+
+
+def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> tuple[str, str, Manifest | None]:
+    """Champion, a candidate that nobody decided on and whose gates hold, and the champion's evaluation report."""
+    champion = candidate = ""
+    try:
+        aliases = Endpoint(lake, workload).read()
+        champion = aliases.champion or ""
+        home = lake.artefacts("release") / workload
+        named = home / aliases.candidate if aliases.candidate else None
+        if named is not None and read_release(named).passed and not was_decided(lake, named):
+            candidate = named.name
+        made = read_manifest(home / champion) if champion else None
+        part = next((item for item in made.inputs if item.kind == "dataset"), None) if made else None
+        report = read_manifest(lake.artefacts("dataset") / part.name / part.version) if part else None
+    except (EndpointError, EndpointLogError, ReleaseError, ManifestError, OSError, ValueError):
+        report = None
+    return champion, candidate, report or manifests.get("evaluation_report")
+
+
+def _trained(lake: Lake, made: Manifest | None) -> Trained | None:
+    """What a model was trained on, by the grouping pass that its datasets come from."""
+    if made is None:
+        return None
+    waiting, seen = [made], set()
+    while waiting:
+        found = waiting.pop(0)
+        if found.name.endswith("/curated_interactions"):
+            return Trained(made.version, int(found.metrics.get("read") or 0), made.created_at.isoformat())
+        for item in found.inputs:
+            if item.kind == "dataset" and (item.name, item.version) not in seen:
+                seen.add((item.name, item.version))
+                try:
+                    waiting.append(read_manifest(lake.artefacts("dataset") / item.name / item.version))
+                except ManifestError:
+                    continue
+    return None
+
+
+def _episodes(tables: Tables, workload: str, release: str, now: datetime):
+    with workbench() as connection:
+        attach_slice(connection, tables, "drift", workload)
+        return episodes(rows(connection, "deciding/drift_rows", release=release,
+                             since=now.date() - timedelta(DRIFT_DAYS)).to_pylist())
+
+
+def _served(tables: Tables, facts: RecipeFacts, release: str, now: datetime) -> dict[str, Any]:
+    """tau as served in the last days, with the error over days, and the speed that servers reported."""
+    with workbench() as connection:
+        attach_slice(connection, tables, "serving_metrics", facts.workload)
+        found = rows(connection, "deciding/served_days", release=release, since=now - timedelta(SERVED_DAYS + 1)).to_pylist()
+    drafts = sum(row["drafts"] for row in found)
+    if not drafts:
+        return {}
+    tau = 1 + sum(row["accepted_tokens"] for row in found) / drafts
+    days = [1 + row["accepted_tokens"] / row["drafts"] for row in found]
+    error = (sum((each - tau) ** 2 for each in days) / (len(days) - 1) / len(days)) ** 0.5 if len(days) > 1 else None
+    speeds = [row["tokens_per_second"] for row in found if row["tokens_per_second"]]
+    return {"tau_served": tau, "tau_served_error": error, "served_drafts": drafts,
+            "tokens_per_second": sum(speeds) / len(speeds) if speeds else None}
+
+
+def _tau(report: Manifest | None, facts: RecipeFacts) -> dict[str, Any]:
+    """Acceptance length of the release's drafter in its evaluation report, sampled as logged, else at the first temperature."""
+    metrics = report.metrics if report else {}
+    drafter = f"tau_{facts.architecture}"
+    fixed = sorted(name for name in metrics if name.startswith(f"{drafter}_t") and not name.endswith(("_low", "_high")))
+    name = next((each for each in (f"{drafter}_as_logged", *fixed) if isinstance(metrics.get(each), int | float)), None)
+    return {"tau_released": float(metrics[name]), "tau_released_low": metrics.get(f"{name}_low")} if name else {}
+
+
+def _traffic(tables: Tables, workload: str, by_day: Mapping[date, int], settings: DecideSettings,
+             now: datetime) -> dict[str, Any]:
+    """Requests a day and tokens of an answer over the last days that are over; where none is over, over those there are."""
+    over = sorted(day for day in by_day if day < now.date())[-TRAFFIC_DAYS:] or sorted(by_day)[-TRAFFIC_DAYS:]
+    if not over:
+        return {"requests_a_day": settings.requests_per_day}
+    with workbench() as connection:
+        attach_slice(connection, tables, "interactions", workload, over)
+        [found] = rows(connection, "deciding/daily_tokens").to_pylist()
+    if not found["requests"]:
+        return {"requests_a_day": settings.requests_per_day}
+    return {"requests_a_day": settings.requests_per_day or found["requests"] / found["days"],
+            "answer_tokens_a_request": found["answer_tokens"] / found["requests"] or None}
+
+
+def _with_speed(seen: Evidence, settings: DecideSettings, report: Manifest | None, served: Mapping[str, Any]) -> Evidence:
+    measured = report.metrics if report else {}
+    in_server = [value for name, value in measured.items() if "tokens_per_second" in name and "server" in name]
+    own = [value for name, value in measured.items() if name.startswith("tokens_per_second_none")]
+    speeds = [value for value in in_server or own if isinstance(value, int | float) and value > 0]
+    speed = settings.tokens_per_second or served.get("tokens_per_second") or (max(speeds) if speeds else None)
+    return replace(seen, tokens_per_second=speed)
+
+
+def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: Evidence,
+               manifests: Mapping[str, Manifest]) -> dict[Action, Predicted]:
+    registry = Registry(lake, facts.workload)
+    made = {name: _made(lake, registry, name, seen, manifests) for name in ARTEFACTS}
+    rises = {name: _rise(registry, manifests.get(name), names) for name, names in (
+        ("speculator", ("validation_expected_tau", "expected_tau")), ("sft_model", ("validation_loss", "loss")))}
+    found: dict[Action, Predicted] = {}
+    new_base = seen.base_now != seen.base_then
+    for action in ACTIONS:
+        if action == "sft_continued" and "sft_model" not in facts.policy.stages:
+            continue
+        if action in DRAFTERS and not facts.policy.speculator:
+            continue
+        new = seen.new_rows_of_drafter if action in DRAFTERS else seen.new_rows_of_model
+        work = work_of(action, facts, settings)
+        work = replace(work, overrides={**work.overrides, "base_model": {"again": True}}) if new_base else work
+        stages = seconds_of(work, made, facts, seen.rows, new / seen.rows if seen.rows else 0.0)
+        gain = drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share) \
+            if action in DRAFTERS else model_gain(seen, rises["sft_model"])
+        found[action] = Predicted(stages, gain)
+    return found
+
+
+def _made(lake: Lake, registry: Registry, name: str, seen: Evidence, manifests: Mapping[str, Manifest]) -> list[Made]:
+    """The newest versions of a stage with the seconds of their step. Not finished ones have no manifest and are not there."""
+    manifest = manifests.get(ARTEFACTS[name])
+    if manifest is None:
+        return []
+    versions: Sequence[Manifest] = [manifest]
+    if name in ("speculator", "speculator_dataset", "sft_model"):
+        versions = sorted(registry.versions(manifest.kind, ARTEFACTS[name]), key=lambda each: each.created_at, reverse=True)[:8]
+    found = []
+    for each in versions:
+        step = seconds_of_steps(lake, each.run_id).get(name) if each.run_id else None
+        seconds = step if step is not None else _number(each, "seconds")
+        if seconds is not None:
+            learnt = _trained(lake, each)
+            found.append(Made(seconds, learnt.rows if learnt else 0, each.config, each.metrics,
+                              any(item.name == each.name for item in each.inputs)))
+    return found
+
+
+def _rise(registry: Registry, manifest: Manifest | None, names: Sequence[str]) -> Rise | None:
+    return rise_a_doubling(points_of(registry.directory(manifest) / "metrics.jsonl", names)) if manifest else None
+
+
+def _number(manifest: Manifest | None, name: str) -> float | None:
+    found = manifest.metrics.get(name) if manifest else None
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _drafting(lake: Lake, workload: str, release: str) -> tuple[str, ...]:
+    """Up to which concurrency each measured drafting of the release pays, in words."""
+    choice = read_choice(lake.artefacts("release") / workload / release) if release else None
+    return tuple(f"{each.label} {each.says}" for each in choice.break_even) if choice else ()
+
+
+def _last_made(manifests: Mapping[str, Manifest]) -> datetime | None:
+    report = manifests.get("evaluation_report")
+    return report.created_at if report else None

@@ -1,0 +1,157 @@
+"""Everything that could be done about a cause, with predicted cost and gain, and which of it is chosen.
+
+    options, chosen, why = weigh(cause, seen, predictions, facts, settings, decisions)
+
+Chosen is the cheapest option whose gain, by its lower bound, is worth its cost: a drafter has to save its device hours within
+`payback_days`; a model has to learn at least `least_loss_gain`. A new base revision and the schedule are the operator's own
+wish: they get a full run, whatever it gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from resources.deciding.actions import SPELLED
+from resources.deciding.causes import Found
+from resources.deciding.correction import cost_ratio, gain_ratio
+from resources.deciding.decision import Action, Decision, Option
+from resources.deciding.estimate import Estimate
+from resources.deciding.evidence import Evidence
+from resources.deciding.facts import RecipeFacts
+from resources.deciding.payback import break_even_requests, payback_days, saved_hours_a_day
+from resources.deciding.settings import DecideSettings
+
+ACTIONS: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "full")
+DRAFTERS = ("drafter_continued", "drafter_new")
+WISHES = ("base_revision", "schedule")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Of one action, before corrections. stages: seconds by stage; None: unknown."""
+
+    stages: Mapping[str, float] | None
+    gain: Estimate | None
+
+
+def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], facts: RecipeFacts, settings: DecideSettings,
+          decisions: Sequence[Decision]) -> tuple[list[Option], Action, str]:
+    """Options by cost, the chosen action, and why in one sentence."""
+    nothing = Option("nothing", 0.0, 0.0 if settings.price_per_device_hour is not None else None, 0.0, 0.0)
+    found = [_option(action, cause, seen, predicted.get(action, Predicted(None, None)), facts, settings, decisions)
+             for action in ACTIONS]
+    found.sort(key=lambda each: each.predicted_cost_s if each.predicted_cost_s is not None else float("inf"))
+    chosen = next((each for each in found if not each.why_not), None)
+    if chosen is None:
+        return [nothing, *found], "nothing", _why_nothing(cause, seen, settings, found)
+    others = [each if each is chosen or each.why_not else
+              replace(each, why_not=f"{SPELLED[chosen.action]} costs less and is enough") for each in found]
+    return [replace(nothing, why_not="something pays back"), *others], chosen.action, _why(cause, chosen, settings)
+
+
+def _option(action: Action, cause: Found, seen: Evidence, predicted: Predicted, facts: RecipeFacts, settings: DecideSettings,
+            decisions: Sequence[Decision]) -> Option:
+    cost_by, gain_by = cost_ratio(decisions, action), gain_ratio(decisions, action)
+    seconds = sum(predicted.stages.values()) * cost_by.value if predicted.stages is not None else None
+    gain = predicted.gain.times(gain_by.value, gain_by.low) if predicted.gain is not None and gain_by.n else predicted.gain
+    hours = seconds * settings.devices / 3600 if seconds is not None else None
+    option = Option(
+        action, seconds, _money(hours, settings), gain.value if gain else None, gain.low if gain else None,
+        gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or {}), corrected_cost=cost_by.value,
+        corrected_gain=gain_by.value)
+    if action in DRAFTERS and gain is not None and hours is not None:
+        option = replace(option, **_payback(hours, gain, seen, settings))
+    return replace(option, why_not=_why_not(action, cause, seen, option, facts, settings))
+
+
+def _payback(hours: float, gain: Estimate, seen: Evidence, settings: DecideSettings) -> dict[str, float | None]:
+    a_day = seen.decode_hours_a_day
+    if a_day is None or not seen.requests_a_day:
+        return {}
+    days = settings.payback_days or 30.0
+    return {"payback_days": payback_days(hours, saved_hours_a_day(a_day, gain.low)),
+            "break_even_requests": break_even_requests(hours, days, a_day / seen.requests_a_day, gain.low)}
+
+
+def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts: RecipeFacts, settings: DecideSettings) -> str:
+    if seen.missing:
+        return f"{', '.join(seen.missing)} was never made"
+    if cause.kind == "drift" and not settings.drift_trains:
+        return "drift of the traffic alone starts no training (automation.decide.drift_trains)"
+    if action in DRAFTERS and not facts.policy.speculator:
+        return "the recipe has no drafter"
+    if action == "sft_continued" and "sft_model" not in facts.policy.stages:
+        return "the recipe fine-tunes no model"
+    if cause.kind in WISHES:
+        return "" if action == "full" else f"it would leave out what a {_wish(cause)} is for"
+    if cause.kind == "feedback" and action in DRAFTERS:
+        return "a drafter changes how fast answers come, not what they say"
+    if cause.kind == "acceptance" and action == "sft_continued":
+        return "other answers bring no acceptance back"
+    if option.predicted_cost_s is None:
+        return "its cost is unknown: a stage of it was never made"
+    if option.gain_lower is None:
+        return "nothing says what it would gain: no learning curve and no served acceptance"
+    return _too_little(action, seen, option, settings)
+
+
+def _too_little(action: Action, seen: Evidence, option: Option, settings: DecideSettings) -> str:
+    low, value = option.gain_lower or 0.0, option.predicted_gain or 0.0
+    if action not in DRAFTERS:
+        if low >= settings.least_loss_gain and low > 0:
+            return ""
+        return (f"its held-out loss would fall by {value:.4f} nats a token, but for certain only by {max(0.0, low):.4f}, and "
+                f"{settings.least_loss_gain:g} are asked for (automation.decide.least_loss_gain)")
+    if low <= settings.least_gain:
+        return (f"its acceptance length would rise by {value:.2%}, but for certain only by {max(0.0, low):.2%}, and more than "
+                f"{settings.least_gain:.2%} is asked for")
+    if settings.payback_days is None:
+        return ""
+    if seen.decode_hours_a_day is None:
+        return ("whether it pays back is unknown: requests a day, tokens of an answer or tokens/s are; scrape the servers' "
+                "metrics, "
+                "or set automation.decide.tokens_per_second")
+    days = option.payback_days
+    if days is None or days > settings.payback_days:
+        said = "never" if days is None else f"after {days:,.1f} days"
+        return (f"at the lower bound of its gain it pays back {said}, and {settings.payback_days:g} days are asked for; it "
+                f"would from "
+                f"{option.break_even_requests or 0:,.0f} requests a day on")
+    return ""
+
+
+def _why(cause: Found, chosen: Option, settings: DecideSettings) -> str:
+    what, seconds = SPELLED[chosen.action], chosen.predicted_cost_s
+    cost = f" costs about {seconds:,.0f} s" if seconds is not None else ", whose cost is unknown,"
+    money = f" ({chosen.predicted_money:,.2f})" if chosen.predicted_money is not None else ""
+    if cause.kind in WISHES:
+        return f"{what}{cost}{money}: a {_wish(cause)} asks for it"
+    if chosen.action in DRAFTERS:
+        back = f" and pays back in {chosen.payback_days:,.1f} days" if chosen.payback_days is not None else ""
+        return (f"{what}{cost}{money}{back}: the acceptance length rises by {chosen.predicted_gain or 0:.1%}, at least "
+                f"{chosen.gain_lower or 0:.1%}")
+    return (f"{what}{cost}{money}: the held-out loss falls by {chosen.predicted_gain or 0:.4f} nats a token, at least "
+            f"{chosen.gain_lower or 0:.4f}")
+
+
+def _why_nothing(cause: Found, seen: Evidence, settings: DecideSettings, options: Sequence[Option]) -> str:
+    if seen.missing:
+        return (f"nothing: {', '.join(seen.missing)} was never made; the first run is a person's (millrace run RECIPE), and "
+                f"what "
+                "follows is measured by it")
+    if cause.kind == "drift" and not settings.drift_trains:
+        return (f"nothing: {options[0].why_not}; the next run's evaluation takes {settings.drift_widens:g} times as many rows "
+                f"and "
+                "prompts")
+    nearest = options[0]
+    return f"nothing pays back; of what costs least, {SPELLED[nearest.action]}: {nearest.why_not}"
+
+
+def _money(hours: float | None, settings: DecideSettings) -> float | None:
+    price = settings.price_per_device_hour
+    return hours * price if hours is not None and price is not None else None
+
+
+def _wish(cause: Found) -> str:
+    return "new base revision" if cause.kind == "base_revision" else "schedule"

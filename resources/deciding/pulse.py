@@ -1,0 +1,41 @@
+"""Whether anything changed that a decision depends on: a few looks at files, so that an idle tick of a sensor costs next to
+nothing.
+
+    pulse(lake, facts)        # another text after any change
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from resources.deciding.base_revision import stamp_of
+from resources.deciding.facts import RecipeFacts
+from resources.lake import Lake
+from resources.slice_stamps import slice_stamp
+from resources.tables import Tables
+
+TABLES = ("cleaned_interactions", "drift", "serving_metrics", "retraining_decisions")
+POINTERS = ("models/{}/speculator/current.json", "models/{}/sft_model/current.json", "models/{}/base_model/current.json",
+            "datasets/{}/evaluation_report/current.json", "endpoints/{}.json")
+
+
+def pulse(lake: Lake, facts: RecipeFacts) -> str:
+    """A digest over the workload's slices of the tables, its pointers, and the base model's files."""
+    tables = Tables(lake)
+    parts = [slice_stamp(tables, name, facts.workload) for name in TABLES]
+    for pattern in POINTERS:
+        path = lake.root / pattern.format(facts.workload)
+        if pattern.startswith("endpoints"):
+            lake.mirror.pull_file(path)
+        parts.append(_stat(path))
+    parts.append(stamp_of(Path(facts.base_directory)) if facts.base_directory else "")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def _stat(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return f"{found.st_mtime_ns}-{found.st_size}-{found.st_ino}"

@@ -1,0 +1,107 @@
+"""What came of a decision: its run's end, its release, the real cost and the real gain.
+
+    now_is = settled(decision, RunSeen(run_id, "SUCCESS", started, ended), lake, facts, settings)
+
+The real gain is measured on the same rows as far as there are any: of a drafter that continued the previous one, both on the
+new held-out answers (the training's own metrics); of a model, against the champion's model on the same test rows. Otherwise
+it is the difference of the two reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from resources.artefacts.manifest import Kind, Manifest, ManifestError
+from resources.artefacts.registry import Registry
+from resources.deciding.decision import Decision, Outcome
+from resources.deciding.facts import RecipeFacts
+from resources.deciding.settings import DecideSettings
+from resources.lake import Lake
+from resources.releasing.endpoint_log import EndpointLogError
+from resources.releasing.endpoints import Endpoint, EndpointError, standing
+from resources.releasing.release import ReleaseError, read_release
+from resources.releasing.subject import Subject
+
+DRAFTERS = ("drafter_continued", "drafter_new")
+
+
+@dataclass(frozen=True)
+class RunSeen:
+    """A Dagster run. status: as Dagster names it."""
+
+    run_id: str
+    status: str
+    started: datetime | None = None
+    ended: datetime | None = None
+
+
+def settled(decision: Decision, run: RunSeen | None, lake: Lake, facts: RecipeFacts, settings: DecideSettings) -> Decision:
+    """The decision with what is known now; itself where nothing changed."""
+    if run is None:
+        return decision
+    if run.status not in ("SUCCESS", "FAILURE", "CANCELED"):
+        begun: Outcome = "running" if run.status in ("STARTED", "STARTING", "CANCELING") else "waiting"
+        return replace(decision, run_id=run.run_id if begun == "running" else None, outcome=begun)
+    cost = (run.ended - run.started).total_seconds() if run.started and run.ended else None
+    price = settings.price_per_device_hour
+    known = replace(decision, run_id=run.run_id, cost_s=cost,
+                    money=cost * decision.devices / 3600 * price if cost is not None and price is not None else None)
+    if run.status == "CANCELED":
+        return replace(known, outcome="cancelled", settled_ts=run.ended)
+    release = _made(lake, facts, run, "release", "release")
+    if run.status == "FAILURE":
+        refused = release is not None and not _holds(lake, facts, release)
+        return replace(known, outcome="refused_by_gates" if refused else "failed", settled_ts=run.ended,
+                       gain=_gain(decision, lake, facts, run) if refused else None)
+    known = replace(known, gain=_gain(decision, lake, facts, run))
+    if not facts.releases:
+        return replace(known, outcome="released", settled_ts=run.ended)
+    if release is None:  # the same inputs gave the release that there was
+        return replace(known, outcome="no_better", settled_ts=run.ended)
+    outcome = _standing(lake, facts, release)
+    return replace(known, outcome=outcome, settled_ts=None if outcome == "waiting" else run.ended)
+
+
+def _standing(lake: Lake, facts: RecipeFacts, release: Manifest) -> Outcome:
+    """Where the release of a run that succeeded is now."""
+    try:
+        entries, aliases = Endpoint(lake, facts.workload).seen()
+    except (EndpointError, EndpointLogError):
+        return "waiting"
+    if aliases.champion == release.version or any(entry.champion == release.version for entry in entries):
+        return "released"
+    if standing(entries, Subject(release=release.version)) == "withdrawn":
+        return "cancelled"
+    return "waiting" if aliases.candidate == release.version else "no_better"
+
+
+def _holds(lake: Lake, facts: RecipeFacts, release: Manifest) -> bool:
+    try:
+        return read_release(lake.artefacts("release") / facts.workload / release.version).passed
+    except (ReleaseError, OSError, ValueError):
+        return True
+
+
+def _made(lake: Lake, facts: RecipeFacts, run: RunSeen, kind: Kind, name: str) -> Manifest | None:
+    """What this run made; None if it reused what there was, or made none."""
+    try:
+        versions = Registry(lake, facts.workload).versions(kind, name)
+        return next((each for each in reversed(versions) if each.run_id == run.run_id), None)
+    except ManifestError:
+        return None
+
+
+def _gain(decision: Decision, lake: Lake, facts: RecipeFacts, run: RunSeen) -> float | None:
+    report = _made(lake, facts, run, "dataset", "evaluation_report")
+    if decision.action not in DRAFTERS:
+        rise = report.metrics.get("loss_increase_target_champion") if report else None
+        return -float(rise) if isinstance(rise, int | float) else None
+    drafter = _made(lake, facts, run, "model", "speculator")
+    measured = drafter.metrics if drafter else {}
+    before, after = measured.get("previous_expected_tau"), measured.get("validation_expected_tau")
+    if before and after:
+        return float(after) / float(before) - 1
+    before = decision.evidence.get("tau_released")
+    after = report.metrics.get(f"tau_{facts.architecture}_as_logged") if report else None
+    return float(after) / float(before) - 1 if before and after else None

@@ -1,0 +1,26 @@
+"""The rollback that took a release out of service, from the endpoint's log.
+
+    rollback_of(entries, "3f2a91c0d4e5")         # the entry: who, when, why; None if it was not rolled back last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from resources.releasing.endpoint_log import Entry
+
+
+def rollback_of(entries: Sequence[Entry], release: str) -> Entry | None:
+    """The last rollback from this release, unless it was approved again since."""
+    found = None
+    for entry in entries:
+        if entry.action == "rolled back" and entry.replaces == release:
+            found = entry
+        elif entry.action == "approved" and entry.release == release:
+            found = None
+    return found
+
+
+def said(entry: Entry) -> str:
+    """Who rolled back, when and why, as one sentence."""
+    return f"rolled back by {entry.by} on {entry.at:%Y-%m-%d %H:%M} UTC" + (f": {entry.reason}" if entry.reason else "")

@@ -1,0 +1,1 @@
+"""The numbers that inference servers report at /metrics, by window and release, in the table serving_metrics."""

@@ -1,0 +1,64 @@
+"""The sensor of a recipe with `release.watch`: on by default, and its rollback is in the endpoint's history."""
+
+from datetime import timedelta
+
+import dagster as dg
+import numpy as np
+
+from benchmarks.served_series import windows
+from pipelines.contract.recipe import load_recipe
+from pipelines.graph.release_watch import release_watch
+from resources.lake import Lake
+from resources.releasing.approvals import approve
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.signature import Signature
+from resources.releasing.subject import subject_of
+from resources.watching import watch
+from tests.resources.watching.test_watch import serve, week
+
+ANN = Signature("ann", "MILLRACE_USER")
+RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\n"
+
+
+def sensors(tmp_path, more=""):
+    recipe = tmp_path / "tutor.yaml"
+    recipe.write_text(RECIPE + more)
+    return release_watch(load_recipe(recipe), tmp_path / "lake")
+
+
+def test_only_a_recipe_that_asks_for_it_has_the_sensor(tmp_path):
+    assert sensors(tmp_path) == [] and sensors(tmp_path, "release: {enabled: false, watch: {}}\n") == []
+
+
+def test_a_tick_rolls_back_and_reports_the_endpoint(tmp_path, make_release, monkeypatch):
+    lake = Lake.open(tmp_path / "lake")
+    old, new = make_release(lake, 1), make_release(lake, 2)
+    for directory in (old, new):
+        approve(lake, directory, ANN)
+        aliases = Endpoint(lake, "tutor").promote(subject_of(directory), ANN)
+    at, rng = aliases.changed_at, np.random.default_rng(0)
+    serve(lake, old.name, week(rng, at))
+    serve(lake, new.name, windows(rng, at, 6, minutes=10, fall=0.5))
+    [sensor] = sensors(tmp_path, "release: {watch: {hours: 12}}\n")
+    assert sensor.default_status == dg.DefaultSensorStatus.RUNNING and sensor.minimum_interval_seconds == 60
+    early = sensor.evaluate_tick(dg.build_sensor_context())
+    assert "is watched for 12.0 hours more" in early.skip_message and not early.asset_events
+
+    class Later(watch.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return at + timedelta(hours=6)
+
+    monkeypatch.setattr(watch, "datetime", Later)
+    late = sensor.evaluate_tick(dg.build_sensor_context(cursor=early.cursor))
+    assert f"was rolled back to {old.name}" in late.skip_message
+    [event] = late.asset_events
+    assert event.asset_key.path == ["tutor", "endpoint"] and event.metadata["by"].value == "millrace watch"
+    assert Endpoint(lake, "tutor").read().champion == old.name
+    again = sensor.evaluate_tick(dg.build_sensor_context(cursor="not a cursor"))
+    assert "nothing is watched" in again.skip_message and not again.asset_events
+
+
+def test_a_lake_that_is_away_is_said(tmp_path):
+    [sensor] = sensors(tmp_path, "release: {watch: {}}\n")
+    assert "the lake cannot be read now" in sensor.evaluate_tick(dg.build_sensor_context()).skip_message

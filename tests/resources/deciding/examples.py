@@ -1,0 +1,37 @@
+"""Evidence, facts and decisions to weigh, as a workload with a released drafter has them."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+from resources.deciding.decision import Decision, Option
+from resources.deciding.estimate import Estimate
+from resources.deciding.evidence import Evidence, Trained
+from resources.deciding.facts import RecipeFacts
+from resources.deciding.options import Predicted
+from resources.deciding.settings import DecideSettings
+from resources.releasing.model_policy import ModelPolicy
+
+NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
+FACTS = RecipeFacts("shop", ModelPolicy(off=frozenset({"second_sft", "merge", "teacher", "curation.judge", "datasets.rl_prompts",
+                                                       "datasets.calibration", "datasets.preference"})), architecture="eagle3",
+                    evaluation_prompts=200)
+SETTINGS = DecideSettings(enabled=True)
+DRAFTER, MODEL = Trained("d1", 1_000, "2026-06-01"), Trained("m1", 1_000, "2026-06-01")
+SEEN = Evidence("shop", "r1", rows=1_300, newest_day=date(2026, 6, 9), drafter=DRAFTER, model=MODEL, drafter_tau=2.0,
+                requests_a_day=1_000_000, answer_tokens_a_request=100, tokens_per_second=1_000.0)
+PREDICTED = {
+    "drafter_continued": Predicted({"speculator": 900.0}, Estimate(0.05, 0.02, "")),
+    "drafter_new": Predicted({"speculator": 3_600.0}, Estimate(0.06, 0.03, "")),
+    "sft_continued": Predicted({"sft_model": 7_200.0}, Estimate(0.03, 0.02, "")),
+    "full": Predicted({"sft_model": 36_000.0}, Estimate(0.04, 0.03, "")),
+}
+
+
+def decision(number=1, days_ago=1.0, outcome="released", action="drafter_continued", predicted_s=900.0, cost_s=1_000.0,
+             predicted_gain=0.05, gain=None, **more) -> Decision:
+    """A decision that started a run, settled unless it is open."""
+    ts = NOW - timedelta(days=days_ago)
+    option = Option(action, predicted_s, None, predicted_gain, 0.01)
+    found = Decision("shop", f"{number:016x}", ts, "new_logs", "", {"devices": 1}, [option], action, "", False, "run", outcome,
+                     cost_s, None, gain, ts + timedelta(hours=1))
+    return replace(found, **more)

@@ -1,0 +1,90 @@
+"""A lake as a run of the whole graph leaves it, by its tables and manifests alone: no weights, made in a fraction of a second.
+
+    lake = trained_lake(tmp_path, days=3, rows=100)         # trained on every row, released
+    log_day(lake, date(2026, 6, 4), rows=200)               # a new day that nothing was trained on
+"""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+
+from resources.artefacts.registry import Registry
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.signature import Signature
+from resources.releasing.subject import subject_of
+from resources.tables import SCHEMAS, Tables
+
+FIRST = date(2026, 6, 1)
+ANA = Signature("ana", "test", "looks right")
+MODELS = ("base_model", "sft_model", "student_model", "quantized_model")
+
+
+def log_day(lake, day, rows):
+    """A day of clean rows with 100 answer tokens each, in both tables."""
+    ts = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+    for name, more in (("interactions", {"completion_tokens": 100}), ("cleaned_interactions", {"status": "ok"})):
+        table = [dict.fromkeys(SCHEMAS[name].names) | {
+            "workload": "shop", "dt": day, "interaction_id": f"{day}-{number}", "ts": ts, **more} for number in range(rows)]
+        Tables(lake).replace(name, pa.Table.from_pylist(table, schema=SCHEMAS[name]), workload="shop", dt=[day])
+
+
+def trained_lake(tmp_path, days=3, rows=100):
+    """The lake, with a champion. Its drafter's learning curve rises by 0.1 tokens a doubling."""
+    lake = Lake.open(tmp_path / "lake")
+    for day in range(days):
+        log_day(lake, FIRST + timedelta(day), rows)
+    promote(lake, make_all(lake, read=days * rows))
+    return lake
+
+
+def make_all(lake, read, run_id="", **of_drafter):
+    """Every artefact of a run; its release is the candidate."""
+    registry = Registry(lake, "shop", run_id=run_id)
+
+    def made(kind, name, inputs, metrics=None, files=None, **config):
+        draft = registry.draft(kind, name, name, ("resources/stages.py",), {"read": read, **config},
+                               [item.as_input() for item in inputs])
+        draft.directory.mkdir(parents=True, exist_ok=True)
+        for file, content in {"file": f"{name} {read}", **(files or {})}.items():
+            (draft.directory / file).write_text(content)
+        return draft.finished or registry.finish(draft, {"seconds": 100.0, **(metrics or {})})
+
+    curated = made("dataset", "curated_interactions", [], {"read": read, "seconds": 1.0})
+    rows_ = made("dataset", "sft_dataset", [curated])
+    models = []
+    for name in MODELS:
+        models.append(made("model", name, [rows_, *models[-1:]], steps=100,
+                           files={"metrics.jsonl": curve("loss", lambda at: 4 - 0.001 * at.bit_length())}))
+    answers = made("dataset", "speculator_dataset", [models[-1], rows_], prompts=500)
+    drafter = made("model", "speculator", [models[-1], answers], {"validation_expected_tau": 2.0, **of_drafter}, steps=100,
+                   files={"metrics.jsonl": curve("expected_tau", lambda at: 1 + 0.1 * (at.bit_length() - 1))})
+    report = made("dataset", "evaluation_report", [models[-1], drafter, rows_], {
+        "tau_eagle3_as_logged": 2.0, "tau_eagle3_as_logged_low": 1.9, "tokens_per_second_none_as_logged": 1_000.0}, prompts=200)
+    release = made("release", "release", [models[-1], drafter, report], files={"release.json": json.dumps({
+        "workload": "shop", "target": part(models[-1], lake), "speculator": part(drafter, lake), "num_speculative_tokens": 3,
+        "gates": []})})
+    directory = lake.artefacts("release") / "shop" / release.version
+    Endpoint(lake, "shop").nominate(subject_of(directory))
+    return release
+
+
+def part(manifest, lake):
+    return {"path": f"models/{manifest.name}/{manifest.version}", "name": manifest.name, "version": manifest.version,
+            "digest": manifest.digest}
+
+
+def curve(name, value):
+    """Lines of metrics.jsonl at 32, 64, ... tokens of a measurement."""
+    lines, before = [], 0
+    for power in range(5, 12):
+        lines.append({"tokens": 2**power - before, name: value(2**power)})
+        before = 2**power
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def promote(lake, release):
+    directory = lake.artefacts("release") / "shop" / release.version
+    Endpoint(lake, "shop").decide("approved", subject_of(directory), ANA)
+    Endpoint(lake, "shop").promote(subject_of(directory), ANA)

@@ -1,0 +1,33 @@
+"""An alarm goes on until its value falls below half of its bound, so that one that hovers is one cause."""
+
+from datetime import date, timedelta
+
+from resources.deciding.alarms import episodes
+
+FIRST = date(2026, 6, 1)
+
+
+def rows(*values, test="novelty", bound=1.0):
+    return [{"dt": FIRST + timedelta(days=day), "window_days": 1, "test": test, "value": value, "bound": bound,
+             "alarm": value > bound} for day, value in enumerate(values)]
+
+
+def test_an_alarm_that_hovers_is_one_episode_since_its_first_day():
+    [found] = episodes(rows(0.2, 1.2, 0.8, 1.1, 0.7))
+    assert found.start == FIRST + timedelta(days=1) and found.end == FIRST + timedelta(days=4) and found.value == 0.7
+
+
+def test_below_half_of_the_bound_it_ends_and_a_later_one_is_another():
+    assert episodes(rows(1.2, 0.4)) == []
+    [again] = episodes(rows(1.2, 0.4, 1.5))
+    assert again.start == FIRST + timedelta(days=2)
+
+
+def test_no_alarm_is_no_episode_and_tests_are_told_apart():
+    assert episodes([]) == [] and episodes(rows(0.9, 0.9)) == []
+    found = episodes([*rows(2.0), *rows(0.1, test="language"), *rows(3.0, test="tools")])
+    assert [each.test for each in found] == ["novelty", "tools"]
+
+
+def test_a_test_that_was_not_compared_for_long_is_over():
+    assert episodes([*rows(2.0), *rows(*[0.1] * 20, test="language")]) == []

@@ -1,0 +1,54 @@
+"""A token bucket: full at first, taken from by runs, refilled within a week; 0 means nothing."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resources.deciding.budget import level, refusal
+from resources.deciding.settings import BudgetSettings
+from tests.resources.deciding.examples import NOW, decision
+
+
+def test_a_bucket_refills_within_a_week():
+    used = [(NOW - timedelta(days=3.5), 3.0)]
+    assert level(3.0, [], NOW) == 3.0
+    assert level(3.0, used, NOW) == pytest.approx(1.5)
+    assert level(3.0, used, NOW + timedelta(days=30)) == 3.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 60), st.floats(0, 5)), max_size=20), st.floats(0.1, 10))
+def test_a_bucket_never_holds_more_than_a_week(uses, capacity):
+    assert level(capacity, [(NOW - timedelta(days=days), amount) for days, amount in uses], NOW) <= capacity + 1e-9
+
+
+def test_the_third_run_of_a_week_of_two_waits_and_the_sentence_says_until_when():
+    runs = [decision(1, days_ago=0.5), decision(2, days_ago=0.1)]
+    said = refusal(BudgetSettings(runs_per_week=2), runs, 0.1, None, NOW)
+    assert said and "runs" in said and "2026-06-1" in said and "runs_per_week" in said
+    assert refusal(BudgetSettings(runs_per_week=2), runs[:1], 0.1, None, NOW) is None
+
+
+def test_what_started_no_run_uses_no_budget():
+    free = [decision(1, outcome="not_run"), decision(2, dry_run=True), decision(3, action="nothing")]
+    assert refusal(BudgetSettings(runs_per_week=1), free, 0.1, None, NOW) is None
+
+
+def test_real_costs_replace_the_predicted_ones():
+    settings = BudgetSettings(runs_per_week=100, device_hours_per_week=1.0)
+    waits = decision(1, days_ago=0.0, outcome="running", predicted_s=3_000, cost_s=None)
+    assert "device hours" in refusal(settings, [waits], 0.5, None, NOW)
+    assert refusal(settings, [decision(1, days_ago=0.0, predicted_s=3_000, cost_s=60)], 0.5, None, NOW) is None
+
+
+@pytest.mark.parametrize("given_budget", [{"runs_per_week": 0}, {"device_hours_per_week": 0}, {"money_per_week": 0}])
+def test_a_budget_of_0_says_that_nothing_is_run(given_budget):
+    [name] = given_budget
+    said = refusal(BudgetSettings(**given_budget), [], 0.1, 1.0, NOW)
+    assert said == f"automation.decide.budget.{name} is 0, so nothing is run"
+
+
+def test_a_run_that_costs_more_than_a_week_s_budget_never_fits():
+    assert "never" in refusal(BudgetSettings(device_hours_per_week=1), [], 2.0, None, NOW)
+    assert "price_per_device_hour" in refusal(BudgetSettings(money_per_week=5), [], 2.0, None, NOW)

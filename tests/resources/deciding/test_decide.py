@@ -1,0 +1,122 @@
+"""Decisions on a lake: once for a cause, held by what holds, within the budget, retried when a hold ends."""
+
+import shutil
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from resources.deciding.decide import decide
+from resources.deciding.decisions_table import Decisions
+from resources.deciding.settings import BudgetSettings
+from tests.resources.deciding.examples import FACTS, SETTINGS
+from tests.resources.deciding.small_lake import log_day, make_all, trained_lake
+
+NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
+BUSY = SETTINGS.model_copy(update={"requests_per_day": 10_000_000})
+
+
+@pytest.fixture(scope="module")
+def kept_lake(tmp_path_factory):
+    return trained_lake(tmp_path_factory.mktemp("decide"))
+
+
+@pytest.fixture
+def lake(kept_lake, tmp_path):
+    from resources.lake import Lake
+
+    shutil.copytree(kept_lake.root, tmp_path / "lake")
+    return Lake.open(tmp_path / "lake")
+
+
+def test_nothing_new_is_no_cause(lake):
+    assert decide(lake, FACTS, BUSY, [], NOW).decision is None
+
+
+def test_a_new_day_refreshes_the_drafter_and_keeps_the_models(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    made = decide(lake, FACTS, BUSY, [], NOW)
+    found = made.decision
+    assert (found.cause, found.action, found.outcome) == ("new_logs", "drafter_continued", "waiting")
+    assert found.evidence["new_rows_of_drafter"] == 400 and found.evidence["tau_released"] == 2.0
+    assert set(made.work.kept) == {"base_model", "sft_model", "student_model", "quantized_model"}
+    assert made.work.stages[-5:] == ["speculator_dataset", "speculator", "evaluation_report", "release_candidate", "endpoint"]
+    assert not set(made.work.kept) & set(made.work.stages)
+    assert found.chosen.predicted_gain == pytest.approx(0.1 * 0.3219 / 2.0, rel=0.02)  # a quarter more steps
+
+
+def test_the_same_cause_is_decided_once_and_a_later_day_again(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    ledger = Decisions(lake, "shop")
+    quiet = BUSY.model_copy(update={"requests_per_day": 1.0, "least_loss_gain": 10})
+    first = decide(lake, FACTS, quiet, [], NOW).decision
+    assert first.action == "nothing" and ledger.record(first) and not ledger.record(first)
+    assert decide(lake, FACTS, quiet, ledger.all(), NOW).decision is None
+    log_day(lake, date(2026, 6, 5), 100)
+    assert decide(lake, FACTS, quiet, ledger.all(), NOW).decision.decision_id != first.decision_id
+
+
+def test_a_hold_is_written_once_and_the_cause_is_decided_when_it_ends(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    ledger, quiet = Decisions(lake, "shop"), BUSY.model_copy(update={"quiet": ["* 9 * * *"]})
+    held = decide(lake, FACTS, quiet, [], NOW)
+    assert held.decision.action == "nothing" and "quiet" in held.decision.why and held.work is None
+    ledger.record(held.decision)
+    again = decide(lake, FACTS, quiet, ledger.all(), NOW)
+    assert again.decision is None and again.again_at > NOW
+    assert decide(lake, FACTS, quiet, ledger.all(), NOW + timedelta(hours=1)).decision.action == "drafter_continued"
+
+
+def test_an_open_candidate_holds_the_next_run(lake):
+    make_all(lake, read=299)
+    log_day(lake, date(2026, 6, 4), 400)
+    assert "waits for an approval" in decide(lake, FACTS, BUSY, [], NOW).decision.why
+
+
+def test_a_budget_of_0_runs_nothing_and_says_so(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    none = BUSY.model_copy(update={"budget": BudgetSettings(runs_per_week=0)})
+    made = decide(lake, FACTS, none, [], NOW)
+    assert made.decision.action == "nothing" and "is 0" in made.decision.why and made.work is None
+    assert made.decision.outcome == "not_run"
+    assert [each.action for each in made.decision.options if each.predicted_gain]  # what it would have been stays to read
+
+
+def test_a_dry_run_writes_what_it_would_do_and_the_real_one_does_it(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    dry = decide(lake, FACTS, BUSY.model_copy(update={"dry_run": True}), [], NOW)
+    assert dry.decision.dry_run and dry.decision.action == "drafter_continued" and dry.work is None
+    assert not dry.decision.started
+    assert decide(lake, FACTS, BUSY, [dry.decision], NOW).work is not None
+
+
+def test_a_killed_process_leaves_a_claim_and_the_next_look_writes_its_row(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    made, ledger = decide(lake, FACTS, BUSY, [], NOW).decision, Decisions(lake, "shop")
+    ledger.record(made)
+    shutil.rmtree(lake.table("retraining_decisions"))  # as if it was killed before the commit
+    assert [each.decision_id for each in Decisions(lake, "shop").all()] == [made.decision_id]
+    assert len(Decisions(lake, "shop")._in_table()) == 1
+
+
+def test_a_settled_decision_replaces_its_row(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    made, ledger = decide(lake, FACTS, BUSY, [], NOW).decision, Decisions(lake, "shop")
+    ledger.record(made)
+    ledger.settle(replace(made, outcome="released", cost_s=12.5, run_id="x", settled_ts=NOW))
+    [found] = ledger.all()
+    assert (found.outcome, found.cost_s, found.run_id) == ("released", 12.5, "x")
+    assert found.options == made.options and found.evidence["rows"] == 700
+
+
+def test_days_in_the_future_are_not_counted(lake):
+    log_day(lake, date(2026, 7, 1), 400)
+    assert decide(lake, FACTS, BUSY, [], NOW).decision is None
+
+
+def test_a_lake_that_was_never_trained_is_left_to_a_person(tmp_path):
+    from resources.lake import Lake
+
+    lake = Lake.open(tmp_path / "empty")
+    log_day(lake, date(2026, 6, 4), 10)
+    assert decide(lake, FACTS, BUSY, [], NOW).decision is None
