@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import dagster as dg
 
-from resources.stages import daily_stages
+from resources.stages import logs_stages
 
 TRAIN = "train"
 
@@ -14,16 +14,16 @@ TRAIN = "train"
 def jobs(
     workload: str, disabled: Collection[str] = ()
 ) -> list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]:
-    daily = dg.AssetSelection.assets(*([workload, name] for name in daily_stages(disabled)))
+    of_logs = dg.AssetSelection.assets(*([workload, name] for name in logs_stages(disabled)))
     observed = dg.AssetSelection.assets([workload, "logs"])
     return [
         dg.define_asset_job(
-            "logs", daily,
+            "logs", of_logs,
             description="Reads new log files, cleans their rows and compares them with the reference window, one partition per "
             "UTC day; any range of days is one run.",
         ),
         dg.define_asset_job(
-            TRAIN, dg.AssetSelection.all() - daily - observed,
+            TRAIN, dg.AssetSelection.all() - of_logs - observed,
             description="From cleaned rows to a release candidate: datasets, models, drafter, evaluation, gates. Steps whose "
             "inputs did not change are reused. Moves the endpoint where the release is approved.",
         ),

@@ -7,7 +7,7 @@ The assets are those of resources/stages.py, each from the file of its name in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,7 @@ from pipelines.graph.jobs import jobs
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
+from pipelines.graph.staleness import TRAFFIC_DIGEST, behind_traffic
 from pipelines.graph.wiring import rewired
 from pipelines.storage.locations import lake_location
 from resources.artefacts.leftovers import kept_seconds
@@ -34,7 +35,7 @@ from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
 from resources.launching.local_launcher import LocalLauncher
-from resources.stages import NAMED_DATASET, STAGES, Stage, daily_stages, model_chain
+from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, model_chain
 from resources.workshop.workshop import Workshop
 
 
@@ -58,7 +59,13 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
 
 def recipe_assets(recipe: Recipe, place: Path) -> list[Any]:
     """The assets of a recipe, as they are connected on the lake at `place`."""
-    return [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
+    assets = _enabled_assets(recipe)
+    reads = {spec.key: list(_reads(spec, recipe)) for asset in assets if not isinstance(asset, dg.AssetSpec)
+             for spec in asset.specs}
+    watching = behind_traffic(recipe.workload, {key: [dep.asset_key for dep in deps] for key, deps in reads.items()})
+    digest = dg.AssetDep(dg.AssetKey([recipe.workload, TRAFFIC_DIGEST]))
+    reads |= {key: [*reads[key], digest] for key in watching}
+    return [_fitted(asset, recipe, place, reads) for asset in assets]
 
 
 def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
@@ -71,7 +78,7 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
         registry = Registry(lake, recipe.workload, recipe.digest, context.run_id or "")
         with at_work(lake), LocalLauncher() as launcher:
             yield Workshop(registry, launcher, recipe.threads, recipe.tracking)
-        everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *daily_stages()}
+        everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *logs_stages()}
         clear_after(context, registry.lake, recipe.workload, keep_s, everything)
 
     return {
@@ -149,7 +156,7 @@ def _name(asset: Any) -> str:
     return asset.key.path[-1] if isinstance(asset, dg.AssetSpec) else next(iter(asset.keys)).path[-1]
 
 
-def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
+def _fitted(asset: Any, recipe: Recipe, place: Path, reads: Mapping[dg.AssetKey, list[dg.AssetDep]]) -> Any:
     """Adapts an asset to this recipe: rewires or removes dependencies on disabled stages, and begins partitions with the
     recipe's first day."""
     if isinstance(asset, dg.AssetSpec):
@@ -159,7 +166,7 @@ def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
     def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
         return spec.replace_attributes(partitions_def=days) if spec.partitions_def is not None else spec
 
-    return rewired(asset.map_asset_specs(dated), lambda spec: _reads(spec, recipe))
+    return rewired(asset.map_asset_specs(dated), lambda spec: reads[spec.key])
 
 
 def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
