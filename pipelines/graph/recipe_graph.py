@@ -21,6 +21,7 @@ from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
+from pipelines.graph.deciding import decision_jobs
 from pipelines.graph.jobs import jobs
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
@@ -49,7 +50,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     return dg.Definitions(
         assets=assets,
         asset_checks=_enabled_checks(recipe),
-        jobs=[*both, *removing],
+        jobs=[*both, *removing, *decision_jobs(recipe, place)],
         schedules=[*schedules(recipe, *both), *nightly],
         sensors=[new_logs(recipe, place, both[0])],
         resources=resources(recipe, place),
