@@ -60,7 +60,7 @@ def approve(
 ) -> None:
     """Approves a release: checks gates and digests again, records who and why, moves the endpoint's alias."""
     from pipelines.releasing import release_text
-    from resources.releasing.deciding import approve_release
+    from resources.releasing.approving import approve_release
     from resources.releasing.signature import sign
 
     place, by = open_lake(lake), sign(reason)

@@ -21,7 +21,7 @@ from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
-from pipelines.graph.deciding import decision_jobs
+from pipelines.graph.decision_jobs import decision_jobs
 from pipelines.graph.jobs import jobs
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from pipelines.graph.deciding import ApproveForm, RejectForm, RollbackForm
+from pipelines.graph.decision_jobs import ApproveForm, RejectForm, RollbackForm
 from pipelines.graph.recipe_graph import definitions
 from resources.artefacts.manifest import read_manifest
 from resources.catalog.catalog import query

@@ -18,7 +18,7 @@ from resources.artefacts.manifest import ManifestError
 from resources.catalog.build import publish
 from resources.lake import Lake, LakeError
 from resources.releasing.approvals import withdraw
-from resources.releasing.deciding import approve_release, check_digest
+from resources.releasing.approving import approve_release, check_digest
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError
 from resources.releasing.promotion import promote_to
