@@ -19,6 +19,7 @@ from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
+from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
 from pipelines.graph.decision_jobs import decision_jobs
@@ -52,7 +53,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
         asset_checks=_enabled_checks(recipe),
         jobs=[*both, *removing, *decision_jobs(recipe, place)],
         schedules=[*schedules(recipe, *both), *nightly],
-        sensors=[new_logs(recipe, place, both[0])],
+        sensors=[new_logs(recipe, place, both[0]), *alert_sensors(recipe, place)],
         resources=resources(recipe, place),
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )
