@@ -14,6 +14,7 @@ from resources.releasing.recheck import recheck
 from resources.releasing.release import ReleaseError, ReleaseSettings
 from resources.releasing.signature import AUTOMATIC
 from resources.releasing.subject import subject_of
+from resources.reporting.dashboard import dashboard_path
 from resources.workshop.workshop import Workshop
 
 
@@ -47,7 +48,8 @@ def endpoint(
         raise ReleaseError(f"release {candidate.version} is not served: " + "; ".join(problems))
     aliases = Endpoint(lake, workshop.workload).promote(subject_of(directory), approved_by(lake, directory))
     workshop.publish_catalog()
-    yield dg.MaterializeResult(metadata=_shown(aliases), data_version=dg.DataVersion(candidate.digest))
+    shown = {**_shown(aliases), "dashboard": dg.MetadataValue.path(str(dashboard_path(lake, workshop.workload)))}
+    yield dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(candidate.digest))
 
 
 def endpoint_moved(aliases: Aliases) -> dg.AssetMaterialization:

@@ -21,6 +21,7 @@ from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.clearing import clear_after
+from pipelines.graph.dashboard import dashboard_after
 from pipelines.graph.days import daily_partitions
 from pipelines.graph.decision_jobs import decision_jobs
 from pipelines.graph.jobs import jobs
@@ -82,6 +83,7 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
             yield Workshop(registry, launcher, recipe.threads, recipe.tracking)
         everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *logs_stages()}
         clear_after(context, registry.lake, recipe.workload, keep_s, everything)
+        dashboard_after(context, registry.lake, recipe.workload)
 
     return {
         "workshop": dg.ResourceDefinition(
