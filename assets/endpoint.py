@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
+from assets.questions import about_endpoint, as_metadata
 from resources.artefacts.source_digest import source_digest
 from resources.lake import Lake
 from resources.releasing.approvals import approvals_of, approve, approved_by, closed_now, is_approved, was_decided
@@ -48,7 +49,8 @@ def endpoint(
         raise ReleaseError(f"release {candidate.version} is not served: " + "; ".join(problems))
     aliases = Endpoint(lake, workshop.workload).promote(subject_of(directory), approved_by(lake, directory))
     workshop.publish_catalog()
-    shown = {**_shown(aliases), "dashboard": dg.MetadataValue.path(str(dashboard_path(lake, workshop.workload)))}
+    page = dg.MetadataValue.path(str(dashboard_path(lake, workshop.workload)))
+    shown = {**_shown(aliases), "dashboard": page, "sql": as_metadata(about_endpoint(workshop.workload))}
     yield dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(candidate.digest))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import dagster as dg
 
+from pipelines.graph.failures import failure_in_one_sentence
 from resources.stages import logs_stages
 
 TRAIN = "train"
@@ -18,12 +19,12 @@ def jobs(
     observed = dg.AssetSelection.assets([workload, "logs"])
     return [
         dg.define_asset_job(
-            "logs", of_logs,
+            "logs", of_logs, hooks={failure_in_one_sentence},
             description="Reads new log files, cleans their rows and compares them with the reference window, one partition per "
             "UTC day; any range of days is one run.",
         ),
         dg.define_asset_job(
-            TRAIN, dg.AssetSelection.all() - of_logs - observed,
+            TRAIN, dg.AssetSelection.all() - of_logs - observed, hooks={failure_in_one_sentence},
             description="From cleaned rows to a release candidate: datasets, models, drafter, evaluation, gates. Steps whose "
             "inputs did not change are reused. Moves the endpoint where the release is approved.",
         ),

@@ -24,7 +24,8 @@ from pipelines.graph.clearing import clear_after
 from pipelines.graph.dashboard import dashboard_after
 from pipelines.graph.days import daily_partitions
 from pipelines.graph.decision_jobs import decision_jobs
-from pipelines.graph.jobs import jobs
+from pipelines.graph.freshness import freshness_of
+from pipelines.graph.jobs import TRAIN, jobs
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
@@ -38,7 +39,7 @@ from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
 from resources.launching.local_launcher import LocalLauncher
-from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, model_chain
+from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, model_chain, named_dataset_stage, stage
 from resources.workshop.workshop import Workshop
 
 
@@ -164,13 +165,23 @@ def _fitted(asset: Any, recipe: Recipe, place: Path, reads: Mapping[dg.AssetKey,
     """Adapts an asset to this recipe: rewires or removes dependencies on disabled stages, and begins partitions with the
     recipe's first day."""
     if isinstance(asset, dg.AssetSpec):
-        return asset.replace_attributes(key=[recipe.workload, *asset.key.path])
+        return asset.replace_attributes(key=[recipe.workload, *asset.key.path], tags=_tags(asset, recipe))
     days = daily_partitions(recipe, place)
 
     def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
-        return spec.replace_attributes(partitions_def=days) if spec.partitions_def is not None else spec
+        dated = {"partitions_def": days} if spec.partitions_def is not None else {}
+        return spec.replace_attributes(
+            tags=_tags(spec, recipe), freshness_policy=freshness_of(recipe, spec.key.path[-1]), **dated)
 
     return rewired(asset.map_asset_specs(dated), lambda spec: reads[spec.key])
+
+
+def _tags(spec: dg.AssetSpec, recipe: Recipe) -> dict[str, str]:
+    """Tags by which the UI finds assets: tag:makes=model, tag:job=train."""
+    name = spec.key.path[-1]
+    makes = (named_dataset_stage(name) if name in recipe.datasets.named else stage(name)).kind
+    job = "logs" if name in (*logs_stages(), "logs") else TRAIN
+    return {**spec.tags, "workload": recipe.workload, "makes": makes, "job": job}
 
 
 def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
