@@ -7,6 +7,7 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of
 from assets.presentation import column_schema, embedded, table
+from assets.questions import about_table, as_metadata
 from resources.artefacts.source_digest import source_digest
 from resources.curating.curation import CurationSettings
 from resources.drifting.drift import compare_traffic
@@ -61,7 +62,7 @@ def drift_report(
         "reference": f"{report.reference.start} to {report.reference.end}" if report.reference else "none yet",
         "newest_day": newest.isoformat() if newest else "none",
         "tests": table([{column: row[column] for column in columns} for row in shown if row["dt"] == newest]),
-        "dagster/column_schema": column_schema(SCHEMAS["drift"], "drift"),
+        "dagster/column_schema": column_schema(SCHEMAS["drift"], "drift"), "sql": as_metadata(about_table("drift", workload)),
         **{f"plot_{test}": embedded(picture, test) for test, picture in plots(shown).items()},
     })
 

@@ -6,14 +6,16 @@ from pathlib import Path
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
+from assets.questions import about_endpoint, as_metadata
 from resources.artefacts.source_digest import source_digest
 from resources.lake import Lake
 from resources.releasing.approvals import approvals_of, approve, approved_by, closed_now, is_approved, was_decided
-from resources.releasing.endpoints import Endpoint
+from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.recheck import recheck
 from resources.releasing.release import ReleaseError, ReleaseSettings
 from resources.releasing.signature import AUTOMATIC
 from resources.releasing.subject import subject_of
+from resources.reporting.dashboard import dashboard_path
 from resources.workshop.workshop import Workshop
 
 
@@ -47,10 +49,18 @@ def endpoint(
         raise ReleaseError(f"release {candidate.version} is not served: " + "; ".join(problems))
     aliases = Endpoint(lake, workshop.workload).promote(subject_of(directory), approved_by(lake, directory))
     workshop.publish_catalog()
-    yield dg.MaterializeResult(
-        metadata={"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by},
-        data_version=dg.DataVersion(candidate.digest),
-    )
+    page = dg.MetadataValue.path(str(dashboard_path(lake, workshop.workload)))
+    shown = {**_shown(aliases), "dashboard": page, "sql": as_metadata(about_endpoint(workshop.workload))}
+    yield dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(candidate.digest))
+
+
+def endpoint_moved(aliases: Aliases) -> dg.AssetMaterialization:
+    """Dagster's event of a decision that no run of the asset took: a person's, by a command or in the UI."""
+    return dg.AssetMaterialization(asset_key=[aliases.workload, "endpoint"], metadata=_shown(aliases))
+
+
+def _shown(aliases: Aliases) -> dict[str, str]:
+    return {"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by}
 
 
 def _waits(lake: Lake, directory: Path) -> str:

@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import numbers
+from assets.questions import about_table, as_metadata
 from resources.artefacts.source_digest import source_digest
 from resources.curating.curation import CurationSettings
 from resources.curating.judge import judge
@@ -26,4 +27,5 @@ def judgements(
     """
     report = judge(workshop.tables, workshop.workload, curation_settings.judge, context.log.info)
     workshop.publish_catalog()
-    return dg.MaterializeResult(metadata=numbers(report.as_metrics()))
+    question = as_metadata(about_table("judgements", workshop.workload))
+    return dg.MaterializeResult(metadata={**numbers(report.as_metrics()), "sql": question})

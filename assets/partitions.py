@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 
 from assets.presentation import column_lineage, column_schema, described
+from assets.questions import about_table, as_metadata
 from resources.reporting.row_preview import PEOPLE
 from resources.sql_files import attach_slice, sql_text, workbench
 from resources.tables import SCHEMAS
@@ -45,6 +46,7 @@ def report_days(
         metadata = {"dagster/partition_row_count": rows.get(day, 0), **numbers[day]}
         context.log_event(dg.AssetMaterialization(key, partition=day.isoformat(), metadata=metadata))
     shape = {"dagster/column_schema": column_schema(SCHEMAS[name], name), **column_lineage(f"{workshop.workload}/{name}"),
+             "sql": as_metadata(about_table(name, workshop.workload)),
              **_newest_rows(workshop, name, {*chosen, *numbers} & rows.keys())}
     yield dg.MaterializeResult(asset_key=key, metadata=shape)
 

@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from assets.questions import about_artefact, as_metadata
 from resources.artefacts.erased import SPLITS
 from resources.artefacts.manifest import Manifest
 from resources.catalog.column_lineage import columns_of
@@ -49,6 +50,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
         "version": manifest.version,
         "size_mb": round(sum(file.bytes for file in manifest.files) / 1e6, 3),
         "made_from": dg.MetadataValue.md(_inputs_table(manifest)),
+        "sql": as_metadata(about_artefact(manifest)),
         **_when(manifest, workshop),
         **more,
     }
@@ -57,7 +59,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     if first_table:
         own_name = manifest.name.rpartition("/")[2]
         metadata["dagster/column_schema"] = column_schema(pq.read_schema(directory / first_table), own_name)
-        metadata |= _described_files(manifest, directory)
+        metadata |= _described_files(manifest, directory) | _counted_rows(manifest, directory)
     if any(file.path == "metrics.jsonl" for file in manifest.files):
         metadata["training_curves"] = embedded(training_curves(directory / "metrics.jsonl"), "training")
     for file in manifest.files:
@@ -78,6 +80,17 @@ def _described_files(manifest: Manifest, directory: Path) -> dict[str, Any]:
     splits = [file for file in files if file.stem in SPLITS]
     with suppress(duckdb.Error), workbench() as connection:  # a file that cannot be read is for `millrace verify` to name
         return described(connection, files_relation(splits or files[:1]))
+    return {}
+
+
+def _counted_rows(manifest: Manifest, directory: Path) -> dict[str, Any]:
+    """Rows of a dataset's splits, from the footers of their files; nothing for files of several kinds."""
+    splits = [directory / file.path for file in manifest.files if Path(file.path).stem in SPLITS]
+    files = splits or [directory / file.path for file in manifest.files if file.path.endswith(".parquet")]
+    if manifest.kind != "dataset" or not (splits or len(files) == 1):
+        return {}
+    with suppress(pa.ArrowInvalid, OSError):
+        return {"dagster/row_count": sum(pq.read_metadata(file).num_rows for file in files)}
     return {}
 
 

@@ -26,6 +26,7 @@ from resources.releasing.release_facts import facts_of
 from resources.releasing.release_signature import is_signed
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import read_evaluation, summarise
+from resources.reporting.dashboard import dashboard_path
 from resources.signing.keys import signing_key
 from resources.stages import last_model
 from resources.workshop.workshop import Workshop
@@ -94,7 +95,8 @@ def release_candidate(
     Endpoint(workshop.lake, workshop.workload).nominate(subject_of(directory))
     workshop.publish_catalog()
     return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]),
-                 approval_page=dg.MetadataValue.path(str(directory / APPROVAL_PAGE)))
+                 approval_page=dg.MetadataValue.path(str(directory / APPROVAL_PAGE)),
+                 dashboard=dg.MetadataValue.path(str(dashboard_path(workshop.lake, workshop.workload))))
 
 
 @dg.asset_check(asset="release_candidate", blocking=True)

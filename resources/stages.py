@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["outside", "table", "dataset", "model", "release", "endpoint"]
+Kind = Literal["outside", "table", "digest", "dataset", "model", "release", "endpoint"]
 Group = Literal["traffic", "datasets", "models", "drafter", "release"]
 
 
@@ -25,7 +25,7 @@ class Stage:
     name: str
     """The step, its asset and, unless `module` says otherwise, its file in assets/."""
     kind: Kind
-    """What it makes. `outside`: nothing; it observes files that others write."""
+    """What it makes. `outside`: nothing; it observes files that others write. `digest`: only its data version."""
     group: Group
     """Its group in the graph. The models of group `models` are in order from base to served model."""
     operation: str = ""
@@ -50,6 +50,8 @@ class Stage:
     """Whether it is off until a recipe names it; `status` lists it only where it is on."""
     is_daily: bool = False
     """Whether it has daily partitions (UTC) and belongs to the job `logs`."""
+    ends_logs: bool = False
+    """Whether it belongs to the job `logs` without partitions of its own: made once, after the days."""
     demo_seconds: int | None = None
     """Budget in `millrace demo`, in seconds on 2 CPU cores."""
 
@@ -69,6 +71,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("interactions", "table", "traffic", is_daily=True, demo_seconds=10),
     Stage("feedback", "table", "traffic", is_daily=True, module="interactions"),
     Stage("cleaned_interactions", "table", "traffic", is_daily=True, demo_seconds=8),
+    Stage("traffic_digest", "digest", "traffic", ends_logs=True, demo_seconds=2),
     Stage("drift_report", "table", "traffic", switch="drift", is_daily=True, demo_seconds=4),
     Stage("judgements", "table", "traffic", switch="curation.judge"),
     Stage("eval_suite", "dataset", "traffic", "build_eval_suite", demo_seconds=2),
@@ -146,6 +149,12 @@ def artefact_stages() -> tuple[Stage, ...]:
 def daily_stages(disabled: Collection[str] = ()) -> tuple[str, ...]:
     """Names of the stages with daily partitions, without those that a recipe switches off."""
     return tuple(found.name for found in STAGES if found.is_daily and found.name not in disabled)
+
+
+def logs_stages(disabled: Collection[str] = ()) -> tuple[str, ...]:
+    """Names of the stages of the job `logs`: the daily ones and what is made once after the days."""
+    ends = tuple(found.name for found in STAGES if found.ends_logs and found.name not in disabled)
+    return (*daily_stages(disabled), *ends)
 
 
 def sections() -> dict[str, Stage]:

@@ -60,22 +60,17 @@ def approve(
 ) -> None:
     """Approves a release: checks gates and digests again, records who and why, moves the endpoint's alias."""
     from pipelines.releasing import release_text
-    from resources.releasing.approvals import approvals_of, is_approved
-    from resources.releasing.approvals import approve as record_approval
+    from resources.releasing.approving import approve_release
     from resources.releasing.signature import sign
-    from resources.releasing.subject import subject_of
 
     place, by = open_lake(lake), sign(reason)
-    directory, endpoint, seen = _asked_about(place, release, yes, "Approve")
-    again = is_approved(place, directory)
-    record_approval(place, directory, by, seen)
-    approvals = approvals_of(place, directory)
-    if approvals.missing:
-        release_text.say_waiting(console, directory, approvals)
+    directory, _, seen = _asked_about(place, release, yes, "Approve")
+    done = approve_release(place, directory, by, seen)
+    if done.aliases is None:
+        release_text.say_waiting(console, directory, done.approvals)
         return
-    aliases = endpoint.promote(subject_of(directory), by, seen)
-    release_text.say_approved(console, place, seen, aliases, by, again, approvals)
-    _publish(place, aliases)
+    release_text.say_approved(console, place, seen, done.aliases, by, done.again, done.approvals)
+    _publish(place, done.aliases)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -308,15 +303,9 @@ def _confirm(named, yes: bool, question: str) -> None:
 
 def _publish(lake, aliases) -> None:
     """Publishes the moved aliases to the SQL catalog and to Dagster's history."""
-    import dagster as dg
-
+    from assets.endpoint import endpoint_moved
     from pipelines.running.instance import open_instance
     from resources.catalog.build import publish
 
     publish(lake)
-    open_instance(lake).report_runless_asset_event(
-        dg.AssetMaterialization(
-            asset_key=[aliases.workload, "endpoint"],
-            metadata={"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by},
-        )
-    )
+    open_instance(lake).report_runless_asset_event(endpoint_moved(aliases))

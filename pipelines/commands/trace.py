@@ -112,22 +112,35 @@ def copy(
 
 @app.command(rich_help_panel=PANEL)
 def report(
-    what: Annotated[str, typer.Argument(help="data: statistics of every table and dataset")],
+    what: Annotated[str, typer.Argument(help="a workload, or LAKE/WORKLOAD: its dashboard; or data: statistics of every table "
+                                             "and dataset", show_default="the lake's only workload")] = "",
     lake: LakeOption = None,
-    out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("data.html"),
+    out: Annotated[Path | None, typer.Option(help="the HTML file to write", show_default="WORKLOAD.html, or data.html")] = None,
     previews: Annotated[bool, typer.Option(
-        "--previews/--no-previews", help="show some rows, cut, and values of text columns")] = True,
+        "--previews/--no-previews", help="of data: show some rows, cut, and values of text columns")] = True,
 ) -> None:
-    """Writes one HTML page without network: column statistics, previews, traffic by day, drop reasons."""
+    """Writes one HTML page without network: the dashboard of a workload, or statistics and previews of all data."""
+    from pipelines.status.lake_status import workloads_of
     from resources.catalog.catalog import CatalogError
+    from resources.reporting.dashboard import write_dashboard
     from resources.reporting.data_report import write_data_report
 
+    if lake is None and "/" in what:
+        lake, _, what = what.rstrip("/").rpartition("/")
     place = open_lake(lake)
-    if what != "data":
-        raise CatalogError(f"there is no report {what}: give data")
+    known = workloads_of(place)
+    if not what and len(known) == 1:
+        what = known[0]
+    if what != "data" and what not in known:
+        named = f"there is no workload {what!r} in {place.place}" if what else "name a workload"
+        raise CatalogError(f"{named}: give data, or one of {', '.join(known) or 'none yet: the lake has read nothing'}")
+    out = out or Path(f"{what}.html")
     if out.is_dir() or not out.parent.is_dir():
         raise CatalogError(f"--out {out}: give a file in an existing folder")
     if out.resolve().is_relative_to(place.root.resolve()):
         raise CatalogError(f"--out {out} lies in the lake, which holds only what runs make: give a file elsewhere")
-    write_data_report(place, out, previews)
+    if what == "data":
+        write_data_report(place, out, previews)
+    else:
+        write_dashboard(place, what, out)
     console.print(f"wrote {out}", soft_wrap=True, highlight=False, markup=False)

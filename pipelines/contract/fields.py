@@ -24,6 +24,7 @@ from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
 from model_ops.training.settings import Settings
 from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words
+from resources.alerting.settings import AlertSettings
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.eval_suite import EvalSettings
 from resources.composing.named_datasets import NamedDataset
@@ -153,6 +154,8 @@ class RecipeFields(Settings):
         default_factory=EvaluationSettings, description="Measurements that the gates use")
     release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
     automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
+    alerts: AlertSettings | None = Field(
+        None, description="What a person is told by webhook, Slack or mail while the Dagster daemon runs. Left out: nothing")
     retention: RetentionSettings | None = Field(
         None, description="For how many days the lake keeps rows, versions and old files. Left out: for ever")
     threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")

@@ -250,6 +250,24 @@ automation:
     budget: {runs_per_week: 3, device_hours_per_week: 20}
 """),
     Section("automation.decide.budget", "automation.decide.budget", ""),
+    Section("alerts", "alerts", "Leave the key out to be told nothing. Addresses with secrets and passwords are named by their "
+            "environment variables. [alerts.md](alerts.md) says what is told, and in which form.", """\
+alerts:
+  webhook: {url_env: ALERT_WEBHOOK_URL}
+  email:
+    host: smtp.example.com
+    sender: millrace@example.com
+    to: [team@example.com]
+    user: millrace
+    password_env: SMTP_PASSWORD
+"""),
+    Section("alerts.webhook", "alerts.webhook", ""),
+    Section("alerts.slack", "alerts.slack", "", """\
+alerts:
+  slack: {url_env: SLACK_WEBHOOK_URL}
+  kinds: [approval, failed_run, rollback]
+"""),
+    Section("alerts.email", "alerts.email", ""),
     Section("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
             "never removed.", """\
 retention: {raw_days: 30, curated_days: 365, versions_days: 30, old_files_days: 7}

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 import dagster as dg
 
-from resources.stages import daily_stages
+from pipelines.graph.failures import failure_in_one_sentence
+from resources.stages import logs_stages
 
 TRAIN = "train"
 JOB_TAG = "millrace/job"
@@ -16,17 +17,17 @@ JOB_TAG = "millrace/job"
 def jobs(
     workload: str, disabled: Collection[str] = ()
 ) -> list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]:
-    daily = dg.AssetSelection.assets(*([workload, name] for name in daily_stages(disabled)))
+    of_logs = dg.AssetSelection.assets(*([workload, name] for name in logs_stages(disabled)))
     observed = dg.AssetSelection.assets([workload, "logs"])
     return [
         dg.define_asset_job(
-            "logs", daily,
+            "logs", of_logs, hooks={failure_in_one_sentence},
             description="Reads new log files, cleans their rows and compares them with the reference window, one partition per "
             "UTC day; any range of days is one run.",
             tags={JOB_TAG: f"{workload}/logs"},
         ),
         dg.define_asset_job(
-            TRAIN, dg.AssetSelection.all() - daily - observed,
+            TRAIN, dg.AssetSelection.all() - of_logs - observed, hooks={failure_in_one_sentence},
             description="From cleaned rows to a release candidate: datasets, models, drafter, evaluation, gates. Steps whose "
             "inputs did not change are reused. Moves the endpoint where the release is approved.",
             tags={JOB_TAG: f"{workload}/{TRAIN}"},

@@ -7,7 +7,7 @@ The assets are those of resources/stages.py, each from the file of its name in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -19,15 +19,20 @@ from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
+from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.clearing import clear_after
+from pipelines.graph.dashboard import dashboard_after
 from pipelines.graph.days import daily_partitions
 from pipelines.graph.deciding import deciding
+from pipelines.graph.decision_jobs import decision_jobs
 from pipelines.graph.decision_runs import kept_in
-from pipelines.graph.jobs import jobs
+from pipelines.graph.freshness import freshness_of
+from pipelines.graph.jobs import TRAIN, jobs
 from pipelines.graph.release_watch import release_watch
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
+from pipelines.graph.staleness import TRAFFIC_DIGEST, behind_traffic
 from pipelines.graph.wiring import rewired
 from pipelines.storage.locations import lake_location
 from resources.artefacts.leftovers import kept_seconds
@@ -37,7 +42,7 @@ from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
 from resources.launching.local_launcher import LocalLauncher
-from resources.stages import NAMED_DATASET, STAGES, Stage, daily_stages, model_chain
+from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, model_chain, named_dataset_stage, stage
 from resources.workshop.workshop import Workshop
 
 
@@ -51,9 +56,10 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     return dg.Definitions(
         assets=assets,
         asset_checks=_enabled_checks(recipe),
-        jobs=[*both, *removing],
+        jobs=[*both, *removing, *decision_jobs(recipe, place)],
         schedules=[*schedules(recipe, *both), *nightly],
-        sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place)],
+        sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place),
+                 *alert_sensors(recipe, place)],
         resources=resources(recipe, place),
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )
@@ -61,7 +67,13 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
 
 def recipe_assets(recipe: Recipe, place: Path) -> list[Any]:
     """The assets of a recipe, as they are connected on the lake at `place`."""
-    return [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
+    assets = _enabled_assets(recipe)
+    reads = {spec.key: list(_reads(spec, recipe)) for asset in assets if not isinstance(asset, dg.AssetSpec)
+             for spec in asset.specs}
+    watching = behind_traffic(recipe.workload, {key: [dep.asset_key for dep in deps] for key, deps in reads.items()})
+    digest = dg.AssetDep(dg.AssetKey([recipe.workload, TRAFFIC_DIGEST]))
+    reads |= {key: [*reads[key], digest] for key in watching}
+    return [_fitted(asset, recipe, place, reads) for asset in assets]
 
 
 def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
@@ -74,8 +86,9 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
         registry = Registry(lake, recipe.workload, recipe.digest, context.run_id or "")
         with at_work(lake), LocalLauncher() as launcher:
             yield Workshop(registry, launcher, recipe.threads, recipe.tracking, kept_in(context.run))
-        everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *daily_stages()}
+        everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *logs_stages()}
         clear_after(context, registry.lake, recipe.workload, keep_s, everything)
+        dashboard_after(context, registry.lake, recipe.workload)
 
     return {
         "workshop": dg.ResourceDefinition(
@@ -152,17 +165,27 @@ def _name(asset: Any) -> str:
     return asset.key.path[-1] if isinstance(asset, dg.AssetSpec) else next(iter(asset.keys)).path[-1]
 
 
-def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
+def _fitted(asset: Any, recipe: Recipe, place: Path, reads: Mapping[dg.AssetKey, list[dg.AssetDep]]) -> Any:
     """Adapts an asset to this recipe: rewires or removes dependencies on disabled stages, and begins partitions with the
     recipe's first day."""
     if isinstance(asset, dg.AssetSpec):
-        return asset.replace_attributes(key=[recipe.workload, *asset.key.path])
+        return asset.replace_attributes(key=[recipe.workload, *asset.key.path], tags=_tags(asset, recipe))
     days = daily_partitions(recipe, place)
 
     def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
-        return spec.replace_attributes(partitions_def=days) if spec.partitions_def is not None else spec
+        dated = {"partitions_def": days} if spec.partitions_def is not None else {}
+        return spec.replace_attributes(
+            tags=_tags(spec, recipe), freshness_policy=freshness_of(recipe, spec.key.path[-1]), **dated)
 
-    return rewired(asset.map_asset_specs(dated), lambda spec: _reads(spec, recipe))
+    return rewired(asset.map_asset_specs(dated), lambda spec: reads[spec.key])
+
+
+def _tags(spec: dg.AssetSpec, recipe: Recipe) -> dict[str, str]:
+    """Tags by which the UI finds assets: tag:makes=model, tag:job=train."""
+    name = spec.key.path[-1]
+    makes = (named_dataset_stage(name) if name in recipe.datasets.named else stage(name)).kind
+    job = "logs" if name in (*logs_stages(), "logs") else TRAIN
+    return {**spec.tags, "workload": recipe.workload, "makes": makes, "job": job}
 
 
 def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:

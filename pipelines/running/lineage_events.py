@@ -102,6 +102,8 @@ class _Datasets:
         if name == "logs":
             return [Dataset(source.uri) for source in self.recipe.sources.values()]
         found = self._stage(name)
+        if found.kind == "digest":
+            return []
         if found.kind == "table":
             return [Dataset(str(self.lake.table(name)), schema={field.name: str(field.type) for field in SCHEMAS[name]},
                             columns=self._columns(name))]

@@ -46,7 +46,7 @@ from resources.process_stamp import this_process
 from resources.reading.ingest import observe
 from resources.reading.ingest_notes import moved_note
 from resources.reading.sources import SourceError
-from resources.stages import daily_stages
+from resources.stages import daily_stages, logs_stages
 from resources.tables import Tables
 from stores.s3 import S3Error
 
@@ -145,14 +145,14 @@ def _run(
     instance: dg.DagsterInstance, events: Events,
 ) -> int:
     """Runs the chosen assets: the `logs` job over its days, then `train`."""
-    by_day = daily_stages(recipe.disabled)
-    daily = [key for key in chosen if key.path[-1] in by_day]
+    logs = logs_stages(recipe.disabled)
+    daily = [key for key in chosen if key.path[-1] in logs]
     if daily:
         days = _days(recipe, lake, request.partition, instance)
         graph = definitions(request.recipe, request.lake)  # the first day is known only now
         if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request.id, events):
             return 1
-    rest = [key for key in chosen if key.path[-1] not in by_day]
+    rest = [key for key in chosen if key.path[-1] not in logs]
     if rest and not _execute(graph, "train", rest, instance, lake, {}, request.id, events):
         return 1
     return 0

@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from model_ops.wording import counted as number_of
+from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
 from resources.releasing.closed_times import closed_by
 from resources.releasing.endpoint_log import Entry, signer_of
@@ -46,7 +47,19 @@ def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = N
             f"release {directory.name} cannot be approved: it is older than what the lake holds now ({'; '.join(older)}). "
             "Approve the newest release, or run the recipe again to make one"
         )
+    if not serves and (newer := _newer_candidate(lake, directory, endpoint.read())):
+        raise ReleaseError(f"release {directory.name} cannot be approved: {newer} is a newer candidate. Approve {newer}, or "
+                           f"reject it first: millrace reject {newer}")
     endpoint.decide("approved", subject_of(directory), by, seen)
+
+
+def _newer_candidate(lake: Lake, directory: Path, aliases: Aliases) -> str:
+    """The version of a candidate that was made after this release; "" if there is none."""
+    other = lake.artefacts("release") / aliases.workload / (aliases.candidate or "")
+    if aliases.candidate in (None, directory.name) or not (other / "manifest.json").exists():
+        return ""
+    newer = read_manifest(other).created_at > read_manifest(directory).created_at
+    return aliases.candidate if newer and aliases.candidate else ""
 
 
 def withdraw(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:

@@ -48,6 +48,14 @@ def sign(reason: str | None = None) -> Signature:
     return Signature(_one_line(source, name, LONGEST_NAME), source, _one_line("--reason", reason or "", LONGEST_REASON))
 
 
+def signed_as(name: str, identity_from: str, reason: str = "") -> Signature:
+    """The signature of a person who gave a name in a form. identity_from: where, such as `Dagster UI`. Raises SignatureError as
+    `sign` does, and for an empty name."""
+    if not name.strip():
+        raise SignatureError("the name is empty, and a decision records who took it: give your name")
+    return Signature(_one_line("the name", name, LONGEST_NAME), identity_from, _one_line("the reason", reason, LONGEST_REASON))
+
+
 def _person() -> tuple[str, str]:
     if name := os.environ.get("MILLRACE_USER", "").strip():
         return name, "MILLRACE_USER"

@@ -10,7 +10,7 @@ from importlib import import_module
 import dagster as dg
 import pytest
 
-from resources.stages import STAGES, artefact_stages, daily_stages, model_chain, parent_of, sections, stage
+from resources.stages import STAGES, artefact_stages, daily_stages, logs_stages, model_chain, parent_of, sections, stage
 from tests.conftest import PROJECT
 
 TABLE = PROJECT / "resources" / "stages.py"
@@ -54,6 +54,7 @@ def test_what_can_be_asked_of_the_table():
     assert parent_of("merged_model") == "second_sft_model" and parent_of("second_sft_model") == "sft_model" and parent_of("student_model") == "merged_model" and stage("quantized_model").switch == "quantize"
     assert daily_stages() == ("interactions", "feedback", "cleaned_interactions", "drift_report")
     assert daily_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions")
+    assert logs_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions", "traffic_digest")
     assert list(sections()) == ["sft", "second_sft", "student"]
     assert artefact_stages()[-1].artefact_name == "release"
     with pytest.raises(KeyError, match="base_model starts from no other model"):

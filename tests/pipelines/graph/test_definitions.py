@@ -17,24 +17,25 @@ GRAPH = {
     "interactions": {"logs"},
     "feedback": {"logs"},
     "cleaned_interactions": {"interactions", "feedback"},
+    "traffic_digest": {"interactions", "feedback", "cleaned_interactions"},
     "drift_report": {"cleaned_interactions", "feedback"},
     "eval_suite": set(),
     "seed_examples": {"eval_suite"},
-    "curated_interactions": {"cleaned_interactions", "feedback", "eval_suite"},
-    "sft_dataset": {"curated_interactions", "seed_examples"},
+    "curated_interactions": {"cleaned_interactions", "feedback", "eval_suite", "traffic_digest"},
+    "sft_dataset": {"curated_interactions", "seed_examples", "traffic_digest"},
     "base_model": set(),
-    "length_report": {"base_model", "sft_dataset"},
-    "sft_model": {"base_model", "sft_dataset", "served_answers", "length_report"},
-    "student_model": {"sft_model", "sft_dataset", "served_answers", "length_report"},
-    "quantized_model": {"student_model", "length_report"},
-    "served_answers": {"sft_dataset", "interactions"},
-    "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers", "length_report"},
-    "speculator": {"quantized_model", "speculator_dataset"},
+    "length_report": {"base_model", "sft_dataset", "traffic_digest"},
+    "sft_model": {"base_model", "sft_dataset", "served_answers", "length_report", "traffic_digest"},
+    "student_model": {"sft_model", "sft_dataset", "served_answers", "length_report", "traffic_digest"},
+    "quantized_model": {"student_model", "length_report", "traffic_digest"},
+    "served_answers": {"sft_dataset", "interactions", "traffic_digest"},
+    "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers", "length_report", "traffic_digest"},
+    "speculator": {"quantized_model", "speculator_dataset", "traffic_digest"},
     "evaluation_report": {
         "base_model", "sft_model", "student_model", "quantized_model", "served_answers", "speculator_dataset", "speculator", "sft_dataset",
-        "eval_suite",
+        "eval_suite", "traffic_digest",
     },
-    "release_candidate": {"quantized_model", "speculator", "evaluation_report"},
+    "release_candidate": {"quantized_model", "speculator", "evaluation_report", "traffic_digest"},
     "endpoint": {"release_candidate"},
 }
 
@@ -71,10 +72,10 @@ def test_the_whole_graph_is_as_drawn(tmp_path):
 
 def test_named_datasets_are_in_the_graph_and_a_stage_trains_on_the_one_it_names(tmp_path):
     named = "datasets: {named: {best: {max_rows: 10}, spare: {}}}\nsft: {dataset: best}\n"
-    found, made_of = edges(load(tmp_path, named)), {"curated_interactions", "seed_examples", "sft_dataset"}
+    found, made_of = edges(load(tmp_path, named)), {"curated_interactions", "seed_examples", "sft_dataset", "traffic_digest"}
     assert found == GRAPH | {
-        "best": made_of, "spare": made_of, "sft_model": {"base_model", "best", "served_answers", "length_report"},
-        "served_answers": {"sft_dataset", "best", "interactions"}}
+        "best": made_of, "spare": made_of, "sft_model": {"base_model", "best", "served_answers", "length_report", "traffic_digest"},
+        "served_answers": {"sft_dataset", "best", "interactions", "traffic_digest"}}
     checks = {(key.asset_key.path[-1], key.name) for key in load(tmp_path, named).resolve_asset_graph().asset_check_keys}
     assert {("best", "no_session_in_two_splits"), ("best", "nothing_held_out_is_in_training")} < checks
 
@@ -113,7 +114,7 @@ def test_everything_in_the_ui_has_a_description(tmp_path):
     found = described(tmp_path)
     kinds = [name.split()[0] for name in found]
     assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "asset": 21, "check": 10, "job": 2, "schedule": 2, "sensor": 2, "resource": 24, "config": 19}
+        "asset": 22, "check": 10, "job": 5, "schedule": 2, "sensor": 2, "resource": 24, "config": 19}
     assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
 
 
@@ -172,7 +173,7 @@ def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gon
 def test_a_dataset_is_in_the_graph_where_the_recipe_declares_it(tmp_path, name, reads):
     found = edges(load(tmp_path, f"datasets: {{{name}: {{}}}}\nquantize: {{scheme: w4a16}}\n"))
     [new] = set(found) - set(GRAPH)
-    assert new.startswith(name) and found[new] == reads
+    assert new.startswith(name) and found[new] == reads | {"traffic_digest"}
     assert ("calibration_dataset" in found["quantized_model"]) is (name == "calibration")
 
 
@@ -180,14 +181,14 @@ def test_two_jobs_do_not_share_an_asset(tmp_path):
     graph = load(tmp_path)
     logs = graph.resolve_job_def("logs").asset_layer.executable_asset_keys
     train = graph.resolve_job_def("train").asset_layer.executable_asset_keys
-    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions", "drift_report"}
+    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions", "traffic_digest", "drift_report"}
     assert not logs & train
     assert len(train) == 15
 
 
 def test_drift_that_is_switched_off_leaves_the_job_of_the_logs(tmp_path):
     logs = load(tmp_path, "drift: {enabled: false}\n").resolve_job_def("logs").asset_layer.executable_asset_keys
-    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions"}
+    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions", "traffic_digest"}
 
 
 def test_every_code_location_of_the_workspace_has_a_recipe_and_dg_names_the_same_module():
@@ -223,7 +224,7 @@ def test_traffic_that_has_ended_has_no_later_partitions(tmp_path):
 
 def test_judgements_are_in_the_graph_where_a_judge_is_named(tmp_path):
     judged = edges(load(tmp_path, 'curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_quality: 4}\n'))
-    assert judged["judgements"] == {"cleaned_interactions"}
+    assert judged["judgements"] == {"cleaned_interactions", "traffic_digest"}
     assert judged["curated_interactions"] == GRAPH["curated_interactions"] | {"judgements"}
     assert "judgements" not in edges(load(tmp_path))
 
@@ -249,9 +250,9 @@ def test_a_training_s_curves_are_a_picture(tmp_path):
 def test_a_student_that_drafts_is_read_by_the_drafter_and_by_no_stage_before_what_is_served(tmp_path, more, served):
     found = edges(load(tmp_path, more + "speculator: {architecture: draft_model}\n"))
     assert found["student_model"] == GRAPH["student_model"]
-    assert found["speculator"] == {served, "student_model", "speculator_dataset"}
-    assert found.get("quantized_model", {"sft_model", "length_report"}) == {"sft_model", "length_report"}
-    assert found["release_candidate"] == {served, "speculator", "evaluation_report"}
+    assert found["speculator"] == {served, "student_model", "speculator_dataset", "traffic_digest"}
+    assert found.get("quantized_model", {"sft_model", "length_report"}) - {"traffic_digest"} == {"sft_model", "length_report"}
+    assert found["release_candidate"] == {served, "speculator", "evaluation_report", "traffic_digest"}
     assert "student_model" in found["evaluation_report"]
 
 

@@ -49,7 +49,7 @@ def test_without_previews_no_text_of_a_row_is_on_the_page(lake, tmp_path):
 
 
 def test_misuse_is_one_sentence_and_writes_nothing(lake, tmp_path):
-    for words, said in ((["data", "--out", lake.root / "d.html"], "lies in the lake"), (["nothing"], "give data"),
+    for words, said in ((["data", "--out", lake.root / "d.html"], "lies in the lake"), (["nothing"], "give data, or one of tutor"),
                         (["data", "--out", tmp_path / "no" / "d.html"], "existing folder")):
         done = CliRunner().invoke(app, ["report", *map(str, words), "--lake", str(lake.root)])
         assert isinstance(done.exception, CatalogError) and said in str(done.exception)

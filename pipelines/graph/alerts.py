@@ -1,0 +1,113 @@
+"""Sensor for alerts: finds causes in the lake and in Dagster's history, and tells each of them once.
+
+It requests no run. A tick that another process is already making does nothing (resources/alerting/outbox.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+
+from pipelines.contract.recipe import Recipe
+from resources.alerting.alert import Alert
+from resources.alerting.drift_alerts import budget_alerts, drift_alerts
+from resources.alerting.failed_runs import FailedRun, failed_run_alerts
+from resources.alerting.outbox import LOOKS_BACK
+from resources.alerting.release_alerts import release_alerts
+from resources.alerting.settings import AlertSettings
+from resources.alerting.tell import tell
+from resources.drifting.release_reference import served_release
+from resources.lake import Lake, LakeError
+from resources.launching.run_history import PROCESS_TAG
+from resources.process_stamp import is_same_process
+from resources.releasing.endpoint_log import EndpointLogError
+from resources.releasing.endpoints import EndpointError
+from resources.tables import Tables
+
+MOST_RUNS = 100
+"""Most failed runs that one tick looks at, newest first."""
+IN_PROGRESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+
+
+def alert_sensors(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
+    """The sensor of a recipe with `alerts`; none without."""
+    settings: AlertSettings | None = recipe.alerts
+    if settings is None:
+        return []
+
+    @dg.sensor(
+        name="alerts", minimum_interval_seconds=60, default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Every minute: tells drift, releases that wait for a person, failed runs, missed gates, used budgets and "
+        "rollbacks by the watch, each once, through the channels of the recipe's `alerts`.",
+    )
+    def alerts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        try:
+            lake = Lake.open(place, create=False)
+        except LakeError as error:
+            return dg.SkipReason(str(error))
+        location = context.code_location_origin.location_name if context.code_location_origin else ""
+        found = [*_of_the_lake(context, lake, recipe.workload), *_of_runs(context.instance, recipe.workload, location)]
+        told = tell(lake, recipe.workload, settings, found)
+        for note in told.notes:
+            context.log.warning(note)
+        return dg.SkipReason(told.sentence)
+
+    return [alerts]
+
+
+def _of_the_lake(context: dg.SensorEvaluationContext, lake: Lake, workload: str) -> list[Alert]:
+    tables = Tables(lake)
+    found = [*drift_alerts(tables, workload, served_release(lake, workload).name), *budget_alerts(tables, workload)]
+    try:
+        found += release_alerts(lake, workload)
+    except (EndpointError, EndpointLogError) as error:  # what else there is to tell is told
+        context.log.warning(str(error))
+    return found
+
+
+def _of_runs(instance: dg.DagsterInstance, workload: str, location: str) -> list[Alert]:
+    after = datetime.now(UTC) - 2 * LOOKS_BACK
+    failed = instance.get_run_records(
+        dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after), limit=MOST_RUNS)
+    found = [_failed(instance, record) for record in failed if _belongs(record.dagster_run, workload, location)]
+    for record in instance.get_run_records(dg.RunsFilter(statuses=IN_PROGRESS), limit=MOST_RUNS):
+        process = record.dagster_run.tags.get(PROCESS_TAG)
+        if process and _belongs(record.dagster_run, workload, location) and not is_same_process(process):
+            run = record.dagster_run
+            found.append(FailedRun(run.run_id, run.job_name, datetime.now(UTC), process_is_gone=True))
+    return failed_run_alerts(workload, found)
+
+
+def _failed(instance: dg.DagsterInstance, record: dg.RunRecord) -> FailedRun:
+    """A failed run with the steps that failed, and the class of each one's error."""
+    run = record.dagster_run
+    events = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=20).records
+    ended = datetime.fromtimestamp(record.end_time, UTC) if record.end_time else record.update_timestamp
+    steps, errors = [], []
+    for event in (record.event_log_entry.dagster_event for record in events):
+        if event is not None:
+            steps.append((event.step_key or "").split("__")[-1])
+            errors.append(next(_classes(event.event_specific_data.error), ""))
+    if ended.tzinfo is None:
+        ended = ended.replace(tzinfo=UTC)
+    return FailedRun(run.run_id, run.job_name, ended, steps, errors)
+
+
+def _classes(error: object) -> Iterator[str]:
+    """The class of an error behind Dagster's own wrappers."""
+    while error is not None:
+        name, cause = getattr(error, "cls_name", None) or "", getattr(error, "cause", None)
+        if not name.startswith("Dagster") or cause is None:
+            yield name
+        error = cause
+
+
+def _belongs(run: dg.DagsterRun, workload: str, location: str) -> bool:
+    """Whether a run is about this workload: by its assets, else by the code location that it came from."""
+    if run.asset_selection:
+        return any(key.path[0] == workload for key in run.asset_selection)
+    origin = run.remote_job_origin
+    return origin is None or not location or origin.location_name == location

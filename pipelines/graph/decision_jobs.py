@@ -1,0 +1,177 @@
+"""The jobs `approve`, `reject` and `rollback`: a person's decision on the endpoint, taken in the Dagster UI.
+
+Each is one step with a form. It calls what the commands of the same names call, so policies, re-checks, keys and the entry in
+the endpoint's log are the same. The name in the form is what the person typed: whoever can open the UI can type any name. Where
+keys are trusted, the key of the process that runs the job signs the entry, as it does for a command.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from assets.endpoint import endpoint_moved
+from pipelines.contract.recipe import Recipe
+from resources.artefacts.manifest import ManifestError
+from resources.catalog.build import publish
+from resources.lake import Lake, LakeError
+from resources.releasing.approvals import withdraw
+from resources.releasing.approving import approve_release, check_digest
+from resources.releasing.endpoint_log import EndpointLogError
+from resources.releasing.endpoints import Aliases, Endpoint, EndpointError
+from resources.releasing.promotion import promote_to
+from resources.releasing.release import ReleaseError
+from resources.releasing.release_names import SHORTEST_SURE, NamedRelease, UnsureNameError, find_release
+from resources.releasing.rollback import roll_back, rollback_target
+from resources.releasing.signature import Signature, SignatureError, signed_as
+from resources.signing.keys import KeyProblemError
+
+REFUSALS = (ReleaseError, EndpointError, EndpointLogError, ManifestError, LakeError, SignatureError, UnsureNameError,
+            KeyProblemError)
+CHAMPION = "champion"
+NAME = Field(default="", description="Your name, which is recorded with the decision; needed")
+REASON = Field(default="", description="One line that is recorded with the decision")
+RELEASE = Field(default="", description=f"Version of the release, at least {SHORTEST_SURE} characters of it; needed")
+DIGEST = Field(default="", description="Beginning of the digest that you read on the approval page or in the release's "
+               "metadata: a release with another digest is refused. Empty: not compared")
+
+
+class ApproveForm(dg.Config):
+    """Approves a release; with another alias than champion, lets that alias name an approved release."""
+
+    release: str = RELEASE
+    name: str = NAME
+    reason: str = REASON
+    digest: str = DIGEST
+    alias: str = Field(default=CHAMPION, description="champion: approve the release, and serve it once enough people have. A "
+                       "further alias, such as canary: let it name a release that is approved already")
+
+
+class RejectForm(dg.Config):
+    """Refuses a candidate, or withdraws an approval."""
+
+    release: str = RELEASE
+    name: str = NAME
+    reason: str = REASON
+    digest: str = DIGEST
+
+
+class RollbackForm(dg.Config):
+    """Returns to an earlier champion, and withdraws the release that it replaces."""
+
+    name: str = NAME
+    reason: str = REASON
+    to: str = Field(default="", description="Version of the release to return to. Empty: the last champion that was not "
+                    "withdrawn")
+    champion: str = Field(default="", description="Version of the champion that you want replaced: if another release is "
+                          "champion by now, nothing is rolled back. Empty: not compared")
+
+
+def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
+    """The jobs of a recipe that releases; none without."""
+    if not recipe.release.enabled:
+        return []
+
+    @dg.op(name="approve_release", description="Checks gates, digests and policy again, records who and why, moves the alias.")
+    def approving(context: dg.OpExecutionContext, config: ApproveForm) -> None:
+        with _in_one_sentence():
+            lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
+            directory, seen = _read(lake, recipe.workload, config.release, config.digest)
+            if config.alias.strip() not in ("", CHAMPION):
+                aliases = promote_to(lake, directory, config.alias.strip(), by, seen)
+                _told(context, lake, aliases, f"{config.alias.strip()} names release {directory.name}")
+                return
+            done = approve_release(lake, directory, by, seen)
+            if done.aliases is None:
+                people = ", ".join(done.approvals.people) or "nobody"
+                waits = (f"release {directory.name} is approved by {people}; {done.approvals.needed} must approve it; no alias "
+                         "moved")
+                _told(context, lake, None, "; ".join([waits, *done.approvals.refused]))
+                return
+            _told(context, lake, done.aliases, f"champion moved from {seen.champion or 'none'} to {done.aliases.champion}"
+                  if done.aliases.champion != seen.champion else f"release {directory.name} is the champion already")
+
+    @dg.op(name="reject_release", description="Records the refusal of a candidate, or the withdrawal of an approval.")
+    def rejecting(context: dg.OpExecutionContext, config: RejectForm) -> None:
+        with _in_one_sentence():
+            lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
+            directory, seen = _read(lake, recipe.workload, config.release, config.digest)
+            withdraw(lake, directory, by, seen)
+            aliases = Endpoint(lake, recipe.workload).read()
+            _told(context, lake, aliases, f"release {directory.name} is rejected; the champion stays")
+
+    @dg.op(name="roll_back_endpoint", description="Checks the earlier release again, records who and why, moves the alias.")
+    def rolling_back(context: dg.OpExecutionContext, config: RollbackForm) -> None:
+        with _in_one_sentence():
+            lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
+            _, seen = Endpoint(lake, recipe.workload).seen()
+            wanted = config.champion.strip()
+            if wanted and not (seen.champion or "").startswith(wanted):
+                raise EndpointError(f"{recipe.workload}: release {seen.champion or 'none'} is the champion, not {wanted}: "
+                                    "nothing was rolled back")
+            named = find_release(lake, config.to.strip() or rollback_target(lake, recipe.workload), recipe.workload)
+            aliases = roll_back(lake, _sure(named), by, seen)
+            _told(context, lake, aliases, f"champion moved from {seen.champion} back to {aliases.champion}")
+
+    return [
+        _job("approve", approving, ApproveForm, "Approves a release, as `millrace approve` does: the form asks for its "
+             "version, your name and a reason. Or lets a further alias name an approved release."),
+        _job("reject", rejecting, RejectForm, "Refuses a candidate, or withdraws an approval, as `millrace reject` does. No "
+             "run serves the release by itself then."),
+        _job("rollback", rolling_back, RollbackForm, "Makes an earlier release champion again, as `millrace rollback` does, "
+             "and withdraws the release that it replaces."),
+    ]
+
+
+def _job(name: str, op: dg.OpDefinition, form: type[dg.Config], description: str) -> dg.JobDefinition:
+    """A job of one step whose form shows every field."""
+    shown = {"ops": {op.name: {"config": form().model_dump()}}}
+
+    @dg.job(name=name, description=description, config=shown)
+    def job():
+        op()
+
+    return job
+
+
+@contextmanager
+def _in_one_sentence() -> Iterator[None]:
+    """A refusal in the block is a failure with one sentence, without a traceback."""
+    try:
+        yield
+    except REFUSALS as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+def _signed(name: str, reason: str, context: dg.OpExecutionContext) -> Signature:
+    return signed_as(name, f"Dagster UI, run {context.run_id[:8]}", reason)
+
+
+def _read(lake: Lake, workload: str, release: str, digest: str) -> tuple[Path, Aliases]:
+    """The named release, if it has the digest that was read, and the endpoint's aliases. Raises ReleaseError."""
+    _, seen = Endpoint(lake, workload).seen()
+    if not release.strip():
+        waits = f"the candidate is {seen.candidate}" if seen.candidate else "there is no candidate now"
+        raise ReleaseError(f"{workload}: no release is named: give the version of the release; {waits}")
+    directory = _sure(find_release(lake, release.strip(), workload))
+    if digest.strip():
+        check_digest(directory, digest.strip())
+    return directory, seen
+
+
+def _sure(named: NamedRelease) -> Path:
+    if not named.sure:
+        raise UnsureNameError(f"{named.given!r} is only the beginning of release {named.directory.name}, and nothing was "
+                              f"changed: give at least {SHORTEST_SURE} characters of it")
+    return named.directory
+
+
+def _told(context: dg.OpExecutionContext, lake: Lake, aliases: Aliases | None, said: str) -> None:
+    """Publishes the decision to the SQL catalog and to Dagster's history, and says it in the run."""
+    publish(lake)
+    if aliases is not None:
+        context.log_event(endpoint_moved(aliases))
+    context.log.info(said)
+    context.add_output_metadata({"decision": said})

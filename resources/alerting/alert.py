@@ -1,0 +1,31 @@
+"""One alert: a cause, told once. It names ids, numbers and what to do, never what a user said.
+
+    alert = Alert("drift", "math-tutor", "drift/3f2a/2026-07-01", at, title="...", text="...", todo="...", facts={...})
+    alert.id                  # the same cause has the same id, in every process and after every restart
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from pydantic import BaseModel, Field
+
+
+class Alert(BaseModel):
+    """kind: one of settings.KINDS, or `undelivered` for a channel that does not take alerts. cause: names what happened; two
+    alerts of one cause are the same. title: one line. todo: what the person can do. facts: ids and numbers."""
+
+    kind: str
+    workload: str
+    cause: str
+    at: datetime
+    title: str
+    text: str
+    todo: str
+    facts: dict[str, str | int | float] = Field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """16 hexadecimal digits."""
+        return hashlib.sha256(f"{self.workload}\n{self.kind}\n{self.cause}".encode()).hexdigest()[:16]

@@ -1,0 +1,43 @@
+"""Alerts about runs that failed, from what Dagster's history says of them.
+
+    failed_run_alerts("math-tutor", [FailedRun(run_id, "train", at, ["sft_model"], ["ManifestError"])])
+
+An error's message may hold what a library read, so the alert names the step and the kind of error, and where to read the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from resources.alerting.alert import Alert
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run of Dagster that failed, or whose process is gone. steps: those that failed; errors: the class of their
+    errors."""
+
+    run_id: str
+    job: str
+    at: datetime
+    steps: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    process_is_gone: bool = False
+
+
+def failed_run_alerts(workload: str, runs: Iterable[FailedRun]) -> list[Alert]:
+    return [_alert(workload, run) for run in runs]
+
+
+def _alert(workload: str, run: FailedRun) -> Alert:
+    steps = ", ".join(f"{step} ({error})" if error else step for step, error in zip(run.steps, run.errors, strict=True))
+    why = "Its process is gone." if run.process_is_gone else f"Failed: {steps}." if steps else "No step says why."
+    return Alert(
+        kind="failed_run", workload=workload, cause=run.run_id, at=run.at,
+        title=f"{workload}: a run of {run.job} failed" + (f" at {', '.join(run.steps)}" if run.steps else ""),
+        text=f"Run {run.run_id} failed. {why} Finished steps are kept, and the endpoint did not move.",
+        todo=f"Open run {run.run_id[:8]} in the Dagster UI: the failed step says in one sentence what to change. The next run "
+             "continues where this one ended.",
+        facts={"run": run.run_id, "job": run.job, "steps": ", ".join(run.steps) or "none"})

@@ -1,0 +1,157 @@
+"""What was told, and what is still to be told: <lake>/alerts/<workload>/<id>.json, one file per alert.
+
+    with outbox.opened() as mine:                     # False: another process tells at this moment
+        outbox.add(alert, ["webhook", "email"])       # False where its cause was told before
+        outbox.waiting("webhook", now)                # alerts that this channel has not taken, oldest first
+        outbox.settle(alert, "webhook", "sent")
+
+An alert is written before it is sent, so that a restart loses none, and its file stays, so that its cause is told once: also
+with two daemons on one lake, which take turns under a lock, and on two machines with one lake in a bucket, of which one
+publishes the file first. A process that is killed between a delivery and its record sends this alert again, with the same id.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from model_ops.atomic_files import write_json
+from resources.alerting.alert import Alert
+from resources.lake import Lake
+from stores.mirror.bucket import Changed
+
+State = Literal["waiting", "sent", "given_up"]
+LOOKS_BACK = timedelta(days=1)
+"""Causes that are older than this when alerts are first switched on are not told."""
+LONGEST_PAUSE = timedelta(minutes=60)
+
+
+class AtChannel(BaseModel):
+    """state: whether a channel took the alert. tries: how often it was tried."""
+
+    state: State = "waiting"
+    tries: int = 0
+    told: datetime | None = None
+    problem: str = ""
+
+
+class Kept(BaseModel):
+    """One file of the outbox."""
+
+    alert: Alert
+    channels: dict[str, AtChannel]
+
+
+class ChannelTrouble(BaseModel):
+    """Since when a channel takes nothing, why, and when it is tried next."""
+
+    since: datetime
+    why: str
+    failures: int = 1
+    next_try: datetime
+
+
+class Notes(BaseModel):
+    """<lake>/alerts/<workload>/notes.json. since: causes before it are not told."""
+
+    since: datetime
+    trouble: dict[str, ChannelTrouble] = Field(default_factory=dict)
+
+
+class Outbox:
+    """The alerts of one workload."""
+
+    def __init__(self, lake: Lake, workload: str):
+        self._lake, self.folder = lake, lake.root / "alerts" / workload
+        self._kept: dict[str, Kept] = {}
+        self.notes = Notes(since=datetime.now(UTC) - LOOKS_BACK)
+
+    @contextmanager
+    def opened(self) -> Iterator[bool]:
+        """Whether this process has the outbox for the block; another one may be telling at this moment."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            self._read()
+            yield True
+
+    def add(self, alert: Alert, channels: Sequence[str]) -> bool:
+        """Keeps an alert for these channels. False if its cause is too old, was told before, or another machine tells it."""
+        if alert.id in self._kept or (alert.at < self.notes.since and alert.kind not in ("approval", "gates")):
+            return False
+        kept = Kept(alert=alert, channels={name: AtChannel() for name in channels})
+        if not self._write(self._path(alert), kept):
+            return False
+        self._kept[alert.id] = kept
+        return True
+
+    def waiting(self, channel: str) -> list[Alert]:
+        """Alerts that the channel has not taken yet, oldest first."""
+        found = [kept.alert for kept in self._kept.values()
+                 if channel in kept.channels and kept.channels[channel].state == "waiting"]
+        return sorted(found, key=lambda alert: (alert.at, alert.id))
+
+    def settle(self, alert: Alert, channel: str, problem: str, most_tries: int, now: datetime) -> State:
+        """Records a try at a channel. problem: why it did not take the alert; "" if it did."""
+        kept = self._kept[alert.id]
+        at = kept.channels[channel]
+        at.tries, at.problem = at.tries + 1, problem
+        at.state = "sent" if not problem else "given_up" if at.tries >= most_tries else "waiting"
+        at.told = now if not problem else None
+        self._write(self._path(alert), kept)
+        return at.state
+
+    def trouble(self, channel: str, problem: str, now: datetime) -> bool:
+        """Records that a channel takes alerts (problem is "") or does not. Whether this is news."""
+        known = self.notes.trouble.get(channel)
+        if not problem:
+            self.notes.trouble.pop(channel, None)
+        else:
+            failures = known.failures + 1 if known else 1
+            pause = min(LONGEST_PAUSE, timedelta(minutes=2 ** min(failures - 1, 10)))
+            self.notes.trouble[channel] = ChannelTrouble(
+                since=known.since if known else now, why=problem, failures=failures, next_try=now + pause)
+        if known is None and not problem:
+            return False
+        self._write(self.folder / "notes.json", self.notes)
+        return known is None or not problem
+
+    def _read(self) -> None:
+        self._lake.mirror.pull_folder(self.folder)
+        self._kept = {}
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+                if path.name == "notes.json":
+                    self.notes = Notes.model_validate(content)
+                else:
+                    self._kept[path.stem] = Kept.model_validate(content)
+            except (OSError, ValueError, ValidationError):
+                continue  # its name still says that the cause was told
+        if not (self.folder / "notes.json").exists():
+            self._write(self.folder / "notes.json", self.notes)
+
+    def _path(self, alert: Alert) -> Path:
+        return self.folder / f"{alert.id}.json"
+
+    def _write(self, path: Path, content: BaseModel) -> bool:
+        """False where another machine wrote the file meanwhile."""
+        write_json(path, content.model_dump(mode="json"))
+        try:
+            self._lake.mirror.publish(path)
+        except Changed:
+            path.unlink()
+            self._lake.mirror.pull_file(path)
+            return False
+        return True

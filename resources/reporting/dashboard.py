@@ -1,0 +1,240 @@
+"""The dashboard of a workload as one HTML file without network: traffic, quality, acceptance, cost, drift, decisions.
+
+    write_dashboard(lake, "math-tutor", Path("math-tutor.html"))
+    dashboard_path(lake, "math-tutor")        # <lake>/reports/math-tutor.html: written at the end of every run of `train`
+
+The page holds numbers, names of rules and releases, and what people wrote as reasons of their decisions; nothing that a user
+said.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from markupsafe import Markup
+
+from model_ops.atomic_files import write_text
+from model_ops.wording import counted, duration
+from resources.lake import Lake
+from resources.plain_text import finalize
+from resources.releasing.charts import Bar, bars
+from resources.reporting.dashboard_facts import Facts, ReleaseFacts, facts_of, served_of, summed
+from resources.reporting.day_charts import Cell, Dot, Period, columns, day_lines, dots, grid, periods, short_number
+
+TEMPLATES = Path(__file__).with_name("templates")
+RULES_SHOWN = 10
+GROUPS = ("traffic", "datasets", "models", "drafter", "release")
+ACCEPTANCE, RECOVERY = "acceptance_length", "recovery"
+WEEK = 7
+SHORT = 6
+"""Characters of a version: enough for every command."""
+NONE = "\u2013"
+"""In the place of a number that there is not."""
+
+
+def dashboard_path(lake: Lake, workload: str) -> Path:
+    """Where the lake keeps a workload's dashboard, on this machine."""
+    return lake.root / "reports" / f"{workload}.html"
+
+
+def write_dashboard(lake: Lake, workload: str, path: Path, now: datetime | None = None) -> Path:
+    """Writes the page atomically and returns its path. Raises OSError where it cannot be written."""
+    facts = facts_of(lake, workload, now or datetime.now(UTC))
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True,
+        finalize=finalize)
+    environment.filters |= {"counted": counted, "duration": duration, "day": lambda at: f"{at:%Y-%m-%d}",
+                            "minute": lambda at: f"{at:%Y-%m-%d %H:%M}"}
+    page = environment.get_template("dashboard.html.j2").render(
+        facts=facts, lake=lake.place, tiles=tiles(facts), charts=charts(facts),
+        served_of=lambda version: served_of(facts, version), newest_first=list(reversed(facts.releases)),
+        entries=_decided(facts), groups=GROUPS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, page)
+    return path
+
+
+def tiles(facts: Facts) -> list[dict[str, str]]:
+    """The numbers at the top: label, value, what it is made of, and whether somebody should look."""
+    week = facts.traffic[-WEEK:]
+    requests, failed = summed(week, "requests"), summed(week, "failed")
+    champion = _of(facts, facts.aliases.champion)
+    since = next((entry.at for entry in reversed(facts.log) if entry.champion == facts.aliases.champion
+                  and entry.action in ("promoted", "rolled back", "found")), None)
+    alarms = sorted({row["dt"] for row in facts.drift if row["alarm"]})
+    late = [row["p95_ms"] for row in week if row["p95_ms"] is not None]
+    days = f"in {counted(len(week), 'day')}" if week else "no traffic yet"
+    return [
+        _tile("Requests", short_number(requests) if week else NONE, days),
+        _tile("Failed", f"{failed / requests:.1%}" if requests else NONE, f"{failed:,} of {requests:,}" if requests else days,
+              bool(requests) and failed / requests > 0.05),
+        _tile("Latency p95", _duration_ms(max(late)) if late else NONE,
+              "worst day of the week" if late else "not logged"),
+        _tile("Champion", (facts.aliases.champion or "none")[:SHORT],
+              f"since {since:%Y-%m-%d}" if since else "no release is served"),
+        _tile("Acceptance", _number(champion.measured(ACCEPTANCE) if champion else None), "tokens a forward, by its report"
+              if champion and champion.measured(ACCEPTANCE) is not None else "not measured"),
+        _tile("Candidate", (facts.aliases.candidate or "none")[:SHORT], _waits(facts), facts.aliases.candidate is not None),
+        _tile("Drift", counted(len(alarms), "day") if alarms else "none", f"last alarm {alarms[-1]:%d %b}" if alarms
+              else "no alarm" if facts.drift else "nothing compared yet", bool(alarms)),
+    ]
+
+
+def charts(facts: Facts) -> dict[str, list[Markup]]:
+    """The charts of each section; a section without any says why in the template."""
+    days = [row["dt"] for row in facts.traffic]
+    return {
+        "traffic": [
+            columns("Requests", "a day", days, {"answered": [row["requests"] - row["failed"] for row in facts.traffic],
+                                                "failed": [row["failed"] for row in facts.traffic]}),
+            columns("Tokens", "a day", days, {"prompts": [row["prompt_tokens"] for row in facts.traffic],
+                                              "answers": [row["answer_tokens"] for row in facts.traffic]}),
+            columns("Users", "a day, hashed", days, {"users": [row["users"] for row in facts.traffic]}),
+        ] if days else [],
+        "drops": _drops(facts),
+        "quality": _quality(facts),
+        "acceptance": _acceptance(facts),
+        "latency": _latency(facts),
+        "drift": _drift(facts),
+        "cost": _cost(facts),
+        "releases": _periods(facts),
+    }
+
+
+def _drops(facts: Facts) -> list[Markup]:
+    """Records of the current curated_interactions: kept or not, and by which rule not."""
+    records = facts.records
+    if records is None:
+        return []
+    decided = {"kept": records.kept, "dropped": sum(records.dropped.values()), "quarantined": sum(records.quarantined.values())}
+    found = [bars("Records", [Bar(name, count) for name, count in decided.items()], f"{records.read:,} were read", 0)]
+    left = [Bar(row["stage and rule"], row["records"]) for row in records.as_rows()[:RULES_SHOWN]]
+    return [*found, bars("Why they were dropped", left, "records by stage and rule", 0, whole_labels=True)] if left else found
+
+
+def _quality(facts: Facts) -> list[Markup]:
+    found = []
+    if facts.feedback:
+        found.append(day_lines("Bad feedback", "share of the feedback of a day", {
+            "bad": [(row["dt"], row["bad"] / row["rated"]) for row in facts.feedback]}))
+        found.append(columns("Feedback", "a day", [row["dt"] for row in facts.feedback], {
+            "good": [row["rated"] - row["bad"] for row in facts.feedback], "bad": [row["bad"] for row in facts.feedback]}))
+    if facts.judged:
+        found.append(day_lines("Judge", "mean points of 10, by day", {
+            "points": [(row["dt"], row["points"]) for row in facts.judged]}, from_zero=False))
+    return found
+
+
+def _acceptance(facts: Facts) -> list[Markup]:
+    measured = [Dot(each.version[:6], each.measured(ACCEPTANCE), *_interval(each, ACCEPTANCE),
+                    served_of(facts, each.version).get("acceptance_length")) for each in facts.releases]
+    known = [dot for dot in measured if dot.value is not None or dot.served is not None]
+    found = [dots("Acceptance length", "tokens a forward, by release", known, ("report", "served"))] if known else []
+    by_day = [(row["dt"], row["acceptance_length"]) for row in facts.served_by_day if row["acceptance_length"] is not None]
+    return [*found, day_lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False)] \
+        if by_day else found
+
+
+def _latency(facts: Facts) -> list[Markup]:
+    def points(column: str, of: list[dict[str, Any]]) -> list[tuple[date, float]]:
+        return [(row["dt"], row[column]) for row in of if row[column] is not None]
+
+    ends = (("median", "p50_ms"), ("p95", "p95_ms"))
+    series = {name: found for name, column in ends if (found := points(column, facts.traffic))}
+    found = [day_lines("Answer", "ms, as logged", series)] if series else []
+    if first := points("ttft_ms", facts.traffic):
+        found.append(day_lines("First token", "ms, median", {"first token": first}))
+    if speed := points("tokens_per_second", facts.served_by_day):
+        found.append(day_lines("Speed", "tokens/s, as servers report", {"tokens/s": speed}))
+    return found
+
+
+def _drift(facts: Facts) -> list[Markup]:
+    if not facts.drift:
+        return []
+    days = sorted({row["dt"] for row in facts.drift})
+    by_test: dict[str, dict[date, Cell]] = {}
+    for row in facts.drift:
+        if row["compared"]:
+            by_test.setdefault(row["test"], {})[row["dt"]] = Cell(_level(row), _said(row))
+    return [grid("Drift", "tests by day; dark is odd, red an alarm", days, by_test)] if by_test else []
+
+
+def _cost(facts: Facts) -> list[Markup]:
+    runs = [run for run in reversed(facts.runs) if run.total_s > 0]
+    if not runs:
+        return []
+    by_group = {group: sum(run.seconds.get(group, 0.0) for run in runs) for group in GROUPS}
+    return [
+        bars("Work by run", [Bar(f"{run.at:%m-%d %H:%M}", run.total_s / 60) for run in runs[-RULES_SHOWN:]],
+             "minutes, newest last", 1),
+        bars("Work by group", [Bar(group, spent / 60) for group, spent in by_group.items() if spent],
+             "minutes, over the runs that are shown", 1)]
+
+
+def _periods(facts: Facts) -> list[Markup]:
+    found: list[Period] = []
+    for entry in facts.log:
+        if entry.champion is None or (found and found[-1].release == entry.champion):
+            continue
+        if found:
+            found[-1] = Period(found[-1].release, found[-1].since, entry.at)
+        found.append(Period(entry.champion, entry.at, None))
+    shown = [periods("What served", "champion by time", found, facts.now)] if found else []
+    if measured := [each for each in facts.releases if each.measured(RECOVERY) is not None]:
+        shown.append(dots("Recovery", "by release, with its 95 % interval", [_dot(each, RECOVERY) for each in measured],
+                          ("report", "served")))
+    return shown
+
+
+def _decided(facts: Facts) -> list[Any]:
+    """Entries of the log that are decisions of people, recipes or the watch, newest first."""
+    return [entry for entry in reversed(facts.log) if entry.action != "nominated"][:30]
+
+
+def _dot(release: ReleaseFacts, gate: str) -> Dot:
+    return Dot(release.version[:6], release.measured(gate), *_interval(release, gate))
+
+
+def _interval(release: ReleaseFacts, gate: str) -> tuple[float | None, float | None]:
+    found = release.gates.get(gate)
+    return (found.low, found.high) if found is not None else (None, None)
+
+
+def _of(facts: Facts, version: str | None) -> ReleaseFacts | None:
+    return next((each for each in facts.releases if each.version == version), None)
+
+
+def _waits(facts: Facts) -> str:
+    candidate = _of(facts, facts.aliases.candidate)
+    if candidate is None:
+        return "nothing waits"
+    return f"missed {counted(len(candidate.problems), 'gate')}" if candidate.problems else "waits for a person"
+
+
+def _tile(label: str, value: str, about: str, look: bool = False) -> dict[str, str]:
+    return {"label": label, "value": value, "about": about, "look": "look" if look else ""}
+
+
+def _duration_ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value < 1_000 else f"{value / 1_000:.3g} s"
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3g}"
+
+
+def _level(row: dict[str, Any]) -> int:
+    """0: as usual; 1: p below 0.05; 2: below 0.001; 3: an alarm."""
+    if row["alarm"]:
+        return 3
+    p = 1.0 if row["p"] is None else row["p"]
+    return 2 if p < 0.001 else 1 if p < 0.05 else 0
+
+
+def _said(row: dict[str, Any]) -> str:
+    p = "" if row["p"] is None else f", p {row['p']:.2g}"
+    return f"{row['value']:.4g}{p}{', alarm' if row['alarm'] else ''}"

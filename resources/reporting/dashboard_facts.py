@@ -1,0 +1,187 @@
+"""What the dashboard of a workload shows: rows of its tables by day, its releases and their decisions, what runs cost.
+
+    facts = facts_of(lake, "math-tutor", now)
+
+Reads the newest DAYS days of the log tables, manifests, and the endpoint's log. What cannot be read is a sentence in
+`problems`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from resources.artefacts.current import current_manifests
+from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
+from resources.curating.record_counts import RecordCounts
+from resources.lake import Lake
+from resources.releasing.endpoint_log import EndpointLogError, Entry
+from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
+from resources.releasing.gate_result import GateResult, missed
+from resources.releasing.release import ReleaseError, read_release
+from resources.releasing.subject import Subject
+from resources.sql_files import attach_slice, rows, workbench
+from resources.stages import artefact_stages
+from resources.tables import SCHEMAS, Tables
+
+DAYS = 90
+"""Days of traffic that are shown."""
+DRIFT_DAYS = 30
+DECISIONS = "retraining_decisions"
+MOST_DECISIONS, MOST_RUNS, MOST_RELEASES = 20, 20, 12
+
+
+@dataclass(frozen=True)
+class ReleaseFacts:
+    """One release. gates: its measurements; problems: the gates that it missed; standing: approved, withdrawn, or "" ."""
+
+    version: str
+    made_at: datetime
+    gates: dict[str, GateResult]
+    problems: list[str]
+    standing: str
+    aliases: list[str]
+    report: Path
+
+    def measured(self, gate: str) -> float | None:
+        found = self.gates.get(gate)
+        return found.measured if found is not None else None
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What one run made: seconds of work by group of stages, and money that a teacher's endpoint cost."""
+
+    run_id: str
+    at: datetime
+    made: list[str]
+    seconds: dict[str, float]
+    money: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+
+@dataclass
+class Facts:
+    workload: str
+    now: datetime
+    aliases: Aliases
+    log: list[Entry] = field(default_factory=list)
+    releases: list[ReleaseFacts] = field(default_factory=list)
+    """Oldest first, the newest MOST_RELEASES."""
+    traffic: list[dict[str, Any]] = field(default_factory=list)
+    feedback: list[dict[str, Any]] = field(default_factory=list)
+    judged: list[dict[str, Any]] = field(default_factory=list)
+    served: list[dict[str, Any]] = field(default_factory=list)
+    served_by_day: list[dict[str, Any]] = field(default_factory=list)
+    drift: list[dict[str, Any]] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    records: RecordCounts | None = None
+    runs: list[RunCost] = field(default_factory=list)
+    """Newest first."""
+    problems: list[str] = field(default_factory=list)
+
+
+def facts_of(lake: Lake, workload: str, now: datetime) -> Facts:
+    """Reads everything that the dashboard shows. Never raises for a part that cannot be read."""
+    facts = Facts(workload, now, Aliases(workload=workload))
+    try:
+        facts.log, facts.aliases = Endpoint(lake, workload).seen()
+    except (EndpointError, EndpointLogError) as error:
+        facts.problems.append(str(error))
+    facts.releases = list(_releases(lake, facts))[-MOST_RELEASES:]
+    _read_tables(Tables(lake), facts)
+    curated = current_manifests(lake, workload).get("curated_interactions")
+    facts.records = RecordCounts.of(curated) if curated is not None else None
+    facts.runs = _runs(_manifests(lake, workload))[:MOST_RUNS]
+    return facts
+
+
+def _read_tables(tables: Tables, facts: Facts) -> None:
+    workload, release = facts.workload, facts.aliases.champion or ""
+    with workbench() as connection:
+        days: list[Any] = []
+        for name in ("interactions", "feedback", "judgements"):
+            found = sorted(tables.rows_by_day(name, workload))
+            days = found[-DAYS:] if name == "interactions" else days
+            attach_slice(connection, tables, name, workload, [day for day in found if not days or day >= days[0]])
+        facts.traffic = rows(connection, "reporting/traffic_by_day").to_pylist()
+        facts.feedback = rows(connection, "reporting/feedback_by_day").to_pylist()
+        facts.judged = rows(connection, "reporting/judged_by_day").to_pylist()
+        for name in ("serving_metrics", "drift"):
+            attach_slice(connection, tables, name, workload)
+        facts.served = rows(connection, "reporting/served_by_release").to_pylist()
+        facts.served_by_day = rows(connection, "reporting/served_by_day").to_pylist()[-DAYS:]
+        facts.drift = rows(connection, "reporting/drift_by_day", release=release, days=DRIFT_DAYS).to_pylist()
+        if DECISIONS in SCHEMAS:
+            attach_slice(connection, tables, DECISIONS, workload)
+            facts.decisions = rows(connection, "reporting/decisions", count=MOST_DECISIONS).to_pylist()
+
+
+def _releases(lake: Lake, facts: Facts) -> Iterator[ReleaseFacts]:
+    """Every finished release, oldest first."""
+    found: list[Manifest] = []
+    home = lake.artefacts("release") / facts.workload
+    for path in home.glob("*/manifest.json"):
+        try:
+            found.append(read_manifest(path.parent))
+        except ManifestError as error:
+            facts.problems.append(str(error))
+    for manifest in sorted(found, key=lambda each: each.created_at):
+        directory = home / manifest.version
+        try:
+            release = read_release(directory)
+        except ReleaseError as error:
+            facts.problems.append(str(error))
+            continue
+        decided = standing(facts.log, Subject(release=manifest.version, digest=manifest.digest)) or ""
+        yield ReleaseFacts(
+            manifest.version, manifest.created_at, {gate.name: gate for gate in release.gates},
+            [problem for gate in release.gates if (problem := missed(gate))], decided,
+            [alias for alias, version in facts.aliases.all().items() if version == manifest.version], directory / "report.html")
+
+
+def _manifests(lake: Lake, workload: str) -> Iterator[Manifest]:
+    for kind in ("dataset", "model"):
+        for path in (lake.artefacts(kind) / workload).glob("*/*/manifest.json"):
+            try:
+                yield read_manifest(path.parent)
+            except ManifestError:
+                continue  # `millrace verify` names it
+
+
+def _runs(manifests: Iterator[Manifest]) -> list[RunCost]:
+    """What each run cost, newest first, by the seconds that its artefacts record. Nothing of runs that only reused."""
+    groups = {found.artefact_name: found.group for found in artefact_stages()}
+    by_run: dict[str, list[Manifest]] = {}
+    for manifest in manifests:
+        by_run.setdefault(manifest.run_id or "unknown", []).append(manifest)
+    found = []
+    for run_id, made in by_run.items():
+        seconds: dict[str, float] = {}
+        for manifest in made:
+            group = groups.get(manifest.name.rpartition("/")[2], "datasets")
+            took = manifest.metrics.get("seconds")
+            if isinstance(took, int | float):
+                seconds[group] = seconds.get(group, 0.0) + float(took)
+        money = sum(float(cost) for manifest in made if isinstance(cost := manifest.metrics.get("cost"), int | float))
+        if not seconds and not money and run_id == "unknown":
+            continue
+        names = [manifest.name.rpartition("/")[2] for manifest in sorted(made, key=lambda each: each.created_at)]
+        found.append(RunCost(run_id, max(manifest.created_at for manifest in made), names, seconds, money))
+    return sorted(found, key=lambda run: run.at, reverse=True)
+
+
+def served_of(facts: Facts, release: str) -> dict[str, Any]:
+    """What servers reported of a release; {} if they did not."""
+    return next((row for row in facts.served if row["release"] == release), {})
+
+
+def summed(rows_of_days: Sequence[dict[str, Any]], column: str) -> int:
+    return int(sum(row[column] or 0 for row in rows_of_days))
+

@@ -1,0 +1,55 @@
+"""The sensor of a recipe with `alerts`: it finds failed runs of its own workload and tells each once."""
+
+import dagster as dg
+import pytest
+
+from pipelines.graph.recipe_graph import definitions
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.subject import subject_of
+from tests.resources.alerting.receivers import Webhook
+
+RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
+ALERTS = "alerts: {webhook: {url_env: HOOK}, timeout_s: 2}\n"
+
+
+def sensors_of(tmp_path, more=""):
+    (tmp_path / "tutor.yaml").write_text(RECIPE + more)
+    graph = definitions(tmp_path / "tutor.yaml", tmp_path / "lake")
+    return graph, {sensor.name: sensor for sensor in graph.get_repository_def().sensor_defs}
+
+
+def test_a_recipe_without_alerts_has_no_such_sensor_and_one_with_them_has_it_on(tmp_path):
+    assert "alerts" not in sensors_of(tmp_path)[1]
+    assert sensors_of(tmp_path, ALERTS)[1]["alerts"].default_status == dg.DefaultSensorStatus.RUNNING
+
+
+def failed(key):
+    @dg.asset(key=key)
+    def broken():
+        raise ValueError("what a user said: SECRET")
+
+    return broken
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_failed_run_and_a_waiting_release_are_told_once_without_what_users_said(tmp_path, monkeypatch, make_release):
+    graph, sensors = sensors_of(tmp_path, ALERTS)
+    lake = Lake.open(tmp_path / "lake")
+    Endpoint(lake, "tutor").nominate(subject_of(release := make_release(lake, 1)))
+    with Webhook().listening() as hook, dg.instance_for_test() as instance:
+        monkeypatch.setenv("HOOK", hook.url)
+        for key in (["tutor", "sft_model"], ["other", "sft_model"]):
+            asset = failed(key)
+            job = dg.Definitions(assets=[asset], jobs=[dg.define_asset_job("train", [asset])]).resolve_job_def("train")
+            job.execute_in_process(instance=instance, raise_on_error=False, asset_selection=[asset.key])
+
+        def tick():
+            return sensors["alerts"].evaluate_tick(dg.build_sensor_context(instance=instance, definitions=graph)).skip_message
+
+        assert tick() == "2 alerts sent"
+        assert tick() == "nothing to tell"
+    by_kind = {each["kind"]: each for each in hook.got}
+    assert by_kind.keys() == {"approval", "failed_run"} and by_kind["approval"]["facts"]["release"] == release.name
+    assert by_kind["failed_run"]["title"] == "tutor: a run of train failed at sft_model"
+    assert "sft_model (ValueError)" in by_kind["failed_run"]["text"] and "SECRET" not in str(hook.got)

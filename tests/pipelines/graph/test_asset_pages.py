@@ -1,0 +1,93 @@
+"""What an asset's page tells: tags, freshness where there is a schedule, SQL to copy that has an answer, failures in one sentence."""
+
+import re
+from datetime import timedelta
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from assets.questions import _OF_TABLES, about_endpoint, about_table
+from pipelines.graph.failures import failure_in_one_sentence, sentence_of
+from pipelines.graph.freshness import longest_pause
+from resources.artefacts.manifest import ManifestError
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import query
+from resources.lake import Lake
+from resources.tables import SCHEMAS, Tables
+from tests.pipelines.graph.test_definitions import load
+
+RETRAIN = "automation: {retrain: {enabled: true, cron: '0 3 * * 1'}}\n"
+
+
+def specs(tmp_path, more=""):
+    graph = load(tmp_path, more).resolve_asset_graph()
+    return {key.path[-1]: graph.get(key) for key in graph.get_all_asset_keys()}
+
+
+def test_tags_find_assets_by_job_and_by_what_they_make(tmp_path):
+    found = specs(tmp_path, "datasets: {named: {best: {}}}\n")
+    assert {name for name, node in found.items() if node.tags["makes"] == "model"} == {
+        "base_model", "sft_model", "student_model", "quantized_model", "speculator"}
+    assert found["traffic_digest"].tags["job"] == "logs" and found["best"].tags["makes"] == "dataset"
+    assert {node.tags["workload"] for node in found.values()} == {"math-tutor"}
+
+
+@pytest.mark.parametrize(("more", "watched"), [
+    ("", set()), (RETRAIN, {"traffic_digest", "release_candidate"}), (RETRAIN + "last_day: 2026-06-05\n", set()),
+    (RETRAIN + "release: {enabled: false}\n", {"traffic_digest", "evaluation_report"})])
+def test_the_ends_of_the_jobs_have_a_freshness_policy_where_the_schedule_is_on(tmp_path, more, watched):
+    found = specs(tmp_path, more)
+    policies = {name: node.freshness_policy for name, node in found.items() if node.freshness_policy is not None}
+    assert policies.keys() == watched
+    if "release_candidate" in watched:
+        policy = policies["release_candidate"]
+        assert policy.warn_window.to_timedelta() == timedelta(days=8.75) < policy.fail_window.to_timedelta()
+
+
+@pytest.mark.parametrize(("cron", "days"), [("0 3 * * *", 1), ("0 3 * * 1", 7), ("0 3 1 * *", 31), ("0 3 * * 1-5", 3)])
+def test_the_longest_pause_of_a_schedule(cron, days):
+    assert longest_pause(cron) == timedelta(days=days)
+
+
+def test_the_question_of_every_table_has_an_answer(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    for name in _OF_TABLES:
+        row = dict.fromkeys(SCHEMAS[name].names) | {"workload": "o'tool"}
+        Tables(lake).append(name, pa.Table.from_pylist([row], schema=SCHEMAS[name]))
+    rebuild(lake)
+    for name in _OF_TABLES:
+        assert query(lake, about_table(name, "o'tool")).num_rows == (0 if name == "drift" else 1), name
+    assert query(lake, about_endpoint("o'tool")).num_rows == 0
+
+
+def said(error):
+    """What the hook writes into the log of a run whose step raised this error."""
+    @dg.asset
+    def sft_model():
+        raise error
+
+    job = dg.Definitions(assets=[sft_model], jobs=[dg.define_asset_job("train", [sft_model], hooks={failure_in_one_sentence})])
+    with dg.instance_for_test() as instance:
+        done = job.resolve_job_def("train").execute_in_process(instance=instance, raise_on_error=False)
+        logged = [entry.user_message for entry in instance.all_logs(done.run_id) if entry.level == 40 and entry.dagster_event is None]
+    return logged
+
+
+def test_a_failed_step_says_one_sentence_in_the_log_of_its_run():
+    assert said(ManifestError("there is no sft_dataset yet:\n  run it first")) == ["sft_model: there is no sft_dataset yet: run it first"]
+
+
+def test_an_error_that_is_not_meant_for_a_person_is_named_without_its_message():
+    [line] = said(ValueError("could not convert 'what a user said'"))
+    assert line.startswith("sft_model: ValueError, which is a bug") and "user said" not in line
+
+
+def test_the_project_s_own_error_is_found_behind_dagster_s_and_above_its_cause():
+    error = ManifestError("manifest.json cannot be read")
+    error.__cause__ = ValueError("SECRET")
+    wrapper = RuntimeError("wrapped")
+    wrapper.__cause__ = error
+    assert sentence_of(wrapper) == "manifest.json cannot be read"
+    assert re.search("full", sentence_of(OSError(28, "No space left on device")))
+    assert sentence_of(dg.Failure("the form was wrong")) == "the form was wrong"

@@ -1,0 +1,97 @@
+"""What is told: changes of traffic, candidates that wait or missed gates, the watch's rollbacks, used budgets, failed runs."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from resources.alerting.drift_alerts import drift_alerts
+from resources.alerting.failed_runs import FailedRun, failed_run_alerts
+from resources.alerting.release_alerts import release_alerts
+from resources.lake import Lake
+from resources.releasing.approvals import approve, withdraw
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import ReleasePolicy
+from resources.releasing.rollback import roll_back
+from resources.releasing.signature import Signature
+from resources.releasing.subject import subject_of
+from resources.tables import SCHEMAS, Tables
+
+ANA, BOB, WATCH = (Signature(name, "MILLRACE_USER", "because") for name in ("ana", "bob", "millrace watch"))
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake.open(tmp_path / "lake")
+
+
+def compared(lake, *days, test="novelty", alarm=True, release=""):
+    """Rows of the table drift: days of July."""
+    row = {**dict.fromkeys(SCHEMAS["drift"].names), "workload": "tutor", "release": release, "window_days": 1, "test": test, "value": 0.4,
+           "bound": 0.25, "p": 1e-5, "alarm": alarm, "ts": datetime(2026, 8, 1, tzinfo=UTC)}
+    rows = [{**row, "dt": date(2026, 7, 1) + timedelta(days=day - 1)} for day in days]
+    Tables(lake).append("drift", pa.Table.from_pylist(rows, schema=SCHEMAS["drift"]))
+
+
+def test_alarms_of_days_that_follow_each_other_are_one_change(lake):
+    assert drift_alerts(Tables(lake), "tutor", "") == []
+    compared(lake, 3, 4, 5, 9)
+    compared(lake, 3, test="language")
+    compared(lake, 1, 2, alarm=False)
+    compared(lake, 1, release="other")
+    [one] = drift_alerts(Tables(lake), "tutor", "")
+    assert one.title == "tutor: drift since 2026-07-03 (language, novelty)" and one.facts["alarms"] == 5
+    assert "language over 1 d: 0.4, alarms from 0.25; novelty" in one.text and "the first window of the logs" in one.text
+    compared(lake, 10, 17)  # it goes on
+    [same] = drift_alerts(Tables(lake), "tutor", "")
+    assert same.id == one.id
+    compared(lake, 25, 120)
+    assert [each.cause for each in drift_alerts(Tables(lake), "tutor", "")] == ["/2026-07-03", "/2026-07-25", "/2026-10-28"]
+
+
+def test_a_candidate_waits_until_enough_people_approved_it_or_one_withdrew_it(lake, make_release):
+    assert release_alerts(lake, "tutor") == []
+    release = make_release(lake, 1, policy=ReleasePolicy(people=2))
+    Endpoint(lake, "tutor").nominate(subject_of(release))
+    [first] = release_alerts(lake, "tutor")
+    assert first.kind == "approval" and first.title == f"tutor: release {release.name} waits for 2 people"
+    assert f"millrace approve {release.name} --lake {lake.place}" in first.todo and "recovery 0.999" in first.text
+    approve(lake, release, ANA)
+    [second] = release_alerts(lake, "tutor")
+    assert second.id != first.id and second.title.endswith("waits for one more person") and "Approved so far by 1." in second.text
+    approve(lake, release, BOB)
+    assert release_alerts(lake, "tutor") == []
+    withdraw(lake, release, ANA)
+    Endpoint(lake, "tutor").nominate(subject_of(release))
+    assert [each for each in release_alerts(lake, "tutor") if each.kind == "approval"] == []
+
+
+def test_missed_gates_are_told_with_their_numbers(lake, make_release):
+    release = make_release(lake, 1, recovery=0.9)
+    Endpoint(lake, "tutor").nominate(subject_of(release))
+    [one] = release_alerts(lake, "tutor")
+    assert one.kind == "gates" and one.title == f"tutor: release {release.name} missed 1 gate"
+    assert "gate recovery: 0.9" in one.text and "at least 0.99" in one.text
+
+
+def test_only_the_rollback_of_the_watch_is_told(lake, make_release):
+    first, second = make_release(lake, 1), make_release(lake, 2)
+    for release in (first, second):
+        approve(lake, release, ANA)
+        Endpoint(lake, "tutor").promote(subject_of(release), ANA)
+    roll_back(lake, first, BOB)
+    assert release_alerts(lake, "tutor") == []
+    approve(lake, second, ANA)
+    Endpoint(lake, "tutor").promote(subject_of(second), ANA)
+    roll_back(lake, first, WATCH)
+    [one] = release_alerts(lake, "tutor")
+    assert one.kind == "rollback" and one.text == "because." and one.facts["replaced"] == second.name
+
+
+def test_a_failed_run_names_steps_and_kinds_of_errors_but_no_message():
+    at = datetime(2026, 7, 1, tzinfo=UTC)
+    [one] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, ["sft_model", "student_model"], ["WorkerKilled", ""])])
+    assert one.title == "tutor: a run of train failed at sft_model, student_model"
+    assert "Failed: sft_model (WorkerKilled), student_model." in one.text and "run 0a1b2c3d in" in one.todo
+    [gone] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, process_is_gone=True)])
+    assert "Its process is gone." in gone.text and gone.id == one.id  # once, whether it is marked as failed later or not

@@ -1,0 +1,121 @@
+"""`millrace report WORKLOAD`: one page without network that shows what there is, and says in words what there is not."""
+
+import re
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.commands import trace  # noqa: F401 - adds the command
+from pipelines.terminal.shared_options import app
+from resources.catalog.catalog import CatalogError
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.subject import subject_of
+from resources.reporting.dashboard import write_dashboard
+from resources.reporting.day_charts import columns, day_lines, nice_bounds, nice_top, short_number
+from tests.resources.reporting.busy_lake import DAYS, fill
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory, make_release):
+    """A filled lake, its releases, and its page."""
+    home = tmp_path_factory.mktemp("busy")
+    lake = Lake.open(home / "lake")
+    releases = fill(lake, make_release)
+    page = write_dashboard(lake, "tutor", home / "tutor.html", datetime(2026, 12, 1, tzinfo=UTC)).read_text()
+    return lake, releases, page
+
+
+def section(page, name):
+    return page.partition(f'<section id="{name}">')[2].partition("</section>")[0]
+
+
+def test_the_page_needs_no_network_and_holds_no_words_of_users(busy):
+    _, _, page = busy
+    assert not re.search(r"(?:src|href)=[\"'](?!#)|url\(|@import|<script|https?://", page)
+    assert "said by a user" not in page and "alert(" not in page and "u3" not in re.sub(r"<[^>]*>", " ", page).split()
+    assert page.count("<figure>") == page.count("</figure>") >= 12 and "prefers-color-scheme: dark" in page
+
+
+def test_each_section_shows_the_numbers_of_its_tables(busy):
+    _, releases, page = busy
+    first, second, third = (release.name for release in releases)
+    assert section(page, "traffic").count("<rect") == 2 * DAYS + DAYS // 3 + 1 + 2 * DAYS  # answered, failed, tokens of two kinds, users
+    assert "<title>2026-06-01: 1 failed</title>" in page and "<title>2026-06-01: 15 answered</title>" in page
+    shown = section(page, "releases")
+    assert re.findall(r'data-column="release"><code>(\w+)</code></td><td data-column="made">', shown) == [third, second, first]
+    assert f"{second}: " in shown and ">rolled back</td>" in shown and "acceptance fell below its interval" in shown
+    assert re.search(rf'{third}</code>.*?data-column="stands">withdrawn', shown) and '<span class="pill champion">champion</span>' in shown
+    assert "2.5" in re.search(rf'{first}.*?data-column="served">([^<]*)<', shown)[1]
+    assert section(page, "drift").count('class="h3"') == 4 and "novelty, 2026-07-10: 0.1" in page
+    assert "mean points of 10" in section(page, "quality") and "tokens/s, as servers report" in section(page, "latency")
+
+
+def test_the_tiles_name_what_somebody_should_look_at(busy):
+    _, releases, page = busy
+    found = re.findall(r'<div class="tile (\w*)"><span>([^<]+)</span><b>([^<]+)</b>', page)
+    tiles = {label: (value, look) for look, label, value in found}
+    assert tiles["Champion"] == (releases[1].name[:6], "") and tiles["Drift"] == ("4 days", "look")
+    assert tiles["Candidate"] == ("none", "")
+
+
+def test_a_candidate_that_missed_a_gate_says_so(tmp_path, make_release):
+    lake = Lake.open(tmp_path / "lake")
+    Endpoint(lake, "tutor").nominate(subject_of(make_release(lake, 1, recovery=0.5)))
+    page = write_dashboard(lake, "tutor", tmp_path / "t.html").read_text()
+    assert "missed 1 gate" in page and "gate recovery: 0.5" in section(page, "releases")
+    assert "No release is served yet: a candidate waits" in page
+
+
+def test_an_empty_lake_says_in_words_what_there_is_not(tmp_path):
+    page = write_dashboard(Lake.open(tmp_path / "lake"), "tutor", tmp_path / "t.html").read_text()
+    assert page.count('class="empty"') == 10 and "<svg" not in page and "millrace run RECIPE makes one" in page
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_shown(busy, tmp_path, make_release):
+    lake = Lake.open(tmp_path / "lake")
+    (release,) = [make_release(lake, 1)]
+    (release / "release.json").write_text("{")
+    (lake.root / "endpoints").mkdir(exist_ok=True)
+    (lake.root / "endpoints" / "tutor.json").write_text("[")
+    page = write_dashboard(lake, "tutor", tmp_path / "t.html").read_text()
+    assert "cannot be read as aliases" in page and "holds no readable release.json" in page
+
+
+def test_the_command_takes_a_workload_or_its_path_and_names_those_there_are(busy, tmp_path, monkeypatch):
+    lake, _, _ = busy
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        return CliRunner().invoke(app, ["report", *words])
+
+    for words in (["tutor", "--lake", str(lake.root)], [f"{lake.root}/tutor"], ["--lake", str(lake.root), "--out", "one.html"]):
+        assert call(*words).exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.html", "tutor.html"]
+    refused = call("shop", "--lake", str(lake.root))
+    assert isinstance(refused.exception, CatalogError) and "there is no workload 'shop'" in str(refused.exception)
+    assert "give data, or one of tutor" in str(refused.exception)
+
+
+def test_axes_have_round_numbers_and_hold_every_value():
+    assert [nice_top(value) for value in (0, 0.3, 1, 7, 12, 2100)] == [1, 0.5, 1, 10, 20, 2500]
+    for least, most in ((0.9912, 0.9941), (3, 3), (-2, 5), (0.5, 0.50001)):
+        low, top = nice_bounds(least, most)
+        assert low <= least + 1e-9 and top >= most - 1e-9 and top > low
+    assert [short_number(value) for value in (0.25, 999, 12_345, 3e6, 2e9)] == ["0.25", "999", "12.3k", "3M", "2G"]
+
+
+def test_charts_of_one_day_and_of_nothing_are_drawn():
+    day = date(2026, 6, 1)
+    assert "06-01" in columns("One", "a day", [day], {"a": [0], "b": [3]})
+    assert day_lines("One", "by day", {"a": [(day, 2.0)]}, from_zero=False).count("<circle") == 1
+    assert "<svg" in columns("None", "a day", [], {"a": []})
+    assert "&lt;b&gt;" in columns("<b>", "a day", [day], {"a": [1]})
+
+
+def test_the_styles_and_the_template_are_shipped():
+    from resources.reporting.dashboard import TEMPLATES
+
+    assert {path.name for path in Path(TEMPLATES).glob("dashboard*")} == {"dashboard.html.j2", "dashboard.css.j2"}
