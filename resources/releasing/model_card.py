@@ -36,13 +36,13 @@ def write_card(output: Path, workload: str, facts: ReleaseFacts, measurements: I
 
 def card_metadata(workload: str, facts: ReleaseFacts, measurements: Iterable[Measurement]) -> dict[str, Any]:
     """The YAML between the lines `---`. Measurements of other models, such as the base, are left out."""
-    found: dict[str, Any] = {"pipeline_tag": TASK, "library_name": "transformers"}
+    found: dict[str, Any] = {"pipeline_tag": TASK, "library_name": "peft" if facts.adapter else "transformers"}
     if facts.languages:
         found["language"] = facts.languages
     found |= _licence(facts)
     if facts.base_models:
         found["base_model"] = facts.base_models
-        found["base_model_relation"] = "quantized" if facts.scheme else "finetune"
+        found["base_model_relation"] = "adapter" if facts.adapter else "quantized" if facts.scheme else "finetune"
     if facts.datasets:
         found["datasets"] = facts.datasets
     drafter = facts.drafter.partition(",")[0]

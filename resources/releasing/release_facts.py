@@ -40,12 +40,15 @@ class ReleaseFacts:
     mix: list[list[str]] = field(default_factory=list)
     changes: Comparison | None = None
     unchanged: str = NO_CHAMPION
+    adapter: str = ""
+    """The adapter that is served, and its base; "" where the whole target is served."""
 
     @property
     def lines(self) -> list[tuple[str, str]]:
         """Facts that fit on a line each."""
         stated = ", ".join(f"{name}: {licence}" for name, licence in self.licences.items())
-        return [("Target", self.target + (f" ({self.scheme})" if self.scheme else "")), ("Drafter", self.drafter),
+        return [("Target", self.target + (f" ({self.scheme})" if self.scheme else "")),
+                *([("Served as", self.adapter)] if self.adapter else []), ("Drafter", self.drafter),
                 ("Base", ", ".join(self.base_models) or "trained by this recipe"), ("Licences", stated or "none stated"),
                 *([("Languages", ", ".join(self.languages))] if self.languages else [])]
 
@@ -93,6 +96,8 @@ def facts_of(lake: Lake, release: Release, version: str, served: Sequence[Manife
         version=version, target=f"{target.name}@{target.version}", k=release.num_speculative_tokens,
         drafter=f"{release.architecture}, {release.num_speculative_tokens} tokens a draft" if release.speculator else "none",
         scheme=str(target.config.get("scheme") or ""),
+        adapter=f"LoRA adapter of rank {release.adapter.rank} on {release.base.name}@{release.base.version}"
+        if release.adapter and release.base else "",
         base_models=[short_name(name) for manifest in made if manifest.op == "import_base"
                      for name in [str(manifest.config.get("model", ""))] if name],
         licences={short_name(name): licence for name, licence in licences.items()},
