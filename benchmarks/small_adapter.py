@@ -43,7 +43,8 @@ def small_adapter(lake: Lake, number: int, workload: str = "tutor", base: str = 
         model(home, f"{base} {number}")
         (home / FOLDER).mkdir()
         (home / FOLDER / WEIGHTS).write_text(f"{workload} {number}")
-        (home / FOLDER / CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": rank, "base_model_name_or_path": "/elsewhere"}))
+        config = {"peft_type": "LORA", "r": rank, "base_model_name_or_path": "/elsewhere"}
+        (home / FOLDER / CONFIG).write_text(json.dumps(config))
 
     under = finished("model", "base_model", {"base": base}, [], lambda home: model(home, base))
     target = finished("model", "sft_model", {"number": number, "rank": rank, "template": template}, [under], tuned)

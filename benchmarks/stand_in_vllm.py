@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,8 +43,8 @@ def behave(folder: Path, **behaviour: Any) -> None:
     token_s: seconds a word. start_s: seconds until it is healthy. never_healthy. exits: a message that it ends with at its
     start. html: it answers with a page. ignores: constraints ("json", "regex", "grammar", "tools", "stop") that it does not
     keep to. gap: nats by which its own tokens are behind the likeliest one when it reads them. without_drafts: it makes no
-    draft. without_parser: it refuses named tools. refuses_long: HTTP status of a prompt that is too long. refuses_adapters: what
-    it says of each adapter. only: all this holds for servers whose command line has this text.
+    draft. without_parser: it refuses named tools. refuses_long: HTTP status of a prompt that is too long. refuses_adapters:
+    what it says of each adapter. only: all this holds for servers whose command line has this text.
     """
     (folder / "behaviour.json").write_text(json.dumps(behaviour))
 
@@ -67,7 +68,7 @@ def main(folder: Path, words: list[str]) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", int(words[words.index("--port") + 1])), Handler)
     server.daemon_threads = True
     Handler.behaviour, Handler.drafting = behaviour, "--speculative-config" in words and not behaviour.get("without_drafts")
-    given = dict(zip(words, words[1:], strict=False))
+    given = dict(pairwise(words))
     Handler.models = {given.get("--served-model-name", "served"): words[words.index("serve") + 1]} if "serve" in words else {}
     Handler.fingerprint, Handler.takes_adapters = given.get("--fingerprint-value", ""), "--enable-lora" in words
     server.serve_forever()

@@ -1,4 +1,4 @@
-"""The model card of a release: README.md in Hugging Face's form, with measurements as evaluation results.
+"""Model cards: README.md in Hugging Face's form, with measurements as evaluation results.
 
     write_card(output, "math-tutor", facts, measurements, body)       # body: Markdown, the sections of the report
 
@@ -42,7 +42,7 @@ def card_metadata(workload: str, facts: ReleaseFacts, measurements: Iterable[Mea
     found |= _licence(facts)
     if facts.base_models:
         found["base_model"] = facts.base_models
-        found["base_model_relation"] = "adapter" if facts.adapter else "quantized" if facts.scheme else "finetune"
+        found |= {"base_model_relation": facts.relation} if facts.relation else {}
     if facts.datasets:
         found["datasets"] = facts.datasets
     drafter = facts.drafter.partition(",")[0]

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
 import urllib3
@@ -110,7 +111,7 @@ def test_one_server_answers_for_both_each_in_its_own_name(lake, settings, tmp_pa
         assert "there are: tutor, support" in served.ask("other").json()["error"]["message"]
         assert urllib3.request("POST", f"{served.front.url}/v1/chat/completions", body=b"{}").status == 400
     [words] = started(tmp_path / "vllm")
-    given = dict(zip(words, words[1:], strict=False))
+    given = dict(pairwise(words))
     assert (given["--max-lora-rank"], given["--max-loras"], given["--tokenizer"]) == ("16", "3", str(tutor / "adapter"))
     assert given["--generation-config"] == str(tutor) and "/base_model/" in given["serve"]
     assert compared == [lake.root / read_release(each).target.path for each in (tutor, support)]
