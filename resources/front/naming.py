@@ -59,10 +59,17 @@ class Renamed:
         text = self._held + data
         for old, new in self._pairs:
             text = text.replace(old, new)
-        kept = next((count for count in range(min(self._longest - 1, len(text)), 0, -1)
-                     if any(old.startswith(text[-count:]) for old, _ in self._pairs)), 0)
-        self._held = text[len(text) - kept:]
-        return text[:len(text) - kept]
+        ends = self._beginning_at(text)
+        self._held = text[ends:]
+        return text[:ends]
+
+    def _beginning_at(self, text: bytes) -> int:
+        """Where the beginning of a text that may be replaced stands at the end; the length if there is none. Each of these texts
+        begins with a quotation mark and has no line feed."""
+        place = -1 if text.endswith(b"\n") else text.find(b'"', max(0, len(text) - self._longest + 1))
+        while place >= 0 and not any(old.startswith(text[place:]) for old, _ in self._pairs):
+            place = text.find(b'"', place + 1)
+        return place if place >= 0 else len(text)
 
     def rest(self) -> bytes:
         """What still waits, at the answer's end."""

@@ -1,7 +1,6 @@
 """Two workloads' adapters in one real vLLM: each answers as its merged model does, and a promotion under load loses no request."""
 
 import json
-import shutil
 import threading
 import time
 
@@ -10,22 +9,15 @@ import torch
 import urllib3
 from transformers import AutoModelForCausalLM
 
+from benchmarks.random_adapter import random_adapter
 from model_ops.evaluation.tie import TIE_NATS
-from model_ops.models.lora import adapted_layers
-from model_ops.models.lora_settings import LoraSettings
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.speculators.serving import Serving
-from model_ops.training.tuning import load_to_tune, save_tuned
-from model_ops.training.tuning_settings import TuningSettings
 from resources.artefacts.registry import Registry
-from resources.attesting.attest import write_attestations
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake import Lake
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import ReleaseSettings, read_release, write_release
+from resources.releasing.release import read_release
 from resources.releasing.rollback import roll_back
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
@@ -40,33 +32,7 @@ NEW_TOKENS = 24
 
 
 def champion(lake, base, workload, seed):
-    """A release of an adapter with random weights, made with the trainer's own export, and approved."""
-    registry = Registry(lake, workload)
-
-    def finished(kind, name, config, inputs, fill):
-        draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
-        if draft.finished is None:
-            fill(draft.directory)
-        return draft.finished or registry.finish(draft, {})
-
-    def tuned(output):
-        settings = TuningSettings(method="lora", lora=LoraSettings(rank=4, alpha=8)).resolved()
-        model, _ = load_to_tune(registry.directory(under), settings, torch.device("cpu"))
-        generator = torch.Generator().manual_seed(seed)
-        for layer in adapted_layers(model).values():
-            torch.nn.init.normal_(layer.lora_B.data, std=0.05, generator=generator)
-        save_tuned(model, load_tokenizer(base), registry.directory(under), settings, output)
-
-    def released(home):
-        made = write_release(home, workload, target, None, 0, [GateResult(name="recovery", wanted=0.9, measured=1.0, passed=True)],
-                             Serving("eagle3", None), None, ReleaseSettings(form="adapter"), registry.directory(target), base=under)
-        write_attestations(home, lake, made, [target, under], "test")
-
-    under = finished("model", "base_model", {}, [], lambda home: shutil.copytree(
-        base, home, dirs_exist_ok=True, ignore=shutil.ignore_patterns("manifest.json", "metrics.jsonl")))
-    target = finished("model", "sft_model", {"seed": seed}, [under], tuned)
-    report = finished("dataset", "evaluation_report", {}, [target], lambda home: (home / "report.json").write_text("{}"))
-    directory = registry.directory(finished("release", "release", {"seed": seed}, [target, report], released))
+    directory = random_adapter(lake, base, workload, seed)
     approve(lake, directory, BY)
     Endpoint(lake, workload).promote(subject_of(directory), BY)
     return directory
