@@ -8,18 +8,19 @@ Its answers are nonsense that differs from the base's and from that of other see
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from benchmarks.finished_artefact import finished_artefact
 from model_ops.models.lora import adapted_layers
 from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.speculators.serving import Serving
 from model_ops.training.tuning import load_to_tune, save_tuned
 from model_ops.training.tuning_settings import TuningSettings
-from resources.artefacts.manifest import CARD, RUN_RECORDS, Manifest
+from resources.artefacts.manifest import CARD, RUN_RECORDS
 from resources.artefacts.registry import Registry
 from resources.attesting.attest import write_attestations
 from resources.lake import Lake
@@ -34,11 +35,7 @@ def random_adapter(lake: Lake, base: Path, workload: str, seed: int, rank: int =
     """Finishes base, target, report and release, and returns the release's directory."""
     registry = Registry(lake, workload)
 
-    def finished(kind: str, name: str, config: dict, inputs: Sequence[Manifest], fill: Callable[[Path], object]) -> Manifest:
-        draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
-        if draft.finished is None:
-            fill(draft.directory)
-        return draft.finished or registry.finish(draft, {})
+    finished = partial(finished_artefact, registry)
 
     def copied(output: Path) -> None:
         shutil.copytree(base, output, dirs_exist_ok=True, ignore=shutil.ignore_patterns("manifest.json", CARD, *RUN_RECORDS))

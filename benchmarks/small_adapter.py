@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from benchmarks.finished_artefact import finished_artefact
 from model_ops.models.adapter_base import CONFIG, WEIGHTS
 from model_ops.speculators.serving import Serving
-from resources.artefacts.manifest import Manifest
 from resources.artefacts.registry import Registry
 from resources.attesting.attest import write_attestations
 from resources.lake import Lake
@@ -26,11 +26,7 @@ def small_adapter(lake: Lake, number: int, workload: str = "tutor", base: str = 
     """Finishes a release and returns its directory. base: the content of its base. template: of its chat template."""
     registry = Registry(lake, workload)
 
-    def finished(kind: str, name: str, config: dict, inputs: Sequence[Manifest], fill: Callable[[Path], object]) -> Manifest:
-        draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
-        if draft.finished is None:
-            fill(draft.directory)
-        return draft.finished or registry.finish(draft, {})
+    finished = partial(finished_artefact, registry)
 
     def model(home: Path, weights: str) -> None:
         (home / "config.json").write_text('{"eos_token_id": 7}')

@@ -145,7 +145,8 @@ def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words
             for move, release in ((_promote, two), (roll_back, one)):
                 began = time.monotonic()
                 move(lake, release, BY)
-                _until(lambda release=release: _releases(url, workload) == [release.name], f"release {release.name} does not answer")
+                _until(lambda release=release: _releases(url, workload) == [release.name],
+                       f"release {release.name} does not answer")
                 seconds.append(time.monotonic() - began)
         _until(lambda: len(_read(answers)) >= REQUESTS, "the load makes no request")
     found = _read(answers)

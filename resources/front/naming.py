@@ -64,8 +64,8 @@ class Renamed:
         return text[:ends]
 
     def _beginning_at(self, text: bytes) -> int:
-        """Where the beginning of a text that may be replaced stands at the end; the length if there is none. Each of these texts
-        begins with a quotation mark and has no line feed."""
+        """Where the beginning of a text that may be replaced stands at the end; the length if there is none. Each of these
+        texts begins with a quotation mark and has no line feed."""
         place = -1 if text.endswith(b"\n") else text.find(b'"', max(0, len(text) - self._longest + 1))
         while place >= 0 and not any(old.startswith(text[place:]) for old, _ in self._pairs):
             place = text.find(b'"', place + 1)
