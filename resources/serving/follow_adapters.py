@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from model_ops.evaluation.smoke.smoke_set import failed
 from model_ops.serving.drafting import NO_DRAFTING, Drafting
@@ -36,12 +37,12 @@ ALIAS = "alias"
 
 @dataclass
 class _Slot:
-    """A workload. serving: what answers for it. served: whether anything ever did. refused: version that is not tried again
-    until the alias moves."""
+    """A workload. serving: what answers for it. last: version that answered last; None if none ever did. refused: version that
+    is not tried again until the alias moves."""
 
     workload: str
     serving: LoadedAdapter | None = None
-    served: bool = False
+    last: str | None = None
     refused: str | None = None
 
 
@@ -81,8 +82,8 @@ class FollowingAdapters:
 
     def look(self) -> None:
         """Compares what serves with what the aliases name, and does the next step. Blocks while an adapter is tried."""
-        self._unload_idle()
         self._notice_ended()
+        self._unload_idle()
         for slot in self._slots:
             try:
                 version = Endpoint(self._lake, slot.workload).read().all().get(self._alias)
@@ -110,6 +111,8 @@ class FollowingAdapters:
         if version != slot.refused:
             slot.refused = None
         serving = slot.serving.version if slot.serving else None
+        if version == slot.refused and serving is None and slot.last is not None:
+            version = slot.last  # it ended the server, whose other adapters come back without it
         waits_until = self._pauses.get((slot.workload, version), (0.0, 0.0))[0]
         if version in (serving, slot.refused) or time.monotonic() < waits_until:
             return
@@ -138,31 +141,33 @@ class FollowingAdapters:
         if loaded is not None:  # a rollback while the old adapter still answers
             self._retired = [each for each in self._retired if each.loaded is not loaded]
         else:
-            server = self._server_for(slot, SharedBase.of(directory, read_release(directory)))
+            server = self._server_for(slot, directory)
             try:
                 loaded = self._tried(server, server.load(directory))
             except BaseException:
                 self._stop_unused()
                 raise
-        before, slot.serving, slot.served = slot.serving, loaded, True
+        before, slot.serving, slot.last = slot.serving, loaded, version
         self._route()
         if before is not None:
             self._retired.append(_Retired(before, self._of(before), time.monotonic() + self._drain_s))
         self._say(f"{slot.workload}: release {version} answers on {self._front.url} (adapter on base "
                   f"{loaded.release.base.digest[:12]})")
 
-    def _server_for(self, slot: _Slot, shared: SharedBase) -> AdapterServer:
-        """The server on this base, started if there is none. Raises ServeError for a workload's first release on another base
-        than the others': memory is planned for one base."""
+    def _server_for(self, slot: _Slot, directory: Path) -> AdapterServer:
+        """The server on a release's base, started if there is none. Raises ServeError for a workload's first release on another
+        base than the others': memory is planned for one base."""
+        release = read_release(directory)
+        shared = SharedBase.of(directory, release)
         for server in self._servers:
             if not server.ended and not server.shared.differences(shared):
                 return server
         others = [server for server in self._servers if not server.ended]
-        if others and not slot.served:
+        if others and slot.last is None:
             why = "; ".join(others[0].shared.differences(shared))
             raise ServeError(f"{slot.workload} cannot be served beside the other workloads: {why}. Serve it alone: millrace "
                              f"serve {slot.workload}")
-        releases = self._releases_on(shared)
+        releases = [release, *self._releases_on(shared)]
         drafting = _common_drafting(releases)
         if any(release.served_drafting != drafting for release in releases):
             self._say("the releases draft differently and share one server, so it drafts nothing")
@@ -222,7 +227,7 @@ class FollowingAdapters:
             except ServeError as error:
                 self._say(str(error))
                 continue
-            late = f"; {left} requests that took more than {self._drain_s:g} s are still answered" if left else ""
+            late = f"; {left} of its requests took more than {self._drain_s:g} s" if left else ""
             self._say(f"{name} is unloaded{late}")
             self._stop_unused()
 

@@ -248,6 +248,26 @@ def test_a_server_that_ends_is_started_again_with_its_adapters(lake, settings, t
     assert any("ended by itself and is started again" in sentence for sentence in served.said)
 
 
+def test_an_adapter_that_ends_the_server_is_left_out_when_it_starts_again(lake, settings, tmp_path, monkeypatch):
+    one, other = champion(lake, small_adapter(lake, 1)), champion(lake, small_adapter(lake, 1, "support"))
+    with following(lake, settings) as served:
+        served.following.look()
+        [server] = served.following._servers
+
+        def ends_it(self, directory):
+            os.kill(self._server.process_id, signal.SIGKILL)
+            self._server.ends_within(10)
+            raise ServeError("the server does not answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(server), "load", ends_it)
+            two = champion(lake, small_adapter(lake, 2))
+            served.following.look()
+        served.look_until(lambda: (served.answering("tutor"), served.answering("support")) == (one.name, other.name))
+        assert [words for words in served.said if two.name in words and "not tried again" in words]
+    assert len(started(tmp_path / "vllm")) == 2
+
+
 def test_a_changed_adapter_is_not_served(lake, settings):
     directory = champion(lake, small_adapter(lake, 1))
     with following(lake, settings, ["tutor"]) as served:
