@@ -12,6 +12,7 @@ from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.source_digest import source_digest
 from resources.artefacts.taint import rows_erased_from
 from resources.attesting.attest import attest, write_attestations
+from resources.releasing.adapter_form import adapter_base
 from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import champion_to_beat
 from resources.releasing.drafting_decision import decide_drafting, form_of
@@ -32,7 +33,7 @@ from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
 SOURCES = (*(f"resources/releasing/{name}.py" for name in (
-    "release", "gates", "champion", "summary", "drafting_decision", "approval_page")),
+    "release", "adapter_form", "gates", "champion", "summary", "drafting_decision", "approval_page")),
            *(f"resources/attesting/{name}.py" for name in ("bill_of_materials", "provenance")))
 
 
@@ -49,12 +50,14 @@ def release_candidate(
 ) -> dg.MaterializeResult:
     """Target model and drafter together, with serve scripts and a report, checked against the recipe's gates; not served yet.
 
-    Names models by path and digest instead of copying them. Made from the served model, the drafter and the evaluation
-    report. Lies in `releases/<workload>/<version>/`; `millrace approve <version>` approves it.
+    Names models by path and digest instead of copying them; with `form: adapter` the adapter is copied into the release. Made
+    from the served model, the drafter and the evaluation report. Lies in `releases/<workload>/<version>/`; `millrace approve
+    <version>` approves it.
     """
     target = workshop.current("model", policy.served)
     drafter = workshop.current("model", "speculator") if policy.speculator else None
     served = [item for item in (target, drafter) if item is not None]
+    base = adapter_base(workshop.lake, target) if release_settings.form == "adapter" else None
     evaluation = workshop.current("dataset", "evaluation_report")
     serving = ARCHITECTURES[speculator_settings.architecture].serving
     champion = champion_to_beat(workshop.lake, workshop.workload, target)
@@ -72,8 +75,9 @@ def release_candidate(
 
     def work(output):
         release = write_release(output, workshop.workload, target, drafter, k, gates, serving,
-                                ReleasePolicy.of(release_settings), release_settings, workshop.directory(target), choice)
-        write_attestations(output, workshop.lake, release, served, context.run_id)
+                                ReleasePolicy.of(release_settings), release_settings, workshop.directory(target), choice,
+                                base)
+        write_attestations(output, workshop.lake, release, [*served, *([base] if base else [])], context.run_id)
         facts = facts_of(workshop.lake, release, output.name, served, champion.release if champion else None)
         summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name, facts, choice)
         write_approval_page(output, workshop.lake, summary, release, workshop.directory(evaluation),
@@ -86,7 +90,8 @@ def release_candidate(
             "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None,
             "policy": ReleasePolicy.of(release_settings).model_dump(), "drafting": choice.drafting.model_dump(mode="json"),
             "server": release_settings.serving.on(release_settings.serve_on).model_dump(),
-            "zero_retention": release_settings.zero_retention},
+            "zero_retention": release_settings.zero_retention,
+            **({"form": release_settings.form} if base else {})},
         inputs=[item.as_input() for item in (*served, evaluation)], work=work,
     )
     directory = workshop.directory(manifest)

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from benchmarks.finished_artefact import finished_artefact
 from model_ops.speculators.serving import Serving, VllmOptions
-from resources.artefacts.manifest import Manifest
 from resources.artefacts.registry import Registry
 from resources.attesting.attest import write_attestations
 from resources.lake import Lake
@@ -27,11 +27,7 @@ def small_release(
     left as it is. recovery: what its one gate measured; policy: its resources.releasing.release.Policy."""
     registry = Registry(lake, workload)
 
-    def finished(kind: str, name: str, config: dict, inputs: Sequence[Manifest], fill: Callable[[Path], object]) -> Manifest:
-        draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
-        if draft.finished is None:
-            fill(draft.directory)
-        return draft.finished or registry.finish(draft, {})
+    finished = partial(finished_artefact, registry)
 
     def weights(home: Path) -> None:
         for name in ("config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"):

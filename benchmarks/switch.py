@@ -1,9 +1,11 @@
 """Whether a switch of releases loses a request: promoted and rolled back ten times under load, streams included.
 
     python -m benchmarks.switch --lake demo/quick/lake      # the demo's release in vLLM; needs its CPU environment (serve-env)
+    python -m benchmarks.switch --lake demo/quick/lake --adapters      # two adapters on its base model, in one server
     python -m benchmarks.switch --quick                     # a stand-in for vLLM, which has no model
 
-The lake's newest release is copied, with a second one that differs in its number of drafted tokens. `millrace serve --watch`
+The lake's newest release is copied, with a second one that differs in its number of drafted tokens. With --adapters, both are
+LoRA adapters with random weights on the lake's base model, and a second workload has one, too. `millrace serve --watch`
 serves the champion. A load of AT_A_TIME clients, half of whose requests are streams, asks before the first switch and during
 all of them. requests, failed: all requests, and those without a whole answer; none is sent again. p99_ratio: the 99th
 percentile of seconds during the switches over that before. switch_s: median of the seconds from the decision until the other
@@ -19,6 +21,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -27,7 +30,9 @@ from typing import Any
 import numpy as np
 import urllib3
 
+from benchmarks.random_adapter import random_adapter
 from benchmarks.record import record
+from benchmarks.small_adapter import small_adapter
 from benchmarks.small_release import small_release
 from benchmarks.stand_in_vllm import stand_in_vllm
 from benchmarks.vllm_environment import vllm_python
@@ -45,6 +50,7 @@ from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
 
 BY = Signature("benchmark", "MILLRACE_USER")
+OTHER = "support"
 ROUNDS, AT_A_TIME = 10, 8
 REQUESTS_BEFORE, REQUESTS = 200, 2_000
 STARTS_WITHIN_S = 900.0
@@ -57,6 +63,7 @@ def main() -> None:
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--lake", type=Path, help="lake of a finished demo, such as demo/quick/lake")
     place.add_argument("--quick", action="store_true", help="a stand-in for vLLM")
+    parser.add_argument("--adapters", action="store_true", help="switch adapters of one server instead of servers")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often the second release is promoted and rolled back")
     parser.add_argument("--no-smoke", action="store_true", help="switch without trying the servers first")
     given = parser.parse_args()
@@ -64,14 +71,42 @@ def main() -> None:
         home = Path(folder)
         if given.quick:
             lake = Lake.open(home / "lake")
-            one, two = small_release(lake, 1), small_release(lake, 2)
+            one, two = _made(lake, small_adapter if given.adapters else small_release)
             program, words, server, pause_s = stand_in_vllm(home / "vllm", token_s=0.004), [], "stand-in", 0.05
         else:
-            lake, one, two = _copied(given.lake, home)
+            lake, one, two = (_adapters if given.adapters else _copied)(given.lake, home)
             program, words, server, pause_s = vllm_python(), VLLM_WORDS, "vLLM 0.32 (CPU)", 1.0
+        beside = [_beside(lake, given.lake)] if given.adapters else []
         smoke = ["--no-smoke"] if given.quick or given.no_smoke else []  # the stand-in has no model to compare with
-        found = _measured(lake, one, two, home, program, [*smoke, "--", *words], given.rounds, pause_s)
-    record("switch", {"server": server, **found}, keep=not given.quick)
+        found = _measured(lake, one, two, home, program, [*beside, *smoke, "--", *words], given.rounds, pause_s)
+    record("switch_adapters" if given.adapters else "switch", {"server": server, **found}, keep=not given.quick)
+
+
+def _adapters(source: Path, home: Path) -> tuple[Lake, Path, Path]:
+    """Two releases of form adapter on the base model of a lake."""
+    lake, base = Lake.open(home / "lake"), _base_of(source)
+    return lake, *_made(lake, lambda lake, seed: random_adapter(lake, base, "tutor", seed))
+
+
+def _made(lake: Lake, make: Callable[[Lake, int], Path]) -> tuple[Path, Path]:
+    """Two releases; the first is promoted before the second makes it an older one."""
+    one = make(lake, 1)
+    _promote(lake, one, BY)
+    return one, make(lake, 2)
+
+
+def _beside(lake: Lake, source: Path | None) -> str:
+    """Approves a release of a second workload on the same base, and returns the workload."""
+    release = random_adapter(lake, _base_of(source), OTHER, seed=3) if source else small_adapter(lake, 1, OTHER)
+    _promote(lake, release, BY)
+    return OTHER
+
+
+def _base_of(source: Path) -> Path:
+    made = sorted(source.glob("models/*/base_model/*/manifest.json"), key=lambda path: read_manifest(path.parent).created_at)
+    if not made:
+        raise SystemExit(f"{source} has no base_model: give the lake of a finished demo")
+    return made[-1].parent
 
 
 def _copied(source: Path, home: Path) -> tuple[Lake, Path, Path]:
@@ -99,9 +134,9 @@ def _second(lake: Lake, one: Path) -> Path:
 
 def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words: list[str], rounds: int,
               pause_s: float) -> dict[str, Any]:
-    workload, endpoint = one.parent.name, Endpoint(lake, one.parent.name)
-    approve(lake, one, BY)
-    endpoint.promote(subject_of(one), BY)
+    workload = one.parent.name
+    if Endpoint(lake, workload).read().champion != one.name:
+        _promote(lake, one, BY)
     answers, seconds = home / "answers.jsonl", []
     with _serving(lake, workload, program, words, home) as url, _load(url, workload, answers, pause_s):
         _until(lambda: len(_read(answers)) >= REQUESTS_BEFORE, "the load makes no request")
@@ -110,7 +145,8 @@ def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words
             for move, release in ((_promote, two), (roll_back, one)):
                 began = time.monotonic()
                 move(lake, release, BY)
-                _until(lambda release=release: _releases(url) == [release.name], f"release {release.name} does not answer")
+                _until(lambda release=release: _releases(url, workload) == [release.name],
+                       f"release {release.name} does not answer")
                 seconds.append(time.monotonic() - began)
         _until(lambda: len(_read(answers)) >= REQUESTS, "the load makes no request")
     found = _read(answers)
@@ -170,10 +206,12 @@ def _load(url: str, model: str, answers: Path, pause_s: float):
         process.wait()
 
 
-def _releases(url: str) -> list[str]:
-    """The releases that answer new requests; [] if none does."""
+def _releases(url: str, workload: str = "") -> list[str]:
+    """The releases that answer new requests, of a workload if one is named; [] if none does."""
     with suppress(urllib3.exceptions.HTTPError, ValueError, KeyError):
-        return [each["release"] for each in json.loads(urllib3.request("GET", f"{url}/health", retries=False).data)["releases"]]
+        health = urllib3.request("GET", f"{url}/health", retries=False)
+        found = json.loads(health.data)["releases"]
+        return [each["release"] for each in found if not workload or each.get("model", workload) == workload]
     return []
 
 

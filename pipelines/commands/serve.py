@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -23,10 +24,10 @@ class ServerName(StrEnum):
 
 @app.command(rich_help_panel=PANEL)
 def serve(
-    workload: Annotated[str, typer.Argument(help="workload whose release answers")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="after --, passed on to the server: -- --max-model-len 4096", show_default=False)
-    ] = None,
+    workloads: Annotated[
+        list[str], typer.Argument(
+            help="workload whose release answers; several whose releases are adapters on one base; and, after --, words for "
+                 "the server: -- --max-model-len 4096", metavar="WORKLOADS... [-- ARGUMENTS...]", show_default=False)],
     alias: Annotated[str, typer.Option(help="alias whose release answers; `candidate` needs no approval")] = "champion",
     watch: Annotated[
         bool, typer.Option("--watch", help="follow the alias: switch to its next release without losing a request, and start "
@@ -65,7 +66,8 @@ def serve(
                             min=0)] = 60,
     lake: LakeOption = None,
 ) -> None:
-    """Serves the release that an alias names: verified, with its drafter, tried before it takes traffic."""
+    """Serves the release that an alias names: verified, with its drafter, tried before it takes traffic. Releases of several
+    workloads that are adapters on one base are served by one server."""
     from resources.capture.capture import CaptureSettings
     from resources.capture.keys import read_rules
     from resources.serving.programs import find_program
@@ -74,13 +76,17 @@ def serve(
     from resources.serving.serve import serve as serve_alias
 
     place = open_lake(lake)
+    names = list(takewhile(lambda word: not word.startswith("-"), workloads))  # a server's words begin with a flag
+    if not names:
+        raise typer.BadParameter("name a workload before --", param_hint="WORKLOADS")
+    workload, *beside = names
     settings = ServeSettings(find_program(server.value if server else None, program),
-                             logs or place.root / ".serving" / workload, arguments or [], start, smoke)
+                             logs or place.root / ".serving" / "+".join(names), workloads[len(names):], start, smoke)
 
     captured = CaptureSettings(capture, journal, read_rules(keys), token_ids) if capture else None
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    traffic = Traffic(host, port, alias, canary, share, drain, captured, wait, scrape)
+    traffic = Traffic(host, port, alias, canary, share, drain, captured, wait, scrape, tuple(beside))
     serve_alias(place, workload, traffic, settings, say, watch, every)

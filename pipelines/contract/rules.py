@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from model_ops.merging.settings import TRAINED
+from model_ops.models.lora_settings import LoraSettings
 from model_ops.operations.quantize_settings import AUTO
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.servers import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
+from model_ops.serving.adapters import MAX_RANKS
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import TAUGHT_BY_BOTH, TRAINED_STAGES, RecipeFields
 from pipelines.contract.text import Place
@@ -22,6 +24,7 @@ Broken = Iterator[tuple[str | Place, str]]
 def broken_rules(recipe: RecipeFields) -> Broken:
     """Checks the rules between keys; needs nothing but the recipe."""
     yield from _what_is_made(recipe)
+    yield from _what_is_released(recipe)
     yield from _what_is_served(recipe)
     yield from _what_the_evaluation_serves(recipe)
     yield from _what_drafts(recipe)
@@ -48,6 +51,28 @@ def _what_is_made(recipe: RecipeFields) -> Broken:
         yield f"{switches[0]}.enabled", (
             f"{', '.join(switches[:-1])} and {switches[-1]} are all switched off, so no model would be made; enable one of "
             "them. To build the datasets only, leave one on and run with --select +sft_dataset")
+
+
+def _what_is_released(recipe: RecipeFields) -> Broken:
+    """What a release of form adapter needs: its target is the base model and one adapter, and nothing drafts for it."""
+    if not recipe.release.enabled or recipe.release.form != "adapter":
+        return
+    sft, key = recipe.sft, "release.form"
+    if recipe.policy.served != "sft_model" or sft.method == "full":
+        instead = f"the fine-tuned model with sft.method {sft.method}" if recipe.policy.served == "sft_model" else (
+            f"the {stage(recipe.policy.served).role} model")
+        yield key, (f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set "
+                    "sft.method to lora or qlora and switch the stages after sft off (student, quantize), or set release.form "
+                    "to merged")
+    elif (rank := (sft.lora or LoraSettings()).rank) > MAX_RANKS[-1]:
+        yield "sft.lora.rank", (f"it is {rank}, release.form is adapter, and vLLM serves ranks up to {MAX_RANKS[-1]}; give "
+                                "less, or set release.form to merged")
+    if recipe.policy.speculator:
+        yield key, ("it is adapter, and a drafter is trained for one model: a server on a shared base has one drafter for all "
+                    "its adapters; set speculator.enabled to false, or set release.form to merged")
+    if recipe.release.serve_on and not recipe.release.serve_on.strip().lower().startswith("vllm"):
+        yield "release.serve_on", (f"it is {recipe.release.serve_on}, and adapters are served by vLLM only; name vllm, or set "
+                                   "release.form to merged")
 
 
 def _what_is_served(recipe: RecipeFields) -> Broken:

@@ -26,6 +26,8 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
     _print(console, f"  made      {manifest.created_at:%Y-%m-%d %H:%M} UTC")
     _print(console, f"  digest    {manifest.digest}")
     _print(console, f"  target    {release.target.name}@{release.target.version}")
+    if release.base is not None and release.adapter is not None:
+        _print(console, f"  adapter   rank {release.adapter.rank}, on base {release.base.name}@{release.base.version}")
     if release.speculator is not None:
         drafts = f"{release.architecture}, {release.num_speculative_tokens} tokens a draft"
         _print(console, f"  drafter   {release.speculator.name}@{release.speculator.version} ({drafts})")

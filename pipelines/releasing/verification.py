@@ -32,6 +32,8 @@ def verify_directory(directory: Path) -> list[str]:
     problems = recheck(lake, directory.resolve())
     target = lake.root / release.target.path
     problems += [f"{release.target.name}: {problem.sentence}" for problem in verify(target)]
+    if release.base is not None:
+        problems += [f"{release.base.name}: {problem.sentence}" for problem in verify(lake.root / release.base.path)]
     if release.speculator is not None:
         found = verify(lake.root / release.speculator.path, target)
         problems += [f"{release.speculator.name}: {problem.sentence}" for problem in found]

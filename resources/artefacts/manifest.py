@@ -26,6 +26,10 @@ RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json", "server.log", "bom.cdx.j
 but not part of the artefact's digest. So the same weights from the same inputs have the same digest in every lake and on every
 run."""
 
+CARD = "README.md"
+"""The card of a dataset, model or release. That of a model names versions and days, so it does not count in the model's
+digest."""
+
 Kind = Literal["dataset", "model", "release"]
 
 
@@ -103,14 +107,17 @@ def describe_files(directory: Path) -> list[File]:
     return sorted(files, key=lambda file: file.path)
 
 
-def files_digest(files: Iterable[File]) -> str:
-    """The digest of an artefact: sha256 over its files' digests and paths, without records of the run."""
-    return _digest_of(file for file in files if Path(file.path).name not in RUN_RECORDS)
+def files_digest(files: Iterable[File], kind: Kind | None = None) -> str:
+    """The digest of an artefact: sha256 over its files' digests and paths, without records of the run and, of a model, without
+    its card."""
+    return _digest_of(file for file in files if Path(file.path).name not in RUN_RECORDS
+                      and not (kind == "model" and file.path == CARD))
 
 
 def digest_holds(manifest: Manifest) -> bool:
     """Whether a manifest's digest fits the files it lists. Earlier versions also counted records of the run."""
-    return manifest.digest in (files_digest(manifest.files), _digest_of(manifest.files))
+    return manifest.digest in (files_digest(manifest.files, manifest.kind), files_digest(manifest.files),
+                               _digest_of(manifest.files))
 
 
 def changed_files(directory: Path, manifest: Manifest) -> list[str]:

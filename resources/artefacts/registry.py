@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.atomic_files import write_json, write_text
-from resources.artefacts.erased import ELSEWHERE
+from resources.artefacts.erased import ELSEWHERE, File
 from resources.artefacts.manifest import (
     SCRATCH,
     Code,
@@ -96,11 +96,23 @@ class Registry:
         files = describe_files(draft.directory)
         if not files:
             raise ManifestError(f"{draft.name}: operation {draft.op} left no files in {draft.directory}")
-        manifest = Manifest(
+        manifest = self.manifest_of(draft, metrics, files)
+        if (draft.directory / ELSEWHERE).exists():  # only its manifest was copied here
+            self.lake.mirror.remove(draft.directory)
+            (draft.directory / ELSEWHERE).unlink()
+        write_text(draft.directory / "manifest.json", manifest.model_dump_json(indent=2) + "\n")
+        let_go(draft.directory)
+        manifest = self._published(draft.directory, manifest)
+        self._point(manifest)
+        return manifest
+
+    def manifest_of(self, draft: Draft, metrics: dict[str, Any], files: list[File]) -> Manifest:
+        """The manifest of a draft with these files; nothing is written."""
+        return Manifest(
             kind=draft.kind,
             name=f"{self.workload}/{draft.name}",
             version=draft.version,
-            digest=files_digest(files),
+            digest=files_digest(files, draft.kind),
             inputs=list(draft.inputs),
             op=draft.op,
             config=draft.config,
@@ -111,14 +123,6 @@ class Registry:
             metrics=metrics,
             files=files,
         )
-        if (draft.directory / ELSEWHERE).exists():  # only its manifest was copied here
-            self.lake.mirror.remove(draft.directory)
-            (draft.directory / ELSEWHERE).unlink()
-        write_text(draft.directory / "manifest.json", manifest.model_dump_json(indent=2) + "\n")
-        let_go(draft.directory)
-        manifest = self._published(draft.directory, manifest)
-        self._point(manifest)
-        return manifest
 
     def current(self, kind: Kind, name: str) -> Manifest:
         """The manifest of the version that was made, or confirmed, last.

@@ -26,8 +26,9 @@ def bill_of_materials(
     workload: str, version: str, served: Sequence[Manifest], ancestry: Sequence[Manifest], licences: Mapping[str, str],
     gates: Sequence[GateResult],
 ) -> dict[str, Any]:
-    """The BOM. served: target and drafter. ancestry: models and datasets that they were made from. licences: by external
-    input's name. The serial number follows from the content, so that the same release has the same BOM in every lake."""
+    """The BOM. served: target and drafter, or target and the base of its adapter. ancestry: models and datasets that they were
+    made from. licences: by external input's name. The serial number follows from the content, so that the same release has the
+    same BOM in every lake."""
     models = {_ref(item): item for item in served}
     others = {_ref(item): item for item in ancestry if _ref(item) not in models}
     made = (*served, *ancestry)

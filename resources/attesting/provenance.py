@@ -1,9 +1,9 @@
 """The provenance of a release: an in-toto statement with a SLSA v1 predicate that names data, base weights and code.
 
-    statement = provenance(workload, version, served, ancestry, licences, run_id)      # provenance.json in the release
+    statement = provenance(workload, version, served, ancestry, licences, run_id, files)      # provenance.json in the release
 
-Subjects are the files of target and drafter; resolvedDependencies are the datasets, the slices of tables, the base models and
-the code. Forms: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://slsa.dev/spec/v1.0/provenance
+Subjects are the files of target and drafter, or of an adapter and its base; resolvedDependencies are the datasets, the slices
+of tables, the base models and the code. Forms: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://slsa.dev/spec/v1.0/provenance
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ BUILD_TYPE = "urn:millrace:build:recipe:v1"
 
 def provenance(
     workload: str, version: str, served: Sequence[Manifest], ancestry: Sequence[Manifest], licences: Mapping[str, str],
-    run_id: str,
+    run_id: str, files: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The statement. served: target and drafter. ancestry: what they were made from. licences: by external model's name."""
-    subjects = [{"name": f"models/{item.name}/{item.version}/{file.path}", "digest": {"sha256": file.sha256}}
-                for item in served for file in item.files]
+    """The statement. served: target and drafter. ancestry: what they were made from. licences: by external model's name. files:
+    sha256 of the files that servers load, by path in the lake."""
+    subjects = [{"name": path, "digest": {"sha256": sha256}} for path, sha256 in files.items()]
     made = [*served, *(item for item in ancestry if item not in served)]
     dependencies = {_uri(item): _dependency(item, licences) for manifest in made for item in manifest.inputs}
     code = {item.code.revision: item.code.dirty for item in made if item.code.revision}

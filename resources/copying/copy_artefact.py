@@ -2,10 +2,10 @@
 
     copied = copy_artefact(lake, "tutor/sft_model", Lake.open("s3://company/lakes/tutor"))
 
-The artefact has the same version and digest there; with a release go its target and its drafter. Of its other ancestors only
-manifests go, so that lineage can be asked; `elsewhere.json` beside such a manifest names the lake that has the files. Tables
-stay. Each file is compared with the manifest's digest while it is copied. A copy that was stopped continues: files that are
-there already, with the right digest, are not copied again. The manifest goes last.
+The artefact has the same version and digest there; with a release go its target, its drafter and an adapter's base. Of its
+other ancestors only manifests go, so that lineage can be asked; `elsewhere.json` beside such a manifest names the lake that has
+the files. Tables stay. Each file is compared with the manifest's digest while it is copied. A copy that was stopped continues:
+files that are there already, with the right digest, are not copied again. The manifest goes last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from resources.catalog.build import publish
 from resources.catalog.catalog import find_artefact
 from resources.lake import Lake, LakeError
 from resources.lake_use import at_work
-from resources.releasing.release import read_release
+from resources.releasing.release import parts_of, read_release
 from stores.in_use import hold, let_go
 from stores.mirror.bucket import Changed
 
@@ -74,9 +74,8 @@ def _parts(lake: Lake, manifest: Manifest) -> Iterator[Manifest]:
     """What a release serves: it cannot be served without."""
     if manifest.kind == "release":
         release = read_release(_place(lake, manifest))
-        for part in (release.target, release.speculator):
-            if part is not None:
-                yield read_manifest(lake.root / part.path)
+        for part in parts_of(release):
+            yield read_manifest(lake.root / part.path)
 
 
 def _copy_ancestry(lake: Lake, wholes: list[Manifest], to: Lake, copied: Copied) -> None:

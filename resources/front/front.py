@@ -54,6 +54,7 @@ class Front:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
         self._ending = False
+        self._began = int(time.time())
 
     @property
     def url(self) -> str:
@@ -139,17 +140,25 @@ class Front:
         path = request.path
         if not path.startswith(PASSED) or path.rstrip("/") in NOT_PASSED or ".." in path.split("/"):
             return error_response(404, f"{path} is not served here", "invalid_request_error")
+        if path.rstrip("/") == "/v1/models" and self._passing.routes.models:
+            return self._models()
         try:
             return await self._passing.answer(request)
         except web.HTTPRequestEntityTooLarge:
             return error_response(413, f"the request is longer than {MOST_BYTES >> 20} MiB", "invalid_request_error")
 
+    def _models(self) -> web.Response:
+        """The models between which requests choose: a shared server's own list has its base, and versions of each."""
+        listed = [{"id": name, "object": "model", "created": self._began, "owned_by": "millrace"}
+                  for name in self._passing.routes.models]
+        return web.Response(text=json.dumps({"object": "list", "data": listed}), content_type="application/json")
+
     async def _health(self, _: web.Request) -> web.Response:
         routes = self._passing.routes.routes
         ready = bool(routes) and not self._ending
         said = {"status": "ok" if ready else "unavailable",
-                "releases": [{"release": route.backend.release, "share": route.share, "in_flight": route.backend.in_flight}
-                             for route in routes]}
+                "releases": [{"release": route.backend.release, "share": route.share, "in_flight": route.backend.in_flight,
+                              **({"model": route.backend.naming.model} if route.backend.naming else {})} for route in routes]}
         return web.Response(status=200 if ready else 503, text=json.dumps(said), content_type="application/json")
 
     def _do(self, work: Coroutine[Any, Any, None], seconds: float) -> None:

@@ -12,6 +12,9 @@ was passed on, and if a release's server that is no longer healthy answered 5xx:
 repeated one costs only its time. At most MOST_SENT times it is sent to a server that takes it, since it may be what ended the
 others. While no server takes it, it waits (`waiting.py`). Uvicorn closes idle connections after 5 s, so connections are kept
 for less.
+
+Where a server has several models (`naming.py`), a request's field `model` decides, and only that field and the fingerprint are
+changed on the way.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from resources.front.naming import NoModelNamedError, Renamed, model_of
 from resources.front.routes import Backend, NoBackend, Routes
 from resources.front.session import session_of
 from resources.front.waiting import Waiting
@@ -47,6 +51,7 @@ CONNECTS_WITHIN_S = 5.0
 HEALTH_WITHIN_S = 2.0
 SERVER_FAILED = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 RETRY_AFTER_S = "2"
+REFUSED = "invalid_request_error"
 
 
 class PassThrough:
@@ -93,7 +98,13 @@ class PassThrough:
         failed: list[Backend] = []
         while True:
             try:
-                backend = self._choose(request, body, tried, failed)
+                models = self.routes.models  # others after a wait
+                model = model_of(body, models) if models and request.method == "POST" else None
+                backend = self._choose(request, body, tried, failed, model)
+            except NoModelNamedError as error:
+                if exchange is not None:
+                    exchange.refused(error.status, str(error))
+                return error_response(error.status, str(error), REFUSED)
             except NoBackend:
                 may_come = bool(tried) or not self.routes  # not: one that is asked for by name while others answer
                 if may_come and len(failed) < MOST_SENT and await waited.again():
@@ -115,7 +126,8 @@ class PassThrough:
             finally:
                 backend.in_flight -= 1
 
-    def _choose(self, request: web.Request, body: bytes, tried: list[Backend], failed: list[Backend]) -> Backend:
+    def _choose(self, request: web.Request, body: bytes, tried: list[Backend], failed: list[Backend],
+                model: str | None) -> Backend:
         """A server that was not tried, else one that was: its connection may have been an old one. failed: those that took
         the request and did not answer it. Raises NoBackend."""
         if len(tried) >= MOST_TRIES or len(failed) >= MOST_SENT:
@@ -123,17 +135,22 @@ class PassThrough:
         routes, release = self.routes, request.headers.get(RELEASE_HEADER)
         if release is not None and not any(route.backend.release for route in routes.routes):
             release = None  # for the server behind, which is another front
-        session = session_of(request.headers, body) if len(routes) > 1 and release is None else None
+        choosing = len(routes) > 1 and release is None and model is None
+        session = session_of(request.headers, body) if choosing else None
         try:
-            return routes.choose(session, tried, release)
+            return routes.choose(session, tried, release, model)
         except NoBackend:
-            return routes.choose(session, release=release)
+            return routes.choose(session, release=release, model=model)
 
     async def _ask(self, backend: Backend, request: web.Request, body: bytes, exchange: Exchange | None) -> web.StreamResponse:
         """Raises _NotAnswered if no byte of an answer was passed on, and another server may give one."""
         sent = body if exchange is None else exchange.body
+        passed_on, renamed = _passed_on(request.headers), None
+        if backend.naming is not None and request.method == "POST":
+            sent, renamed = backend.naming.asked(sent), backend.naming.answer()
+            passed_on.popall("Accept-Encoding", None)  # a compressed answer could not be changed
         asked = self._client.request(request.method, URL(backend.url + request.raw_path, encoded=True), data=sent or None,
-                                     headers=_passed_on(request.headers), allow_redirects=False)
+                                     headers=passed_on, allow_redirects=False)
         try:
             found = await asked
         except SERVER_FAILED as error:
@@ -156,16 +173,17 @@ class PassThrough:
             if exchange is not None:
                 exchange.starts(backend, found.status, headers)
             if is_short:
+                if exchange is not None and exchange.asks_again(first):
+                    raise _NotAnswered(sent=False)
+                first = renamed.part(first) + renamed.rest() if renamed is not None else first
                 if exchange is not None:
-                    if exchange.asks_again(first):
-                        raise _NotAnswered(sent=False)
                     first = exchange.whole(first)
                 return web.Response(body=first, status=found.status, reason=found.reason, headers=headers)
             response = web.StreamResponse(status=found.status, reason=found.reason, headers=headers)
-            response.content_length = length
+            response.content_length = length if renamed is None else None
             try:
                 await response.prepare(request)
-                await self._write(response, first, found, request, exchange)
+                await self._write(response, first, found, request, exchange, renamed)
             finally:
                 if exchange is not None:
                     exchange.ends("the client left")  # does nothing where the answer is over
@@ -182,13 +200,11 @@ class PassThrough:
             return False
 
     async def _write(self, response: web.StreamResponse, part: bytes, found: aiohttp.ClientResponse,
-                     request: web.Request, exchange: Exchange | None) -> None:
+                     request: web.Request, exchange: Exchange | None, renamed: Renamed | None) -> None:
         """Writes the answer as it arrives. If the server breaks it off, so is the client's connection: the client must see that
         the answer is not whole."""
         while part:
-            if exchange is not None:
-                exchange.part(part)
-            await response.write(part)
+            await self._pass(response, part if renamed is None else renamed.part(part), exchange)
             try:
                 part = await found.content.readany()
             except SERVER_FAILED:
@@ -198,9 +214,18 @@ class PassThrough:
                 if request.transport is not None:
                     request.transport.abort()
                 return
+        if renamed is not None:
+            await self._pass(response, renamed.rest(), exchange)
         if exchange is not None:
             exchange.ends()
         await response.write_eof()
+
+    async def _pass(self, response: web.StreamResponse, part: bytes, exchange: Exchange | None) -> None:
+        if not part:  # all of it waits for what follows
+            return
+        if exchange is not None:
+            exchange.part(part)
+        await response.write(part)
 
 
 class _NotAnswered(Exception):

@@ -17,6 +17,8 @@ from typing import Any
 
 import xxhash
 
+from resources.front.naming import Naming
+
 
 class NoBackend(Exception):
     """No server is left that could answer."""
@@ -26,13 +28,16 @@ class NoBackend(Exception):
 class Backend:
     """A server. url: what a request's path is added to. release: version that it serves; empty for a server that is no
     release's. in_flight: requests that it has not answered in full; changed by the pass-through only, in its event loop.
-    digest: of the weights that it serves. sampling: parameters that it applies where a request names none."""
+    digest: of the weights that it serves. sampling: parameters that it applies where a request names none. naming: which of a
+    server's models this is; None for a server that has one. Each model of a shared server is a Backend, so its requests are
+    counted apart."""
 
     url: str
     release: str
     in_flight: int = 0
     digest: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    naming: Naming | None = None
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,17 @@ class Routes:
 
     routes: Sequence[Route] = field(default_factory=tuple)
 
-    def choose(self, session: str | None, without: Collection[Backend] = (), release: str | None = None) -> Backend:
+    @property
+    def models(self) -> list[str]:
+        """Names of the models between which requests choose; [] where all servers answer for the same one."""
+        return list(dict.fromkeys(route.backend.naming.model for route in self.routes if route.backend.naming is not None))
+
+    def choose(self, session: str | None, without: Collection[Backend] = (), release: str | None = None,
+               model: str | None = None) -> Backend:
         """The server of a session, or of a request without one. without: servers to leave out. release: choose the server of
-        this release. Raises NoBackend if none is left."""
-        left = [route for route in self.routes if route.backend not in without and release in (None, route.backend.release)]
+        this release; model: one that serves this model. Raises NoBackend if none is left."""
+        left = [route for route in self.routes if route.backend not in without and release in (None, route.backend.release)
+                and (model is None or (route.backend.naming is not None and route.backend.naming.model == model))]
         if not left:
             raise NoBackend
         place = sum(route.share for route in left) * (random.random() if session is None else place_of(session))

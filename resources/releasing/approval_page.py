@@ -24,7 +24,7 @@ from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
 from resources.plain_text import visible
 from resources.releasing.page import render
-from resources.releasing.release import Release, ReleaseError, parts_of, read_release
+from resources.releasing.release import Release, ReleaseError, read_release
 from resources.releasing.section import Section
 from resources.releasing.server_sections import FORMS
 from resources.releasing.summary import Summary
@@ -67,7 +67,9 @@ def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Rel
 
 def _side(lake: Lake, release: Release, evaluation: Path) -> _Side:
     served = []
-    for part in parts_of(release):
+    for part in (release.target, release.speculator):
+        if part is None:
+            continue
         try:
             served.append(read_manifest(lake.root / part.path))
         except ManifestError:

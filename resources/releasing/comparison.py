@@ -108,6 +108,7 @@ def _gates(release: Release) -> dict[str, str]:
 def _facts(lake: Lake, release: Release, served: list[Manifest], made: Mapping[str, Manifest],
            own: Manifest | None) -> dict[str, str]:
     facts = {**({"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC"} if own else {}),
+             "form": f"{release.form}{f', rank {release.adapter.rank}' if release.adapter else ''}",
              "drafter": f"{release.architecture}, {release.num_speculative_tokens} tokens" if release.speculator else "none",
              "drafting": release.served_drafting.label,
              "rows learnt and erased since": f"{rows_erased_from(lake, served):,}"}

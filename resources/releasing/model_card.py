@@ -1,4 +1,4 @@
-"""The model card of a release: README.md in Hugging Face's form, with measurements as evaluation results.
+"""Model cards: README.md in Hugging Face's form, with measurements as evaluation results.
 
     write_card(output, "math-tutor", facts, measurements, body)       # body: Markdown, the sections of the report
 
@@ -36,13 +36,13 @@ def write_card(output: Path, workload: str, facts: ReleaseFacts, measurements: I
 
 def card_metadata(workload: str, facts: ReleaseFacts, measurements: Iterable[Measurement]) -> dict[str, Any]:
     """The YAML between the lines `---`. Measurements of other models, such as the base, are left out."""
-    found: dict[str, Any] = {"pipeline_tag": TASK, "library_name": "transformers"}
+    found: dict[str, Any] = {"pipeline_tag": TASK, "library_name": "peft" if facts.adapter else "transformers"}
     if facts.languages:
         found["language"] = facts.languages
     found |= _licence(facts)
     if facts.base_models:
         found["base_model"] = facts.base_models
-        found["base_model_relation"] = "quantized" if facts.scheme else "finetune"
+        found |= {"base_model_relation": facts.relation} if facts.relation else {}
     if facts.datasets:
         found["datasets"] = facts.datasets
     drafter = facts.drafter.partition(",")[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from resources.artefacts.manifest import ManifestError, changed_files, digest_holds, read_manifest
 from resources.lake import Lake
+from resources.releasing.adapter_form import adapter_problems
 from resources.releasing.gate_result import ERASED_ROWS, GateResult, missed
 from resources.releasing.parts import disagreements
 from resources.releasing.release import Release, ReleaseError, erased_rows, parts_of, read_release
@@ -43,6 +44,9 @@ def recheck_unsigned(lake: Lake, directory: Path) -> list[str]:
             problems.append(f"{place}: the digest in its manifest does not fit the files it lists: restore it from a copy")
         if digest is not None and digest != manifest.digest:
             problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
+    if release.adapter is not None and release.base is not None and not problems:
+        problems += adapter_problems(directory, release.adapter, read_manifest(lake.root / release.target.path),
+                                     release.base.digest)
     return problems + disagreements(lake, directory)
 
 

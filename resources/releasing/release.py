@@ -1,4 +1,5 @@
-"""A release: target and drafter by path and digest, gates, and serving scripts.
+"""A release: target and drafter by path and digest, gates, and serving scripts. In the form `adapter`, what is served is a LoRA
+adapter in the release's own directory on a base model, and the target, in which both are merged, is what was measured.
 
 `<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), drafting.json
 (what is drafted with, and why), the files that serve it, the bill of materials, the provenance, the model card and the report.
@@ -11,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from model_ops.atomic_files import write_json
 from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
@@ -22,6 +23,7 @@ from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
+from resources.releasing.adapter_form import AdapterPart, NoAdapterError, lay_adapter
 from resources.releasing.closed_times import checked_times, checked_zone
 from resources.releasing.drafting_decision import write_choice
 from resources.releasing.drafting_settings import DraftingSettings
@@ -46,6 +48,9 @@ class ReleaseSettings(BaseModel):
     enabled: bool = Field(
         True, description="false: no release is made and nothing is served; the models, the drafter and the evaluation report "
         "stay in the lake")
+    form: Literal["merged", "adapter"] = Field(
+        "merged", description="merged: the release serves the whole model. adapter: it serves the LoRA adapter of sft on its "
+        "base model, so that one server on that base answers for several workloads, and a new adapter needs no new server")
     approval: Literal["person", "two_people", "automatic"] = Field(
         "person", description="person: `millrace approve` releases it. two_people: two different people have to approve. "
         "automatic: it is released when its gates hold")
@@ -104,12 +109,22 @@ class Release(BaseModel):
     num_speculative_tokens: int
     architecture: str = "eagle3"
     """Architecture of the drafter."""
+    form: Literal["merged", "adapter"] = "merged"
+    base: Part | None = None
+    """The model that the adapter was trained on; only with form adapter."""
+    adapter: AdapterPart | None = None
     drafting: Drafting | None = None
     """What it is served with; None in releases of earlier versions: the drafter, if there is one."""
     gates: list[GateResult]
     policy: ReleasePolicy = Field(default_factory=ReleasePolicy)
     service: Service = Field(default_factory=Service)
     """What its servers say in every answer and do not keep."""
+
+    @model_validator(mode="after")
+    def _an_adapter_has_a_base(self):
+        if (self.form == "adapter") != (self.base is not None and self.adapter is not None):
+            raise ValueError("form adapter has a base and an adapter, and form merged has neither")
+        return self
 
     @property
     def served_drafting(self) -> Drafting:
@@ -124,21 +139,29 @@ class Release(BaseModel):
 def write_release(
     output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
     serving: Serving, policy: ReleasePolicy | None = None, settings: ReleaseSettings | None = None,
-    target_directory: Path | None = None, choice: Choice | None = None,
+    target_directory: Path | None = None, choice: Choice | None = None, base: Manifest | None = None,
 ) -> Release:
     """Writes release.json, drafting.json and the serving files into `output`, whose name is the release's version.
 
     k: the number of tokens that the drafter proposes. serving: how servers run the drafter. target_directory: where the target
     is, for its generation_config.json and its chat template; None: the release has no generation_config.json. choice: what is
-    drafted with; None: the drafter, if there is one. Raises ReleaseError for a target whose answers end at no token.
+    drafted with; None: the drafter, if there is one. base: the model that the target's adapter was trained on, for a release of
+    form adapter, which also needs target_directory.
+
+    Raises ReleaseError for a target whose answers end at no token, or, with a base, without an adapter.
     """
     settings = settings or ReleaseSettings()
+    try:
+        adapter = lay_adapter(output, workload, target, target_directory, base) if base and target_directory else None
+    except NoAdapterError as error:
+        raise ReleaseError(str(error)) from error
     release = Release(
         workload=workload,
         target=_part(target),
         speculator=_part(speculator) if speculator else None,
         num_speculative_tokens=k,
         architecture=serving.architecture,
+        form="adapter" if adapter else "merged", base=_part(base) if base and adapter else None, adapter=adapter,
         gates=gates,
         policy=policy or ReleasePolicy(),
         drafting=choice.drafting if choice else None,
@@ -158,6 +181,8 @@ def write_release(
         drafter=release.speculator.path if release.speculator else None, serving=serving, drafting=release.served_drafting,
         service=release.service, settings=settings.serving.on(settings.serve_on),
         has_generation_config=target_directory is not None, tools=_tool_words(target_directory),
+        base=release.base.path if release.base else None, adapter=adapter.path if adapter else None,
+        rank=adapter.rank if adapter else 0,
         gguf=next((f"{release.target.path}/{file.path}" for file in target.files if file.path.endswith(".gguf")), None)))
     return release
 
@@ -184,8 +209,13 @@ def erased_rows(lake: Lake, release: Release) -> int:
 
 
 def parts_of(release: Release) -> list[Part]:
-    """Target and drafter, if any."""
-    return [part for part in (release.target, release.speculator) if part is not None]
+    """Target, drafter, and the base of an adapter, if any."""
+    return [part for part in (release.target, release.speculator, release.base) if part is not None]
+
+
+def served_parts(release: Release) -> list[Part]:
+    """The models whose weights a server loads: target and drafter, or the base of the adapter in the release's directory."""
+    return [part for part in ((release.base,) if release.base else (release.target, release.speculator)) if part is not None]
 
 
 def _part(manifest: Manifest) -> Part:

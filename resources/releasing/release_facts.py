@@ -1,6 +1,8 @@
-"""What a release's pages say beside measurements: base, licences, languages, lineage, mix of rows, changes since the champion.
+"""What the pages of a release, or the card of a model, say beside measurements: base, licences, languages, lineage, mix of
+rows, changes since the champion.
 
     facts = facts_of(lake, release, version, served, champion="3f2a91c0d4e5")
+    facts = model_facts(lake, manifest)                # of one version of a model
     facts.lines, facts.changed(), facts.made_from(), facts.mixed()
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from resources.artefacts.ancestry import behind
 from resources.artefacts.licences import front_matter, licences_of
@@ -19,6 +22,8 @@ from resources.releasing.release import Release, ReleaseError
 from resources.releasing.section import Section
 
 NO_CHAMPION = "No champion served before this release."
+RELATIONS = {"sft": "finetune", "distill": "finetune", "merge": "merge", "quantize": "quantized"}
+"""A model's operation -> its relation to its base model, in the Hub's words. A drafter has none."""
 MOST_CHANGES = 40
 
 
@@ -40,13 +45,22 @@ class ReleaseFacts:
     mix: list[list[str]] = field(default_factory=list)
     changes: Comparison | None = None
     unchanged: str = NO_CHAMPION
+    relation: str = ""
+    """How the model came from its base, in the Hub's words; "" for none of them."""
+    adapter: str = ""
+    """The adapter that is served, and its base; "" where the whole target is served."""
 
     @property
     def lines(self) -> list[tuple[str, str]]:
         """Facts that fit on a line each."""
+        return [("Target", self.target + (f" ({self.scheme})" if self.scheme else "")),
+                *([("Served as", self.adapter)] if self.adapter else []), ("Drafter", self.drafter), *self.origin]
+
+    @property
+    def origin(self) -> list[tuple[str, str]]:
+        """Base, licences and languages, a line each."""
         stated = ", ".join(f"{name}: {licence}" for name, licence in self.licences.items())
-        return [("Target", self.target + (f" ({self.scheme})" if self.scheme else "")), ("Drafter", self.drafter),
-                ("Base", ", ".join(self.base_models) or "trained by this recipe"), ("Licences", stated or "none stated"),
+        return [("Base", ", ".join(self.base_models) or "trained by this recipe"), ("Licences", stated or "none stated"),
                 *([("Languages", ", ".join(self.languages))] if self.languages else [])]
 
     def changed(self) -> Section:
@@ -63,7 +77,7 @@ class ReleaseFacts:
 
     def made_from(self) -> Section:
         return Section("Made from", ["artefact", "version", "made on", "licence"], self.lineage,
-                       "Everything that target and drafter were made from. millrace lineage shows it down to the log line.")
+                       "These and everything that they were made from. millrace lineage shows it down to the log line.")
 
     def mixed(self) -> list[Section]:
         if not self.mix:
@@ -74,31 +88,49 @@ class ReleaseFacts:
 
 def facts_of(lake: Lake, release: Release, version: str, served: Sequence[Manifest], champion: str | None) -> ReleaseFacts:
     """served: manifests of target and drafter. champion: the release to compare with; None: there is none."""
-    ancestry = [manifest for _, manifest in behind(lake, served) if manifest is not None]
-    made = [*served, *ancestry]
-    licences = licences_of(made)
-    external = {item.name: item for manifest in made for item in manifest.inputs if item.kind == "external"}
     changes, unchanged = None, NO_CHAMPION
     if champion is not None:
         try:
             changes = changes_since(lake, release, version, lake.artefacts("release") / release.workload / champion)
         except (ManifestError, ReleaseError) as error:
             unchanged = f"The champion cannot be compared with: {error}"
+    target = served[0]
+    scheme = str(target.config.get("scheme") or "")
+    return ReleaseFacts(
+        **_made_of(lake, served), version=version, target=f"{target.name}@{target.version}", k=release.num_speculative_tokens,
+        drafter=f"{release.architecture}, {release.num_speculative_tokens} tokens a draft" if release.speculator else "none",
+        scheme=scheme, relation="adapter" if release.adapter else "quantized" if scheme else "finetune",
+        adapter=f"LoRA adapter of rank {release.adapter.rank} on {release.base.name}@{release.base.version}"
+        if release.adapter and release.base else "", changes=changes, unchanged=unchanged)
+
+
+def model_facts(lake: Lake, model: Manifest) -> ReleaseFacts:
+    """Of one version of a model or drafter."""
+    drafter = str(model.config.get("architecture") or "none") if model.op == "speculator" else "none"
+    return ReleaseFacts(
+        **_made_of(lake, [model]), version=model.version, target=f"{model.name}@{model.version}", drafter=drafter,
+        k=int(model.config.get("num_speculative_tokens") or 0) if drafter != "none" else 0,
+        scheme=str(model.config.get("scheme") or ""), relation=RELATIONS.get(model.op, ""))
+
+
+def _made_of(lake: Lake, models: Sequence[Manifest]) -> dict[str, Any]:
+    """Base models, licences, languages, datasets, lineage and mix of rows of what these were made from."""
+    ancestry = [manifest for _, manifest in behind(lake, models) if manifest is not None]
+    made = [*models, *ancestry]
+    licences = licences_of(made)
+    external = {item.name: item for manifest in made for item in manifest.inputs if item.kind == "external"}
     datasets = [manifest for manifest in ancestry if manifest.kind == "dataset"]
     sft = next((manifest for manifest in datasets if manifest.name.endswith("/sft_dataset")), None)
     lineage = [[manifest.name, manifest.version, f"{manifest.created_at:%Y-%m-%d}", ""] for manifest in made]
     lineage += [[short_name(name), item.digest[:12], "", licences.get(name, "not stated")] for name, item in external.items()]
-    target = served[0]
-    return ReleaseFacts(
-        version=version, target=f"{target.name}@{target.version}", k=release.num_speculative_tokens,
-        drafter=f"{release.architecture}, {release.num_speculative_tokens} tokens a draft" if release.speculator else "none",
-        scheme=str(target.config.get("scheme") or ""),
-        base_models=[short_name(name) for manifest in made if manifest.op == "import_base"
-                     for name in [str(manifest.config.get("model", ""))] if name],
-        licences={short_name(name): licence for name, licence in licences.items()},
-        languages=_languages(lake, sft) if sft else [],
-        datasets=sorted({manifest.name for manifest in datasets if "train.parquet" in {file.path for file in manifest.files}}),
-        lineage=sorted(lineage), mix=_mix(sft) if sft else [], changes=changes, unchanged=unchanged)
+    return {
+        "base_models": [short_name(name) for manifest in made if manifest.op == "import_base"
+                        for name in [str(manifest.config.get("model", ""))] if name],
+        "licences": {short_name(name): licence for name, licence in licences.items()},
+        "languages": _languages(lake, sft) if sft else [],
+        "datasets": sorted({manifest.name for manifest in datasets
+                            if "train.parquet" in {file.path for file in manifest.files}}),
+        "lineage": sorted(lineage), "mix": _mix(sft) if sft else []}
 
 
 def short_name(name: str) -> str:

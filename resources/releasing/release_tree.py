@@ -1,4 +1,5 @@
-"""The files that a release consists of: its own, and those of target and drafter.
+"""The files that a release consists of: its own, and those of the models that it serves: target and drafter, or an adapter's
+base.
 
     files = release_files(lake, directory)             # {path in the lake: file}
 
@@ -15,14 +16,13 @@ from pathlib import Path
 from resources.artefacts.erased import BESIDE, PAGES
 from resources.artefacts.manifest import SCRATCH
 from resources.lake import Lake
-from resources.releasing.release import ReleaseError, read_release
+from resources.releasing.release import ReleaseError, read_release, served_parts
 
 
 def release_files(lake: Lake, directory: Path) -> dict[str, Path]:
-    """Every file of the release, its target and its drafter, by path in the lake. Raises ReleaseError for links and for parts
-    that are gone."""
-    release = read_release(directory)
-    parts = [lake.root / part.path for part in (release.target, release.speculator) if part is not None]
+    """Every file of the release and of the models that it serves, by path in the lake. Raises ReleaseError for links and for
+    parts that are gone."""
+    parts = [lake.root / part.path for part in served_parts(read_release(directory))]
     found = {}
     for place in (directory, *parts):
         if not place.is_dir():

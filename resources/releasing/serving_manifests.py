@@ -46,9 +46,10 @@ def as_mapping(flags: list[str]) -> dict[str, Any]:
 
 def compose(plan: ServingPlan) -> dict[str, Any]:
     """One service for each server. vLLM's is started by `docker compose up`, the others by their profile."""
-    services = {server: _composed(plan, server) for server in PROGRAMS}
-    services["sglang"]["profiles"] = ["sglang"]
-    if plan.gguf is not None:
+    services = {server: _composed(plan, server) for server in plan.servers}
+    if "sglang" in services:
+        services["sglang"]["profiles"] = ["sglang"]
+    if plan.gguf is not None and plan.adapter is None:
         services["llama-cpp"] = _container(plan, plan.settings.images.llama_cpp, ["/app/llama-server"], [
             *plan.llama_cpp_words(MOUNTED), "--host", "0.0.0.0", "--port", str(PORT)], {}) | {"profiles": ["llama-cpp"]}
     return {"name": f"{dns_name(plan.workload)}-{plan.version}", "services": services}
@@ -56,7 +57,7 @@ def compose(plan: ServingPlan) -> dict[str, Any]:
 
 def kserve(plan: ServingPlan) -> dict[str, Any]:
     words = plan.words("vllm", MOUNTED)
-    given = ["--served-model-name", plan.workload]  # KServe's preset writes both from spec.model
+    given = ["--served-model-name", plan.served_name]  # KServe's preset writes both from spec.model
     place = words.index(given[0])
     rest = [*words[1:place], *words[place + len(given):]]
     environment = {**plan.environment("vllm", MOUNTED), "VLLM_ADDITIONAL_ARGS": shlex.join(rest)}
@@ -64,7 +65,7 @@ def kserve(plan: ServingPlan) -> dict[str, Any]:
         "apiVersion": "serving.kserve.io/v1alpha2", "kind": "LLMInferenceService",
         "metadata": {"name": dns_name(plan.workload), "labels": {"millrace/release": plan.version}},
         "spec": {
-            "model": {"uri": f"pvc://{plan.settings.claim}/{plan.target}", "name": plan.workload},
+            "model": {"uri": f"pvc://{plan.settings.claim}/{plan.model}", "name": plan.served_name},
             "replicas": plan.settings.replicas,
             "router": {"route": {}, "gateway": {}},
             "template": {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from model_ops.serving.adapters import lora_words, module_words
 from model_ops.serving.command import runs_drafter, serving_of, words_of
 from model_ops.serving.drafting import Drafting
 from model_ops.serving.service import ServerKind, Service, service_environment
@@ -25,7 +26,8 @@ LLAMA_CPP = "llama-server"
 @dataclass(frozen=True)
 class ServingPlan:
     """target, drafter, gguf: paths of model directories, and of the target's GGUF file, in the lake. serving: how servers run
-    the drafter; unused without a drafter. drafting: what is drafted with. settings: with GPUs and image filled in
+    the drafter; unused without a drafter. base, adapter, rank: of a release of form adapter: what is served instead of target
+    and drafter, in vLLM only. drafting: what is drafted with. settings: with GPUs and image filled in
     (`ServingSettings.on`). has_generation_config: whether the release's directory has one, with the stop ids. tools: vLLM's
     words for the target's form of tool calls."""
 
@@ -40,6 +42,24 @@ class ServingPlan:
     gguf: str | None = None
     has_generation_config: bool = False
     tools: tuple[str, ...] = ()
+    base: str | None = None
+    adapter: str | None = None
+    rank: int = 0
+
+    @property
+    def servers(self) -> list[ServerKind]:
+        """The servers that have files of their own."""
+        return ["vllm"] if self.adapter else list(PROGRAMS)
+
+    @property
+    def model(self) -> str:
+        """The model directory that a server is started on, in the lake."""
+        return self.base or self.target
+
+    @property
+    def served_name(self) -> str:
+        """What a server calls that model: requests name an adapter by the workload, so its base has another name."""
+        return f"{self.workload}-base" if self.adapter else self.workload
 
     @property
     def directory(self) -> str:
@@ -49,11 +69,13 @@ class ServingPlan:
     def words(self, server: ServerKind, lake: str) -> list[str]:
         """What follows the program; the target comes first. lake: where the server finds the lake."""
         drafter = f"{lake}/{self.drafter}" if self.drafter else None
-        words = words_of(server, f"{lake}/{self.target}", self.workload, drafter, self.serving,
+        words = words_of(server, f"{lake}/{self.model}", self.served_name, drafter, self.serving,
                          self.drafting.num_speculative_tokens, self.drafting, service=self.service)
-        if server == "vllm" and self.has_generation_config:
-            words += ["--generation-config", f"{lake}/{self.directory}"]
+        if self.adapter is not None:
+            place = f"{lake}/{self.adapter}"
+            words += ["--tokenizer", place, *lora_words(self.rank, 1), *module_words({self.workload: place})]
         if server == "vllm":
+            words += ["--generation-config", f"{lake}/{self.directory}"] if self.has_generation_config else []
             words += self.tools
         if self.settings.gpus > 1:
             words += ["--tensor-parallel-size" if server == "vllm" else "--tp-size", str(self.settings.gpus)]

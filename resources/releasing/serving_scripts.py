@@ -33,10 +33,10 @@ YAML_FILES = {
 def write_serving_files(directory: Path, plan: ServingPlan) -> None:
     """Writes serve-vllm.sh, serve-sglang.sh, serve-llama-cpp.sh where the target has a GGUF file, the YAML files, and vLLM's
     logging for a release that retains nothing."""
-    for server, program in PROGRAMS.items():
-        _write_script(directory / f"serve-{server}.sh", server, [*program, *plan.words(server, IN_SCRIPTS)],
+    for server in plan.servers:
+        _write_script(directory / f"serve-{server}.sh", server, [*PROGRAMS[server], *plan.words(server, IN_SCRIPTS)],
                       plan.environment(server, IN_SCRIPTS), plan, plan.left_out(server))
-    if plan.gguf is not None:
+    if plan.gguf is not None and plan.adapter is None:
         _write_script(directory / "serve-llama-cpp.sh", "llama.cpp", [LLAMA_CPP, *plan.llama_cpp_words(IN_SCRIPTS)], {}, plan,
                       "llama.cpp is served without the drafter" if plan.drafter else "")
     if plan.service.zero_retention:

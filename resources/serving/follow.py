@@ -137,7 +137,7 @@ class Following:
                 self._say(f"{slot.alias}: {error}; release {slot.serving} goes on, and release {version} is not tried again "
                           "until the alias moves")
                 return
-            self._pauses[version] = _paused(self._pauses.get(version))
+            self._pauses[version] = paused(self._pauses.get(version))
             self._tell_once(version, f"{slot.alias}: release {version} cannot be served now, and is tried again: {error}")
         else:
             self._told.pop(version, None)
@@ -215,7 +215,7 @@ class Following:
             version = server.directory.name
             if time.monotonic() - self._began[version] > STEADY_S:
                 self._pauses.pop(version, None)
-            self._pauses[version] = _paused(self._pauses.get(version))
+            self._pauses[version] = paused(self._pauses.get(version))
             del self._servers[version]
             self._close(server)
             for slot in self._slots:
@@ -236,7 +236,7 @@ class Following:
             self._say(sentence)
 
 
-def _paused(before: tuple[float, float] | None) -> tuple[float, float]:
+def paused(before: tuple[float, float] | None) -> tuple[float, float]:
     """When something may be tried again (time.monotonic), and the pause after that; twice as long each time."""
     pause_s = FIRST_PAUSE_S if before is None else before[1]
     return time.monotonic() + pause_s, min(2 * pause_s, LONGEST_PAUSE_S)

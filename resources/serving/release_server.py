@@ -95,6 +95,11 @@ class ReleaseServer:
             return cls(directory, release, program, log, server, stack.pop_all(), sampling)
 
     @property
+    def what(self) -> str:
+        """What it serves."""
+        return f"release {self.directory.name}"
+
+    @property
     def drafts(self) -> bool:
         """Whether the server was told to draft: the release's script decides."""
         script = self.directory / f"serve-{self.program.kind}.sh"

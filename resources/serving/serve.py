@@ -1,6 +1,7 @@
 """Serves an alias of an endpoint until it is stopped: `millrace serve`.
 
     serve(lake, "math-tutor", Traffic(port=8000), settings, print, watch=True)
+    serve(lake, "math-tutor", Traffic(beside=("support",)), settings, print)      # adapters of both on one base
 
 A front takes the requests (resources/front/), so that releases can be switched behind one address. SIGINT and SIGTERM (as
 KeyboardInterrupt) take no new connection, wait for requests in flight, and stop the servers.
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from resources.capture.capture import Capture, CaptureSettings
 from resources.front.front import Front, FrontError
 from resources.lake import Lake
-from resources.releasing.endpoints import workloads_with_endpoints
+from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
+from resources.releasing.release import ReleaseError, read_release
 from resources.scraping.scraper import EVERY_S, Scraper
 from resources.scraping.target import ScrapeError
-from resources.serving.follow import Following, Say, Slot
+from resources.serving.follow import NOT_NOW, Following, Say, Slot
+from resources.serving.follow_adapters import FollowingAdapters
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ServeSettings
 
@@ -35,7 +38,8 @@ class Traffic:
     """host, port: where clients find the front. alias: whose release answers. canary: a further alias, and its share of the
     sessions. drain_s: seconds that requests in flight have when their server is replaced or this process is stopped. capture:
     how the traffic is written (resources/capture/). wait_s: seconds that a request waits while no server takes it. scrape_s:
-    length of the windows of serving_metrics; 0: none are kept."""
+    length of the windows of serving_metrics; 0: none are kept. beside: further workloads, whose adapters the same server
+    answers for: its metrics are those of all of them, so none are kept."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -46,6 +50,7 @@ class Traffic:
     capture: CaptureSettings | None = None
     wait_s: float = 120.0
     scrape_s: float = EVERY_S
+    beside: tuple[str, ...] = ()
 
     @property
     def slots(self) -> list[Slot]:
@@ -61,8 +66,14 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
     Raises ServeError if the port is taken, and if the release cannot be served; with `watch`, that is said, and the alias's
     next release is waited for.
     """
-    if workload not in (known := workloads_with_endpoints(lake)):
-        raise ServeError(f"{lake.place} has no endpoint of {workload!r}; there are: {', '.join(known) or 'none yet'}")
+    workloads, known = (workload, *traffic.beside), workloads_with_endpoints(lake)
+    for named in workloads:
+        if named not in known:
+            raise ServeError(f"{lake.place} has no endpoint of {named!r}; there are: {', '.join(known) or 'none yet'}")
+        if workloads.count(named) > 1:
+            raise ServeError(f"{named} is named twice: name each workload once")
+    if traffic.beside and traffic.canary is not None:
+        raise ServeError("--canary goes with one workload: leave it out, or serve the workloads one by one")
     if traffic.canary == traffic.alias:
         raise ServeError(f"--canary {traffic.canary} is the alias that is served anyway: name another one")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -70,8 +81,11 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
         capture = stack.enter_context(Capture(traffic.capture)) if traffic.capture is not None else None
         front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []),
                       wait_s=traffic.wait_s)
-        scraper = stack.enter_context(scraping(lake, workload, traffic, say)) if traffic.scrape_s else None
-        following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s, scraper)
+        if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):
+            following = FollowingAdapters(lake, workloads, front, settings, traffic.alias, say, traffic.drain_s)
+        else:
+            scraper = stack.enter_context(scraping(lake, workload, traffic, say)) if traffic.scrape_s else None
+            following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s, scraper)
         stack.callback(following.close)  # after the front was drained
         try:
             stack.enter_context(front)
@@ -84,7 +98,7 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
                 if watch:
                     following.look()
                 elif ended := following.ended():
-                    raise ServeError(f"the server of release {ended[0].directory.name} ended by itself (log: {ended[0].log})")
+                    raise ServeError(f"the server of {ended[0].what} ended by itself (log: {ended[0].log})")
                 time.sleep(every_s)
         except KeyboardInterrupt:
             if waiting := sum(route.backend.in_flight for route in front.routes):
@@ -117,3 +131,13 @@ def scraping(lake: Lake, workload: str, traffic: Traffic, say: Say) -> Iterator[
         finally:
             ended.set()
             thread.join()
+
+
+def _is_adapter(lake: Lake, workload: str, alias: str) -> bool:
+    """Whether the alias names a release of form adapter: later ones are then loaded into the same server."""
+    try:
+        version = Endpoint(lake, workload).read().all().get(alias)
+        lake.mirror.pull()
+        return version is not None and read_release(lake.artefacts("release") / workload / version).form == "adapter"
+    except (ReleaseError, *NOT_NOW):
+        return False  # the reason is told when it is to be served

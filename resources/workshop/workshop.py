@@ -22,7 +22,7 @@ from model_ops.settings import Settings
 from resources.artefacts.current import step_of, up_to_date, warm_start_parent
 from resources.artefacts.erased import erased_in
 from resources.artefacts.kept_counts import counts_alone
-from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, external_input
+from resources.artefacts.manifest import SCRATCH, Input, Kind, Manifest, ManifestError, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
 from resources.catalog.build import publish
@@ -33,6 +33,7 @@ from resources.launching.launcher import Launcher
 from resources.launching.relay import relay
 from resources.launching.tracking import TrackingKind, tracked
 from resources.reading.sources import content_digest
+from resources.releasing.version_card import write_version_card
 from resources.tables import Tables
 from resources.workshop.training_job import training_config, training_source
 
@@ -216,7 +217,10 @@ class Workshop:
             })
         if finished is None and draft is not None:
             with naming_damage(lambda: self._files_of(inputs)):
-                finished = self.registry.finish(draft, work(draft.directory))
+                metrics = work(draft.directory)
+                if kind == "model" and any(path.name != SCRATCH for path in draft.directory.iterdir()):
+                    write_version_card(draft.directory, self.lake, self.registry.manifest_of(draft, metrics, []))
+                finished = self.registry.finish(draft, metrics)
         self.publish_catalog()
         return finished
 

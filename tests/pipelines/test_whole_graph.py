@@ -27,7 +27,8 @@ def test_every_stage_left_an_artefact_whose_files_are_what_its_manifest_says(toy
         for name in names:
             manifest = registry.current(kind, name)
             directory = registry.directory(manifest)
-            assert files_digest(describe_files(directory)) == manifest.digest, name
+            assert files_digest(describe_files(directory), kind) == manifest.digest, name
+            assert kind == "dataset" or (directory / "README.md").exists(), name
             assert manifest.inputs or name in ("base_model",)
             assert not (directory / ".work").exists()
 

@@ -57,6 +57,21 @@ def said(folder, more):
     ("evals: {gsm8k: ./gsm8k.jsonl}", "evals.gsm8k: it holds './gsm8k.jsonl'; write `gsm8k: {uri: ...}`"),
     ("seeds: {a: s3://b/c}", "seeds.a: it holds a text that is not accepted; write `a: {uri: ...}`"),
     ("speculator: {architecture: draft_model, draft_model: 7}", "speculator.draft_model: it holds 7; give text, in quotes"),
+    ("release: {form: adapter}\nspeculator: {enabled: false}",
+     "release.form: it is adapter, and what is served is the quantized model, which is no LoRA adapter on the base model; set sft.method "
+     "to lora or qlora and switch the stages after sft off (student, quantize), or set release.form to merged"),
+    ("release: {form: adapter}\nspeculator: {enabled: false}\nstudent: {enabled: false}\nquantize: {enabled: false}",
+     "release.form: it is adapter, and what is served is the fine-tuned model with sft.method full, which is no LoRA adapter on the base "
+     "model; set sft.method to lora or qlora and switch the stages after sft off (student, quantize), or set release.form to merged"),
+    ("release: {form: adapter}\nsft: {method: lora}\nstudent: {enabled: false}\nquantize: {enabled: false}",
+     "release.form: it is adapter, and a drafter is trained for one model: a server on a shared base has one drafter for all its "
+     "adapters; set speculator.enabled to false, or set release.form to merged"),
+    ("release: {form: adapter, serve_on: sglang/h100}\nsft: {method: lora}\nstudent: {enabled: false}\nquantize: {enabled: false}\n"
+     "speculator: {enabled: false}",
+     "release.serve_on: it is sglang/h100, and adapters are served by vLLM only; name vllm, or set release.form to merged"),
+    ("release: {form: adapter}\nsft: {method: lora, lora: {rank: 600}}\nstudent: {enabled: false}\nquantize: {enabled: false}\n"
+     "speculator: {enabled: false}",
+     "sft.lora.rank: it is 600, release.form is adapter, and vLLM serves ranks up to 512; give less, or set release.form to merged"),
     ("speculator: {block_size: 4}", "speculator: block_size is set, but architecture is eagle3 and only dflash has it: leave it out"),
     ("speculator: {architecture: medusa, num_layers: 2}", "speculator: num_layers is set, but architecture is medusa and eagle3, "
      "eagle3.1, p_eagle, dflash have it: leave it out"),

@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from benchmarks.small_adapter import small_adapter
 from resources.artefacts.manifest import describe_files, files_digest, read_manifest
 from resources.attesting.attest import attest
 from resources.attesting.packaging import package
@@ -322,6 +323,21 @@ def test_a_package_knows_how_many_people_its_release_wants(lake, make_release, k
     assert verified(tmp_path / "out", "--approvals", "0")[0] == 0
     with pytest.raises(SystemExit):
         verified(tmp_path / "out", "--approver", str(keys / "gone.pub"))
+
+
+def test_a_package_of_an_adapter_holds_it_and_its_base_and_is_verified(lake, key, verified, tmp_path):
+    directory = small_adapter(lake, 1)
+    attest(lake, directory, key("release"))
+    package(lake, directory, tmp_path / "out", "directory")
+    assert not list((tmp_path / "out" / "models" / "tutor").glob("sft_model*"))
+    assert verified(tmp_path / "out", "--release", directory.name)[0] == 0
+    for path in (tmp_path / "out").rglob("*/adapter_model.safetensors"), (tmp_path / "out").rglob("base_model/*/model.safetensors"):
+        [path] = path
+        before = path.read_bytes()
+        path.write_bytes(before + b" ")
+        code, said = verified(tmp_path / "out")
+        assert code == 1 and f"{path.name} changed" in said
+        path.write_bytes(before)
 
 
 def test_a_tar_and_an_oci_layout_hold_the_same_files(lake, signed, packed, tmp_path):

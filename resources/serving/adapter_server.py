@@ -1,0 +1,191 @@
+"""A vLLM server on a base model, into which releases of form adapter are loaded and from which they are taken while it answers.
+
+    server = AdapterServer.start(lake, shared, settings, rank=16, adapters=3, drafting=NO_DRAFTING)
+    loaded = server.load(directory)              # its address for the front is loaded.backend
+    server.smoke(lake, loaded, settings)
+    server.unload(loaded)
+    server.close()
+
+Each release is loaded under a name and from a path of its own, WORKLOAD@VERSION and the release's adapter/, so that no cached
+prefix of other weights is reused. vLLM opens the two requests that do this on the server's own port, which listens on the
+loopback only; the front does not pass them on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from model_ops.atomic_files import write_json
+from model_ops.evaluation.smoke.finding import Finding
+from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
+from model_ops.openai_api import OpenAiApi
+from model_ops.serving.adapters import RANK_FLAG, SEVERAL_PROCESSES, given_rank, served_rank
+from model_ops.serving.drafting import Drafting
+from model_ops.serving.program import server_environment
+from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
+from model_ops.serving.service import fingerprint
+from resources.capture.sampling import server_sampling
+from resources.front.naming import Naming
+from resources.front.routes import Backend
+from resources.lake import Lake
+from resources.releasing.release import Release, read_release
+from resources.serving.own_layers import own_layers
+from resources.serving.programs import ServeError
+from resources.serving.release_server import ServeSettings
+from resources.serving.shared_base import SharedBase
+from resources.serving.smoke_rows import smoke_rows
+
+LOADS_WITHIN_S = 300.0
+LONGEST_REASON = 200
+
+
+@dataclass(eq=False)
+class LoadedAdapter:
+    """A release that the server has loaded."""
+
+    directory: Path
+    release: Release
+    backend: Backend
+
+    @property
+    def workload(self) -> str:
+        return self.release.workload
+
+    @property
+    def version(self) -> str:
+        return self.directory.name
+
+
+class AdapterServer:
+    """A server that runs. rank: the largest that it takes."""
+
+    def __init__(self, lake: Lake, shared: SharedBase, rank: int, drafting: Drafting, log: Path, server: RunningServer,
+                 open_: ExitStack):
+        self.shared, self.rank, self.drafting, self.log = shared, rank, drafting, log
+        self.loaded: list[LoadedAdapter] = []
+        self._lake, self._server, self._open = lake, server, open_
+        self._api = OpenAiApi(server.url, api_key=None, connections=2, timeout_s=LOADS_WITHIN_S, retries=None,
+                              through_proxy=False)
+
+    @classmethod
+    def start(cls, lake: Lake, shared: SharedBase, settings: ServeSettings, rank: int, adapters: int, drafting: Drafting,
+              check: Callable[[], None] = lambda: None) -> AdapterServer:
+        """rank: of the largest adapter to load; --max-lora-rank among the settings' arguments goes before it. adapters: how
+        many may be loaded at a time. check: called while it starts, and may raise.
+
+        Raises ServeError for a program that is not vLLM, arguments that cannot be, and a server that does not come up.
+        """
+        program, log = settings.program, settings.logs / f"base-{shared.base[:12]}.log"
+        if program.kind != "vllm":
+            raise ServeError(f"adapters are served by vLLM, and the program is {program.kind}: name a vLLM with --program")
+        if several := [word for word in settings.arguments if word.partition("=")[0].replace("_", "-") in SEVERAL_PROCESSES]:
+            raise ServeError(f"{several[0]} starts several server processes, and vLLM loads an adapter into one of them: leave "
+                             "it out")
+        try:
+            most = given_rank(settings.arguments) or served_rank(rank)
+            words = [*shared.shell, *program.words, "serve", *shared.words(lake, most, adapters, drafting), *settings.arguments]
+        except ValueError as error:
+            raise ServeError(str(error)) from error
+        settings.logs.mkdir(parents=True, exist_ok=True)
+        lake.mirror.fetch(lake.root / shared.place)
+        with ExitStack() as stack:
+            try:
+                server = stack.enter_context(running_server(
+                    words, log=log, start_s=settings.start_s, environment={**server_environment(), **shared.environment()},
+                    check=check))
+            except (ServerFailed, NotRunnable) as error:
+                raise ServeError(f"vllm did not start on base {shared.base[:12]}: {error} (log: {log})") from error
+            return cls(lake, shared, most, drafting, log, server, stack.pop_all())
+
+    @property
+    def what(self) -> str:
+        """What it serves."""
+        return f"base {self.shared.base[:12]}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has ended."""
+        return self._server.ends_within(0)
+
+    def load(self, directory: Path) -> LoadedAdapter:
+        """Loads a release. Raises ServeError for one that belongs to another server, is too large, or is refused by vLLM."""
+        release = read_release(directory)
+        named = f"release {directory.name} of {release.workload}"
+        if differences := self.shared.differences(SharedBase.of(directory, release)):
+            raise ServeError(f"{named} needs a server of its own: {'; '.join(differences)}")
+        adapter = release.adapter
+        if adapter.rank > self.rank:
+            raise ServeError(f"the adapter of {named} has rank {adapter.rank}, and the server was started for ranks up to "
+                             f"{self.rank}: start it again with -- {RANK_FLAG} {served_rank(adapter.rank)}")
+        place = self._lake.root / adapter.path
+        name = f"{release.workload}@{directory.name}"
+        self._ask("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(place)}, f"{named} was not loaded")
+        listed = self._listed()
+        if listed.get(name) != str(place):
+            raise ServeError(f"{named} was not loaded: the server does not list it with {place} (log: {self.log})")
+        loaded = LoadedAdapter(directory, release, Backend(
+            self._server.url, directory.name, digest=release.target.digest,
+            sampling=server_sampling(directory / "generation_config.json"),
+            naming=Naming(release.workload, name, fingerprint(directory.name, release.target.digest), self.shared.fingerprint)))
+        self.loaded.append(loaded)
+        return loaded
+
+    def unload(self, loaded: LoadedAdapter) -> None:
+        """Takes a release out of the server. Drain it first: vLLM refuses later requests for it. Raises ServeError."""
+        self.loaded.remove(loaded)
+        self._ask("/v1/unload_lora_adapter", {"lora_name": loaded.backend.naming.served_as},
+                  f"release {loaded.version} of {loaded.workload} was not unloaded")
+
+    def smoke(self, lake: Lake, loaded: LoadedAdapter, settings: ServeSettings,
+              check: Callable[[], None] = lambda: None) -> list[Finding]:
+        """Tries a release before it takes traffic, and writes what was found into the logs' folder. Its answers are compared
+        with the target's own layers, in which adapter and base are merged."""
+        tried = TriedServer(self._server.url, loaded.backend.naming.served_as, "vllm", False, settings.timeout_s)
+        rows = smoke_rows(lake, loaded.directory)
+        found = smoke(tried, rows.prompts, rows.with_schema, own_layers(lake.root / loaded.release.target.path), check)
+        if rows.missing:
+            found.append(Finding("held-out rows", None, rows.missing))
+        write_json(settings.logs / f"{loaded.workload}-{loaded.version}.smoke.json", {
+            "release": loaded.version, "workload": loaded.workload, "server": "vllm",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"), "findings": [asdict(finding) for finding in found]})
+        return found
+
+    def close(self) -> None:
+        """Ends the server's processes. Requests in flight are lost: drain it first."""
+        self._api.close()
+        self._open.close()
+
+    def _ask(self, path: str, body: dict[str, Any], otherwise: str) -> None:
+        try:
+            response = self._api.request("POST", path, body)
+        except urllib3.exceptions.HTTPError as error:
+            raise ServeError(f"{otherwise}: the server does not answer ({type(error).__name__}; log: {self.log})") from error
+        if response.status != 200:
+            raise ServeError(f"{otherwise}: {_reason(response.data)} (log: {self.log})")
+
+    def _listed(self) -> dict[str, str]:
+        """The directory of each model of the server, by its name."""
+        try:
+            listed = json.loads(self._api.request("GET", "/v1/models").data)["data"]
+            return {str(each["id"]): str(each.get("root")) for each in listed}
+        except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+
+
+
+def _reason(content: bytes) -> str:
+    """What vLLM says of an adapter that it refuses; such a message is about files only."""
+    try:
+        said = json.loads(content)
+        return str(said.get("error", said).get("message", "it gave no reason")).splitlines()[0][:LONGEST_REASON]
+    except (ValueError, AttributeError, IndexError):
+        return "it gave no reason"
