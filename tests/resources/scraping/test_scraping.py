@@ -209,6 +209,28 @@ def test_a_reader_that_is_started_again_goes_on_where_the_last_one_stopped(lake,
     assert dict(found[0]["finished"]) == {} and found[0]["latency_ms"] == []
 
 
+def test_a_reader_that_is_stopped_goes_on_too_when_its_server_was_away_at_its_start(lake):
+    clock, said = Clock(), []
+    with metrics_server() as (url, metrics, _):
+        with scraper(lake, clock, said) as reader:
+            reader.begins(url, "aaa", asks=True)
+            metrics.drafts = 4
+            clock.step(30)
+        metrics.drafts, metrics.status, metrics.text = 9, 503, "starting"
+        clock.step(60)
+        with scraper(lake, clock, said) as reader:
+            reader.begins(url, "aaa", asks=True)
+            clock.step(30)
+            reader.tick()
+            metrics.status, metrics.text = 200, None
+            clock.step(60)
+            reader.tick()
+            metrics.drafts = 10
+            clock.step(60)
+            reader.tick()
+    assert [row["drafts"] for row in windows(lake)][:2] == [4, 6]
+
+
 def test_many_windows_are_merged(lake, monkeypatch):
     monkeypatch.setattr(kept_windows, "MANY_FILES", 4)
     clock = Clock()
