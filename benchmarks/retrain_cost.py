@@ -104,8 +104,10 @@ def _released(home: Path, size: str) -> Path:
 
 
 def _of_the_last_day(traffic: Path) -> list[Path]:
-    last = sorted(path.name for path in (traffic / "gateway").glob("dt=*"))[-1]
-    return [traffic / "gateway" / last, traffic / "feedback" / f"{last.removeprefix('dt=')}.jsonl"]
+    """Logs and feedback of the last day; one day of the demo's logs is LiteLLM's."""
+    last = max(path.name.removeprefix("dt=") for path in (traffic / "gateway").glob("dt=*"))
+    places = (traffic / "gateway" / f"dt={last}", traffic / "litellm" / last, traffic / "feedback" / f"{last}.jsonl")
+    return [place for place in places if place.exists()]
 
 
 def _let_the_last_day_arrive(home: Path) -> None:
