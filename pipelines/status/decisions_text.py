@@ -29,8 +29,7 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
     shown = list(decisions)[-count:]
     if not shown:
         console.print("Nothing was decided yet: `automation: {decide: {enabled: true}}` in the recipe switches the sensor on, "
-                      "while "
-                      "the Dagster daemon runs.", soft_wrap=True, highlight=False)
+                      "while the Dagster daemon runs.", soft_wrap=True, highlight=False)
         return
     print_table(text_table(COLUMNS, [_row(each) for each in shown], frozenset({4, 5, 6, 7})), console)
     last = shown[-1]
@@ -57,8 +56,7 @@ def corrections(decisions: Sequence[Decision]) -> list[str]:
         cost, gain = cost_ratio(decisions, action), gain_ratio(decisions, action)
         if cost.n or gain.n:
             said.append(f"{spelled}: costs are predicted times {cost.value:.2f} ({cost.n} outcomes), gains times "
-                        f"{gain.value:.2f} "
-                        f"({gain.n} outcomes)")
+                        f"{gain.value:.2f} ({gain.n} outcomes)")
     return said
 
 
@@ -76,7 +74,7 @@ def _option(option: Option) -> list[str]:
     days, requests = option.payback_days, option.break_even_requests
     return [option.action, duration(option.predicted_cost_s) if option.predicted_cost_s else "",
             _gain(option.action, option.predicted_gain), _gain(option.action, option.gain_lower),
-            f"{days:,.1f} d" if days is not None else "", f"{requests:,.0f}" if requests is not None else "", option.why_not]
+            duration(days * 86_400) if days is not None else "", f"{requests:,.0f}" if requests is not None else "", option.why_not]
 
 
 def _cheapest(decision: Decision) -> Option | None:
