@@ -74,7 +74,8 @@ def _option(option: Option) -> list[str]:
     days, requests = option.payback_days, option.break_even_requests
     return [option.action, duration(option.predicted_cost_s) if option.predicted_cost_s else "",
             _gain(option.action, option.predicted_gain), _gain(option.action, option.gain_lower),
-            duration(days * 86_400) if days is not None else "", f"{requests:,.0f}" if requests is not None else "", option.why_not]
+            duration(days * 86_400) if days is not None else "", f"{requests:,.0f}" if requests is not None else "",
+            option.why_not]
 
 
 def _cheapest(decision: Decision) -> Option | None:
