@@ -19,8 +19,7 @@ class SftSettings(TuningSettings):
         "teacher's answers")
     continue_from: Literal["last"] | None = Field(
         None, description="last: continue the lake's last fine-tuned model of the same base, on the rows that it has not "
-                          "learnt and "
-        "`replay` others for each. Left out: start from the base model, on all rows")
+        "learnt and `replay` others for each. Left out: start from the base model, on all rows")
     replay: float = Field(
         0.5, ge=0, le=100, description="Rows that were learnt before, for each new one; needs `continue_from`")
     z_loss: float = Field(

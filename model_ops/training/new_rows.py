@@ -37,8 +37,7 @@ def rows_to_learn(job: Job, replay: float, seed: int, world: World) -> tuple[Pat
     new = [row for row in everything if row not in learnt]
     if not new:
         raise ModelError(f"{dataset} has no training row that {job.inputs['learnt']} lacks: there is nothing new to learn, so "
-                         f"leave "
-                         "continue_from out to train on all rows")
+                         "leave continue_from out to train on all rows")
     old = sorted(learnt.intersection(everything), key=lambda row: hashlib.sha256(f"{seed}/{row}".encode()).digest())
     replayed = old[:math.ceil(replay * len(new))]
     into = job.output / FOLDER

@@ -40,8 +40,7 @@ def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
     @dg.sensor(
         name="decide", job=train_job, minimum_interval_seconds=60, default_status=status,
         description="Every minute: looks for causes of a retraining (new logs, drift, acceptance, feedback, a new base, the "
-                    "schedule) and "
-        "starts the least that helps, within the budget of `automation.decide`. Every decision is in the table "
+        "schedule) and starts the least that helps, within the budget of `automation.decide`. Every decision is in the table "
         "retraining_decisions. On where the recipe says `automation.decide: {enabled: true}`, or when switched on here.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:

@@ -29,8 +29,7 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
     shown = list(decisions)[-count:]
     if not shown:
         console.print("Nothing was decided yet: `automation: {decide: {enabled: true}}` in the recipe switches the sensor on, "
-                      "while "
-                      "the Dagster daemon runs.", soft_wrap=True, highlight=False)
+                      "while the Dagster daemon runs.", soft_wrap=True, highlight=False)
         return
     print_table(text_table(COLUMNS, [_row(each) for each in shown], frozenset({4, 5, 6, 7})), console)
     last = shown[-1]
@@ -39,6 +38,8 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
         print_table(text_table(
             ("option", "costs", "gains", "at least", "pays back", "from requests a day", "why not"),
             [_option(each) for each in last.options], frozenset({1, 2, 3, 4, 5})), console)
+        if said := _stages(last.chosen if last.action != "nothing" else _cheapest(last)):
+            console.print(said, soft_wrap=True, highlight=False, markup=False)
     for sentence in (*last.evidence.get("drafting", ()), *corrections(decisions)):
         console.print(_sentence(sentence), soft_wrap=True, highlight=False, markup=False)
 
@@ -55,8 +56,7 @@ def corrections(decisions: Sequence[Decision]) -> list[str]:
         cost, gain = cost_ratio(decisions, action), gain_ratio(decisions, action)
         if cost.n or gain.n:
             said.append(f"{spelled}: costs are predicted times {cost.value:.2f} ({cost.n} outcomes), gains times "
-                        f"{gain.value:.2f} "
-                        f"({gain.n} outcomes)")
+                        f"{gain.value:.2f} ({gain.n} outcomes)")
     return said
 
 
@@ -74,7 +74,20 @@ def _option(option: Option) -> list[str]:
     days, requests = option.payback_days, option.break_even_requests
     return [option.action, duration(option.predicted_cost_s) if option.predicted_cost_s else "",
             _gain(option.action, option.predicted_gain), _gain(option.action, option.gain_lower),
-            f"{days:,.1f} d" if days is not None else "", f"{requests:,.0f}" if requests is not None else "", option.why_not]
+            duration(days * 86_400) if days is not None else "", f"{requests:,.0f}" if requests is not None else "",
+            option.why_not]
+
+
+def _cheapest(decision: Decision) -> Option | None:
+    known = [each for each in decision.options if each.action != "nothing" and each.predicted_cost_s is not None]
+    return min(known, key=lambda each: each.predicted_cost_s or 0.0, default=None)
+
+
+def _stages(option: Option | None) -> str:
+    """What an option costs by stage, the dearest first; stages of less than a second are left out."""
+    costs = sorted(option.stage_costs_s.items(), key=lambda each: -each[1]) if option else []
+    told = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in costs if seconds >= 1)
+    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}." if option and told else ""
 
 
 def _gain(action: str, gain: Any) -> str:

@@ -36,8 +36,7 @@ def causes(seen: Evidence, settings: DecideSettings) -> list[Found]:
 def _base_revision(seen: Evidence) -> Iterator[Found]:
     if seen.base_now and seen.base_then and seen.base_now != seen.base_then:
         yield Found("base_revision", f"the base model's files changed: {seen.base_then[:12]} was trained from, "
-                                     f"{seen.base_now[:12]} "
-                    "is there now", seen.base_now)
+                    f"{seen.base_now[:12]} is there now", seen.base_now)
 
 
 def _acceptance(seen: Evidence) -> Iterator[Found]:
@@ -72,9 +71,8 @@ def _new_logs(seen: Evidence, settings: DecideSettings) -> Iterator[Found]:
         return
     new = max(0, seen.rows - trained.rows)
     if new >= settings.least_new_rows and new >= settings.least_new_share * trained.rows:
-        yield Found("new_logs", f"{new:,} rows were logged since {trained.version} was trained on {trained.rows:,}; the "
-                                f"newest day is "
-                    f"{seen.newest_day}", f"{trained.version}/{seen.newest_day}")
+        yield Found("new_logs", f"{new:,} rows were logged since {trained.version} was trained on {trained.rows:,}; the newest "
+                    f"day is {seen.newest_day}", f"{trained.version}/{seen.newest_day}")
 
 
 def _drift(seen: Evidence) -> Iterator[Found]:

@@ -1,8 +1,6 @@
-"""What an action would gain, predicted: of drafters the relative rise of the acceptance length, else the fall of the held-out
-loss.
+"""Predicts what an action gains: of drafters the relative rise of the acceptance length, else the fall of the held-out loss.
 
-    gain = drafter_gain(seen, rise, continued=True, step_share=0.25)         # Estimate(value, low, says); None: nothing says
-    anything
+    gain = drafter_gain(seen, rise, continued=True, step_share=0.25)         # Estimate(value, low, says), or None
 
 A drafter gains in two ways, of which the one with the higher lower bound counts, since they overlap:
 
@@ -41,8 +39,7 @@ def model_gain(seen: Evidence, rise: Rise | None) -> Estimate | None:
     falls = Rise(-rise.value, rise.error, rise.n)
     return Estimate(falls.value * doublings, falls.low * doublings,
                     f"{falls.value:.3g} nats a doubling (at least {falls.low:.3g}) by the model's learning curve, "
-                    f"{doublings:.2f} "
-                    "doublings of its rows")
+                    f"{doublings:.2f} doublings of its rows")
 
 
 def _recovered(seen: Evidence, continued: bool) -> Estimate | None:
@@ -54,8 +51,7 @@ def _recovered(seen: Evidence, continued: bool) -> Estimate | None:
     value = share * max(0.0, seen.tau_released / seen.tau_served - 1)
     return Estimate(value, least * max(0.0, released_low / served_high - 1),
                     f"acceptance length {seen.tau_served:.3f} as served, {seen.tau_released:.3f} in the release's report; "
-                    f"{share:.0%} of "
-                    "what was lost comes back")
+                    f"{share:.0%} of what was lost comes back")
 
 
 def _learnt(seen: Evidence, rise: Rise | None, continued: bool, step_share: float) -> Estimate | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from model_ops.wording import duration
 from resources.deciding.actions import SPELLED
 from resources.deciding.causes import Found
 from resources.deciding.correction import cost_ratio, gain_ratio
@@ -97,7 +98,7 @@ def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts
 
 
 def _too_little(action: Action, seen: Evidence, option: Option, settings: DecideSettings) -> str:
-    low, value = option.gain_lower or 0.0, option.predicted_gain or 0.0
+    low, value = option.gain_lower or 0.0, round(option.predicted_gain or 0.0, 4) + 0.0  # no -0.00%
     if action not in DRAFTERS:
         if low >= settings.least_loss_gain and low > 0:
             return ""
@@ -110,25 +111,23 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
         return ""
     if seen.decode_hours_a_day is None:
         return ("whether it pays back is unknown: requests a day, tokens of an answer or tokens/s are; scrape the servers' "
-                "metrics, "
-                "or set automation.decide.tokens_per_second")
+                "metrics, or set automation.decide.tokens_per_second")
     days = option.payback_days
     if days is None or days > settings.payback_days:
-        said = "never" if days is None else f"after {days:,.1f} days"
+        said = "never" if days is None else f"after {duration(days * 86_400)}"
         return (f"at the lower bound of its gain it pays back {said}, and {settings.payback_days:g} days are asked for; it "
-                f"would from "
-                f"{option.break_even_requests or 0:,.0f} requests a day on")
+                f"would from {option.break_even_requests or 0:,.0f} requests a day on")
     return ""
 
 
 def _why(cause: Found, chosen: Option, settings: DecideSettings) -> str:
     what, seconds = SPELLED[chosen.action], chosen.predicted_cost_s
-    cost = f" costs about {seconds:,.0f} s" if seconds is not None else ", whose cost is unknown,"
+    cost = f" costs about {duration(seconds)}" if seconds is not None else ", whose cost is unknown,"
     money = f" ({chosen.predicted_money:,.2f})" if chosen.predicted_money is not None else ""
     if cause.kind in WISHES:
         return f"{what}{cost}{money}: a {_wish(cause)} asks for it"
     if chosen.action in DRAFTERS:
-        back = f" and pays back in {chosen.payback_days:,.1f} days" if chosen.payback_days is not None else ""
+        back = f" and pays back in {duration(chosen.payback_days * 86_400)}" if chosen.payback_days is not None else ""
         return (f"{what}{cost}{money}{back}: the acceptance length rises by {chosen.predicted_gain or 0:.1%}, at least "
                 f"{chosen.gain_lower or 0:.1%}")
     return (f"{what}{cost}{money}: the held-out loss falls by {chosen.predicted_gain or 0:.4f} nats a token, at least "
@@ -138,12 +137,10 @@ def _why(cause: Found, chosen: Option, settings: DecideSettings) -> str:
 def _why_nothing(cause: Found, seen: Evidence, settings: DecideSettings, options: Sequence[Option]) -> str:
     if seen.missing:
         return (f"nothing: {', '.join(seen.missing)} was never made; the first run is a person's (millrace run RECIPE), and "
-                f"what "
-                "follows is measured by it")
+                "what follows is measured by it")
     if cause.kind == "drift" and not settings.drift_trains:
         return (f"nothing: {options[0].why_not}; the next run's evaluation takes {settings.drift_widens:g} times as many rows "
-                f"and "
-                "prompts")
+                "and prompts")
     nearest = options[0]
     return f"nothing pays back; of what costs least, {SPELLED[nearest.action]}: {nearest.why_not}"
 

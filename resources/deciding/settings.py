@@ -34,8 +34,7 @@ class DecideSettings(Settings):
         False, description="true: decisions are written to the table `retraining_decisions` and nothing is started")
     causes: list[Literal["new_logs", "drift", "acceptance", "feedback", "base_revision", "schedule"]] = Field(
         default_factory=lambda: list(CAUSES), description="What is looked at. schedule: the times of "
-                                                          "`automation.retrain.cron`, "
-        "if `automation.retrain.enabled`")
+        "`automation.retrain.cron`, if `automation.retrain.enabled`")
     least_new_rows: int = Field(200, ge=1, le=10**9, description="new_logs: rows since the last training that make a cause")
     least_new_share: float = Field(
         0.05, ge=0, le=1, description="new_logs: the same, as a share of the rows that were trained on")
@@ -44,26 +43,22 @@ class DecideSettings(Settings):
         "next run's evaluation is widened. true: it is weighed as other causes are")
     drift_widens: float = Field(
         2.0, ge=1, le=100, description="How many times as many rows and prompts an evaluation takes while a test of drift "
-                                       "alarms")
+        "alarms")
     payback_days: float | None = Field(
         30.0, gt=0, le=3650, description="Days within which a drafter must save the device hours that it costs, by the lower "
         "bound of its predicted gain. null: any gain whose lower bound is above `least_gain` is enough")
     least_gain: float = Field(
         0.0, ge=0, le=10, description="Least relative gain of the acceptance length, at its lower bound, for which a drafter "
-                                      "is "
-        "trained")
+        "is trained")
     least_loss_gain: float = Field(
         0.01, ge=0, le=10, description="Least fall of the held-out loss (nats per token), at its lower bound, for which a "
-                                       "model is "
-        "fine-tuned")
+        "model is fine-tuned")
     requests_per_day: float | None = Field(
         None, gt=0, le=1e12, description="Requests a day that the endpoint answers. Left out: those in the logs, which may be "
-                                         "a "
-        "sample")
+        "a sample")
     tokens_per_second: float | None = Field(
         None, gt=0, le=1e9, description="Answer tokens a second of one serving device. Left out: as measured while serving, "
-                                        "or by the "
-        "evaluation")
+        "or by the evaluation")
     price_per_device_hour: float | None = Field(
         None, ge=0, le=1e6, description="Price of an hour of one device. Left out: costs are counted in hours only")
     devices: int = Field(1, ge=1, le=1_000_000, description="Devices that a retraining occupies, for device hours and money")
@@ -73,15 +68,13 @@ class DecideSettings(Settings):
         0.5, ge=0, le=10, description="Old rows for each new one where fine-tuning continues from the previous model")
     evaluation_share: float = Field(
         0.5, gt=0, le=1, description="Share of the evaluation's rows and prompts where only the drafter is retrained: its "
-                                     "target "
-        "was measured before, and gates judge by the lower end of the interval")
+        "target was measured before, and gates judge by the lower end of the interval")
     cool_down_hours: float = Field(12.0, ge=0, le=8760, description="Hours between the end of a run and the next one's start")
     most_back_off_days: float = Field(
         14.0, ge=0, le=366, description="After n failures in a row, the cool-down is 2^n times as long, at most this many days")
     quiet: Annotated[list[str], AfterValidator(checked_times)] = Field(
         default_factory=list, description="Times at which nothing is started, as cron schedules of minutes: `* 8-19 * * 1-5` "
-                                          "is "
-        "every working day from 8:00 to 20:00")
+        "is every working day from 8:00 to 20:00")
     timezone: Annotated[str, AfterValidator(checked_zone)] = Field(
         "UTC", description="Time zone of `quiet` and of the schedule, such as Europe/Amsterdam")
     budget: BudgetSettings = Field(default_factory=BudgetSettings, description="What retraining may use in a week")

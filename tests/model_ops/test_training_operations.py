@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.nn import functional as F
@@ -38,6 +39,18 @@ def test_sft_lowers_the_held_out_loss_and_reports_it_truly(tiny_model, chats, tu
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert metrics["tokens"] == sum(line["tokens"] for line in lines) != metrics["row_tokens"]
     assert len(lines) == 25 and {"loss", "grad_norm", "learning_rate", "tokens_per_second"} <= lines[0].keys()
+
+
+def test_a_continued_training_starts_from_the_earlier_model_and_learns_what_it_lacks(tiny_model, chats, tuned, tmp_path):
+    output, before = tuned
+    rows = pq.read_table(chats / "train.parquet")
+    (tmp_path / "learnt").mkdir()
+    pq.write_table(rows.slice(0, 30), tmp_path / "learnt" / "train.parquet")
+    job = Job(operation="sft", output=tmp_path / "out", settings={**SETTINGS, "steps": 1, "learning_rate": 1e-7, "replay": 0.5},
+              inputs={"model": tiny_model, "previous": output, "dataset": chats, "learnt": tmp_path / "learnt"})
+    metrics = sft.run(job, Progress())
+    assert (metrics["rows"], metrics["new_rows"], metrics["replayed_rows"]) == (15, 10, 5)
+    assert metrics["validation_loss"] < before["validation_loss"] + 0.3  # of the base it is more than 1 higher
 
 
 def test_held_out_loss_is_each_rows_own(tuned, chats):

@@ -138,6 +138,12 @@ def said(folder, more):
      '"0 3 * * 1" is every Monday at 3:00'),
     ("automation: {retrain: {cron: 0 0 31 2 *}}", "automation.retrain.cron: no time matches this cron schedule; "
      '"0 3 * * 1" is every Monday at 3:00'),
+    ("automation: {decide: {budget: {money_per_week: 5}}}", "automation.decide.budget.money_per_week: no price is known, so no cost "
+     "in money is either; set automation.decide.price_per_device_hour, or leave it out"),
+    ("automation: {decide: {enabled: true, causes: []}}", "automation.decide.causes: it is empty, so nothing would be looked at; name "
+     "a cause, or set enabled to false"),
+    ("automation: {decide: {budget: {runs_per_week: -1}}}",
+     "automation.decide.budget.runs_per_week: it holds -1; give a number from 0 to 10,000"),
     ("tiny: {kv_heads: 3}", "tiny: kv_heads 3 is not a divisor of heads 4; give a divisor"),
     ("release: {gates: {acceptance_length: 4.5}}", "release.gates.acceptance_length: 4.5 cannot be reached: 3 drafted tokens give "
      "at most 4 a verification; give less, or raise speculator.num_speculative_tokens"),
