@@ -27,6 +27,8 @@ STEADY_S = 30.0
 TOLD_AGAIN = 5
 """Ends in a row after which a server's ending is told a second time."""
 LOOKS_EVERY_S = 0.25
+SIGNALS = 128
+"""Exit codes above this are of processes that a signal ended."""
 SHOWN_LINES, LONGEST_LINE = 3, 300
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -110,16 +112,17 @@ class Keeper:
 
     def _ended(self, kept: _Kept) -> None:
         code = kept.process.exit_code() or 0
+        why = "" if code > SIGNALS else _quoted(kept.log.last_lines())  # who is killed does not say why
         if time.monotonic() - kept.began_s > STEADY_S:
             kept.ends_in_a_row, kept.pause_s = 0, FIRST_PAUSE_S
         kept.ends_in_a_row += 1
-        kept.why_not = f"it ended {_how(code)}{_quoted(kept.log.last_lines())}"
+        kept.why_not = f"it ended {_how(code)}{why}"
         kept.since, kept.not_before_s = now(), time.monotonic() + kept.pause_s
         if kept.ends_in_a_row == 1:
-            self._say(f"{kept.server.name} ended {_how(code)} and is started again{_quoted(kept.log.last_lines())}")
+            self._say(f"{kept.server.name} ended {_how(code)} and is started again{why}")
         elif kept.ends_in_a_row == TOLD_AGAIN:
             self._say(f"{kept.server.name} has ended {TOLD_AGAIN} times in a row, now {_how(code)}; it is started again after "
-                      f"pauses of up to {LONGEST_PAUSE_S:g} s{_quoted(kept.log.last_lines())} (log: {kept.server.log})")
+                      f"pauses of up to {LONGEST_PAUSE_S:g} s{why} (log: {kept.server.log})")
         kept.pause_s = min(2 * kept.pause_s, LONGEST_PAUSE_S)
         self._changed()
 
@@ -155,9 +158,9 @@ class Keeper:
 
 def _how(code: int) -> str:
     """How a process ended, in words."""
-    if code > 128:
+    if code > SIGNALS:
         try:
-            return f"by {signal.Signals(code - 128).name}"
+            return f"by {signal.Signals(code - SIGNALS).name}"
         except ValueError:
             pass
     return f"with exit code {code}"
