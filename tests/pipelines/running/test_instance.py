@@ -14,6 +14,7 @@ import pytest
 from assets.ownership import LAKE_POOL, WORKER_POOL
 from pipelines.graph.jobs import JOB_TAG
 from pipelines.running.instance import fail_dead_runs, open_instance
+from pipelines.running.lost_retries import ASKED, COULD_NOT, MOST, RETRIED_AS, WILL_RETRY, LostRetries
 from resources.lake import Lake
 from resources.launching.another_try import ONCE, ask_for_another_try
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG
@@ -117,6 +118,29 @@ def test_launched_runs_whose_process_is_gone_are_failed_and_will_be_retried(lake
         assert instance.get_run_by_id(dead.run.run_id).tags["dagster/will_retry"] == "true"
         [failure] = instance.all_logs(dead.run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
         assert "The process of this run is gone" in failure.dagster_event.message
+
+
+def test_a_retry_that_dagster_gave_up_is_asked_for_again_and_not_for_ever(lake, monkeypatch):
+    with open_instance(lake) as instance:
+        lost, failed_step, done = (LaunchedRun(instance).run.run_id for _ in range(3))
+        for run_id in (lost, failed_step, done):
+            instance.report_run_failed(instance.get_run_by_id(run_id))
+            instance.add_run_tags(run_id, {WILL_RETRY: "false"})
+        for run_id in (lost, done):
+            instance.report_engine_event(COULD_NOT, instance.get_run_by_id(run_id))
+        instance.add_run_tags(done, {RETRIED_AS: "another"})
+        again = LostRetries()
+        assert again.look(instance) == [lost]
+        assert instance.get_run_by_id(lost).tags[WILL_RETRY] == "true"
+        assert len(instance.all_logs(lost, of_type=dg.DagsterEventType.RUN_FAILURE)) == 2
+        assert again.look(instance) == []
+        instance.add_run_tags(lost, {WILL_RETRY: "false"})  # Dagster counts too many retries: nothing was given up again
+        assert LostRetries().look(instance) == []
+        instance.report_engine_event(COULD_NOT, instance.get_run_by_id(lost))
+        assert LostRetries().look(instance) == [lost]
+        instance.add_run_tags(lost, {WILL_RETRY: "false", ASKED: str(MOST)})
+        instance.report_engine_event(COULD_NOT, instance.get_run_by_id(lost))
+        assert LostRetries().look(instance) == []
 
 
 def test_a_process_that_began_later_is_not_the_runs(lake, monkeypatch):
