@@ -36,7 +36,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 @dataclass(frozen=True)
 class Server:
     """What to keep running. stop_s: seconds that it has to end. held: locks, as KeptProcess. ends_first: called before it is
-    told to end. may_run: says why it may not run now; "" if it may."""
+    told to end, with its process and with what says whether that has to be quick. may_run: says why it may not run now; "" if
+    it may."""
 
     name: str
     command: Sequence[str]
@@ -44,7 +45,7 @@ class Server:
     log: Path
     stop_s: float = 20.0
     held: Sequence[int] = ()
-    ends_first: Callable[[int, float], None] | None = None
+    ends_first: Callable[[int, Callable[[], bool]], object] | None = None
     may_run: Callable[[], str] = lambda: ""
 
 
@@ -146,12 +147,13 @@ class Keeper:
 
     def _end_one(self, kept: _Kept, seconds: float, hurry: threading.Event | None = None) -> None:
         pid = kept.process.pid
+        hurried = hurry.is_set if hurry is not None else lambda: False
         if kept.process.is_running:
-            if kept.server.ends_first is not None and pid is not None and not (hurry and hurry.is_set()):
-                kept.server.ends_first(pid, seconds)
+            if kept.server.ends_first is not None and pid is not None:
+                kept.server.ends_first(pid, hurried)
             kept.process.ask_to_stop()
             until = time.monotonic() + seconds
-            while kept.process.is_running and time.monotonic() < until and not (hurry and hurry.is_set()):
+            while kept.process.is_running and time.monotonic() < until and not hurried():
                 time.sleep(0.1)
         kept.process.stop(0)
 

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,7 +81,8 @@ def _keep(servers: list[Server], say: _Told, lake: Lake, home: Path, settings: U
     began = UpState(this_process(), socket.gethostname(), now(), lake.place)
 
     def changed() -> None:
-        write_state(home, replace(began, servers=keeper.states()))
+        with suppress(OSError):  # servers go on where the disk is full
+            write_state(home, replace(began, servers=keeper.states()))
 
     keeper = Keeper(servers, say, changed)
     say(f"keeps {', '.join(server.name for server in servers)} running for the lake {lake.place}; the UI is on "

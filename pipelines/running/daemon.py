@@ -20,7 +20,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.running.instance import fail_dead_runs, open_instance
+from pipelines.running.instance import fail_dead_runs, open_instance, set_pools
 from pipelines.running.lost_retries import LostRetries
 from resources.lake import Lake
 from resources.launching.postgres import postgres_url
@@ -50,7 +50,8 @@ def watch_runs(stop: threading.Event, every_s: float = EVERY_S) -> None:
 
 
 def main() -> None:
-    open_instance(Lake(Path(os.environ["MILLRACE_LAKE"]))).dispose()
+    with open_instance(Lake(Path(os.environ["MILLRACE_LAKE"]))) as instance:
+        set_pools(instance)
     threading.Thread(target=watch_runs, args=(threading.Event(),), name="dead-runs", daemon=True).start()
     [daemon] = entry_points(group="console_scripts", name="dagster-daemon")
     sys.argv = ["dagster-daemon", "run", "-w", sys.argv[1]]

@@ -13,7 +13,7 @@ import pytest
 
 from assets.ownership import LAKE_POOL, WORKER_POOL
 from pipelines.graph.jobs import JOB_TAG
-from pipelines.running.instance import fail_dead_runs, open_instance
+from pipelines.running.instance import fail_dead_runs, open_instance, set_pools
 from pipelines.running.lost_retries import ASKED, COULD_NOT, MOST, RETRIED_AS, WILL_RETRY, LostRetries
 from resources.lake import Lake
 from resources.launching.another_try import ONCE, ask_for_another_try
@@ -54,6 +54,7 @@ def lake(tmp_path, monkeypatch):
 
 def test_the_limits_that_are_shipped_are_in_force(lake, monkeypatch):
     with open_instance(lake) as instance:
+        set_pools(instance)
         queue = instance.get_concurrency_config().run_queue_config
         assert queue.max_concurrent_runs == 2
         assert queue.tag_concurrency_limits == [{"key": JOB_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1}]
@@ -67,6 +68,11 @@ def test_the_limits_that_are_shipped_are_in_force(lake, monkeypatch):
         assert instance.get_concurrency_config().run_queue_config.max_concurrent_runs == 4
         assert instance.event_log_storage.get_concurrency_info(WORKER_POOL).slot_count == 3
         assert instance.event_log_storage.get_concurrency_info(LAKE_POOL).slot_count == 1
+    monkeypatch.delenv("MILLRACE_DEVICES")
+    with open_instance(lake) as instance:  # a command in another terminal changes no limit of the daemon's
+        assert instance.event_log_storage.get_concurrency_info(WORKER_POOL).slot_count == 3
+        set_pools(instance)
+        assert instance.event_log_storage.get_concurrency_info(WORKER_POOL).slot_count == 1
 
 
 @dg.op
