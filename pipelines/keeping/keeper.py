@@ -106,7 +106,13 @@ class Keeper:
             self._start(kept)
 
     def _start(self, kept: _Kept) -> None:
-        kept.process.start()
+        try:
+            kept.process.start()
+        except OSError as error:  # no memory, too many processes or files
+            kept.log.write(f"it cannot be started: {error.strerror}")
+            kept.starts += 1
+            self._failed(kept, f"cannot be started ({error.strerror})", "")
+            return
         kept.began_s, kept.since, kept.why_not = time.monotonic(), now(), ""
         kept.starts += 1
         self._changed()
@@ -116,14 +122,18 @@ class Keeper:
         why = "" if code > SIGNALS else _quoted(kept.log.last_lines())  # who is killed does not say why
         if time.monotonic() - kept.began_s > STEADY_S:
             kept.ends_in_a_row, kept.pause_s = 0, FIRST_PAUSE_S
+        self._failed(kept, f"ended {_how(code)}", why)
+
+    def _failed(self, kept: _Kept, what: str, why: str) -> None:
+        """Sets the pause before the next start, and tells it once or twice. what: as `ended with exit code 3`."""
         kept.ends_in_a_row += 1
-        kept.why_not = f"it ended {_how(code)}{why}"
+        kept.why_not = f"it {what}{why}"
         kept.since, kept.not_before_s = now(), time.monotonic() + kept.pause_s
         if kept.ends_in_a_row == 1:
-            self._say(f"{kept.server.name} ended {_how(code)} and is started again{why}")
+            self._say(f"{kept.server.name} {what} and is started again{why}")
         elif kept.ends_in_a_row == TOLD_AGAIN:
-            self._say(f"{kept.server.name} has ended {TOLD_AGAIN} times in a row, now {_how(code)}; it is started again after "
-                      f"pauses of up to {LONGEST_PAUSE_S:g} s{why} (log: {kept.server.log})")
+            self._say(f"{kept.server.name} {what}, the {TOLD_AGAIN}th time in a row, and is started again after pauses of up "
+                      f"to {LONGEST_PAUSE_S:g} s{why} (log: {kept.server.log})")
         kept.pause_s = min(2 * kept.pause_s, LONGEST_PAUSE_S)
         self._changed()
 

@@ -74,7 +74,8 @@ class _Told:
 
     def __call__(self, sentence: str) -> None:
         self._log.write(f"{now()} {sentence}")
-        self._say(f"{datetime.now(UTC):%H:%M:%S} {sentence}")
+        with suppress(OSError):  # the terminal, or the program that read the output, may be gone
+            self._say(f"{datetime.now(UTC):%H:%M:%S} {sentence}")
 
 
 def _keep(servers: list[Server], say: _Told, lake: Lake, home: Path, settings: UpSettings) -> None:
