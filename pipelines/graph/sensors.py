@@ -2,7 +2,7 @@
 
 A tick lists the end of each source and a page of at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's
 limit of 60 seconds for a prefix of any size; the next tick continues from there and starts over at the end. The run's key is
-the digest of the objects, so the same objects never request two runs.
+the digest of the objects, so the same objects never request two runs, unless the first one failed (asking_again.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.contract.recipe import Recipe
+from pipelines.graph.asking_again import OBJECTS_TAG, key_of
 from pipelines.graph.days import daily_partitions
 from resources.lake import Lake, LakeError
 from resources.reading.sources import SourceError
@@ -46,8 +47,9 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
         if not days:
             return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(found.cursor))
         request = dg.RunRequest(
-            run_key=found.digest,
+            run_key=key_of(context, found.digest),
             tags={
+                OBJECTS_TAG: found.digest,
                 "dagster/asset_partition_range_start": days[0].isoformat(),
                 "dagster/asset_partition_range_end": days[-1].isoformat(),
             },

@@ -77,7 +77,7 @@ def test_a_server_that_ends_at_once_every_time_is_no_tight_loop_and_says_why(tmp
         until(lambda: run.state("broken").restarts >= 6)
     assert run.said == [
         "broken ended with exit code 3 and is started again; its last lines: first | no database here",
-        "broken has ended 5 times in a row, now with exit code 3; it is started again after pauses of up to 0.1 s; its last lines: "
+        "broken ended with exit code 3, the 5th time in a row, and is started again after pauses of up to 0.1 s; its last lines: "
         f"first | no database here (log: {tmp_path / 'broken.log'})",
     ]
     assert (tmp_path / "broken.log").read_text().count("no database here") >= 6
@@ -105,15 +105,24 @@ def test_a_command_that_cannot_be_run_says_so(tmp_path):
     assert "cannot be run (No such file or directory)" in run.said[0]
 
 
+def test_a_machine_that_has_no_process_left_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.05)
+    start, refused = KeptProcess.start, [OSError(11, "Resource temporarily unavailable")]
+    monkeypatch.setattr(KeptProcess, "start", lambda process: start(process) if not refused else (_ for _ in ()).throw(refused.pop()))
+    with Run(tmp_path, ("sleeper", SLEEPS, {})) as run:
+        until(lambda: run.state("sleeper").is_running)
+    assert run.said == ["sleeper cannot be started (Resource temporarily unavailable) and is started again"]
+
+
 def test_servers_end_last_to_first_and_may_take_their_time(tmp_path):
     slow = shell(f"trap 'sleep 0.3; echo $0 >> {tmp_path}/ends; exit 0' TERM; echo up > {tmp_path}/$0.up; while :; do sleep 0.05; done")
     asked = []
     with Run(tmp_path, ("first", [*slow, "first"], {}),
-             ("second", [*slow, "second"], {"ends_first": lambda pid, seconds: asked.append(pid)})) as run:
+             ("second", [*slow, "second"], {"ends_first": lambda pid, hurried: asked.append((pid, hurried()))})) as run:
         until(lambda: (tmp_path / "first.up").exists() and (tmp_path / "second.up").exists())
         pid = run.state("second").pid
     assert (tmp_path / "ends").read_text().split() == ["second", "first"]
-    assert asked == [pid]
+    assert asked == [(pid, False)]
 
 
 def test_a_server_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path):
