@@ -148,6 +148,8 @@ CLAIMS: list[Claim] = [
         *(hundredth(kind["valid_drafted"]) for kind in r("kinds").values()), hundredth(max(kind["valid_free"] for kind in r("kinds").values()))]
         if all(kind["same_greedy"] == 1 for kind in r("kinds").values()) and r("prompts") == 8 else []),
     (PAGE, "What does that front add", "front", lambda r: [hundredth(r("added_ms_p50")), hundredth(r("added_ms_p99"))]),
+    (PAGE, "What does the capture layer add", "capture", lambda r: [
+        hundredth(r("added_ms_p50")), hundredth(r("added_ms_p99")), f"{r('requests_per_s'):,}", str(r("lost")), f"{r('answered'):,}"]),
     (PAGE, "Of 193 changes to", "tamper", lambda r: [str(r("refused"))]),
     (PAGE, "Of 20 kills while a release", "publish_faults", lambda r: [str(r("incomplete")), str(r("completed"))]),
     (PAGE, "Of 200 changes to", "aliases", lambda r: [str(r("disk", "lost")), str(r("s3", "lost"))]),

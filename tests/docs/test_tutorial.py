@@ -19,6 +19,7 @@ def test_only_steps_that_need_a_server_a_gpu_or_minutes_are_not_run():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_tutorial_runs(tmp_path):
     """The logs are those of `millrace demo --quick`, written here without running its graph."""
     write_traffic(tmp_path / "demo/quick/traffic", interactions=400, days=2)

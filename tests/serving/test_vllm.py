@@ -18,7 +18,6 @@ from model_ops.serving.command import speculative_config, words_of
 from model_ops.serving.drafting import Drafting
 from model_ops.speculators.registry import ARCHITECTURES
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
-from tests.thorough_cases import thorough_except
 
 SAME_TAU = {0.0: 0.2, 1.0: 0.08}
 """Relative difference of acceptance lengths, by temperature. Greedily the toy repeats one token to the end, and a draft that
@@ -70,7 +69,7 @@ def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drafting", [
-    Drafting(method="ngram", num_speculative_tokens=K),
+    pytest.param(Drafting(method="ngram", num_speculative_tokens=K), marks=pytest.mark.thorough),
     Drafting(method="drafter", num_speculative_tokens=K, by_batch_size=((1, 4, K), (5, 8, 1), (9, 9, 0)))])
 def test_a_drafting_that_a_release_chose_is_served_by_its_words(python, parts, greedy_alone, tmp_path, drafting):
     """16 requests at a time: with K by batch size, most of them are decoded without drafts, and the last ones with K."""
@@ -84,6 +83,7 @@ def test_a_drafting_that_a_release_chose_is_served_by_its_words(python, parts, g
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_twin_alone_is_all_a_server_needs(python, parts, greedy_alone):
     """`vllm serve DIR/speculators`, started where target and drafter are found by the path in its config."""
     around_both = os.path.commonpath([parts.target.resolve(), parts.speculator.resolve()])
@@ -94,7 +94,8 @@ def test_the_twin_alone_is_all_a_server_needs(python, parts, greedy_alone):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", thorough_except(["dflash"], ["p_eagle", "dflash", "medusa"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("architecture", ["p_eagle", "dflash", "medusa"])
 def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts, greedy_alone, tmp_path, architecture):
     drafter = tmp_path / "head"  # vLLM takes a path that names another kind for that kind
     speculator.run(Job(

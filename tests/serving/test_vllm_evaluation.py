@@ -40,6 +40,7 @@ def served(python, house, output, monkeypatch, *words, **changes):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_int8_weights_are_loaded_and_served_as_own_layers_compute(python, house, tmp_path, monkeypatch):
     """0.022 nats a token, the same greedy tokens: what bfloat16 differs from float32 by."""
     found = served(python, house, tmp_path / "report", monkeypatch)

@@ -66,6 +66,7 @@ def published(release, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_quantized_target_is_served_with_its_layer_and_accepts_what_the_decoder_says(python, released, tmp_path):
     target, drafter, release, prompts = released
     for run, temperature in zip(served(python, tmp_path, prompts, [0, 1], *published(release, tmp_path)), (0.0, 1.0),

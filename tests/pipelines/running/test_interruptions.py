@@ -72,27 +72,8 @@ def weights_files(lake):
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_the_next_run_continues(recipe, undisturbed, tmp_path):
-    lake = tmp_path / "lake"
-    process = start(recipe, lake)
-    wait_for(lambda: checkpoints(lake), process)
-    process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 130, output
-    assert "Run again to continue" in output
-    assert not [child for child in psutil.process_iter(["cmdline"]) if str(lake) in " ".join(child.info["cmdline"] or [])]
-    base = Registry(Lake.open(lake), "toy-assistant").current("model", "base_model")
-    with pytest.raises(ManifestError):
-        weights_digest(lake)
-    process = start(recipe, lake)
-    output = process.communicate(timeout=900)[0]
-    assert process.returncode == 0, output
-    assert Registry(Lake.open(lake), "toy-assistant").current("model", "base_model") == base
-    assert weights_files(lake) == undisturbed
-
-
-@pytest.mark.slow
-def test_kill_9_of_everything_leaves_nothing_half_written(recipe, undisturbed, tmp_path):
+def test_a_run_that_is_killed_and_then_stopped_ends_with_the_same_weights(recipe, undisturbed, tmp_path):
+    """kill -9 of the whole family at the first checkpoint, Ctrl-C after a later one, then to the end."""
     lake = tmp_path / "lake"
     process = start(recipe, lake)
     wait_for(lambda: checkpoints(lake), process)
@@ -102,10 +83,23 @@ def test_kill_9_of_everything_leaves_nothing_half_written(recipe, undisturbed, t
     process.wait()
     for manifest in (lake / "models").rglob("manifest.json"):
         json.loads(manifest.read_text())
+    base = Registry(Lake.open(lake), "toy-assistant").current("model", "base_model")
+
+    before = set(checkpoints(lake))
+    process = start(recipe, lake)
+    wait_for(lambda: set(checkpoints(lake)) - before, process)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 130, output
+    assert "was killed" in output and "Run again to continue" in output
+    assert not [child for child in psutil.process_iter(["cmdline"]) if str(lake) in " ".join(child.info["cmdline"] or [])]
+    with pytest.raises(ManifestError):
+        weights_digest(lake)
+
     process = start(recipe, lake)
     output = process.communicate(timeout=900)[0]
     assert process.returncode == 0, output
-    assert "was killed" in output
+    assert Registry(Lake.open(lake), "toy-assistant").current("model", "base_model") == base
     assert weights_files(lake) == undisturbed
 
 

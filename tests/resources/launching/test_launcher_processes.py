@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from model_ops.job import Job
 from resources.launching.launcher import WorkerError
 from resources.launching.local_launcher import LocalLauncher, accelerators, laid_out
+from tests.thorough_cases import thorough_except
 
 SETTINGS = {"steps": 6, "tokens_per_step": 512, "max_length": 128, "learning_rate": 1e-3, "precision": "float32"}
 
@@ -110,7 +111,7 @@ def test_two_processes_leave_what_one_leaves(inputs, tmp_path):
 
 
 @pytest.mark.parametrize(("method", "mesh"), [
-    ("lora", {"dp_shard": 2}), ("lora", {"tp": 2}), ("qlora", {"dp_shard": 2})])
+    ("lora", {"tp": 2}), *(pytest.param(method, {"dp_shard": 2}, marks=pytest.mark.thorough) for method in ("lora", "qlora"))])
 @pytest.mark.slow
 def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, mesh):
     if method == "qlora":
@@ -128,7 +129,7 @@ def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, me
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", [{"dp_shard": 2}, {"tp": 2}])
+@pytest.mark.parametrize("mesh", thorough_except([{"tp": 2}], [{"dp_shard": 2}, {"tp": 2}]))
 def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
     def job(output, mesh):
         return Job(operation="distill", output=output, threads=1,
