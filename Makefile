@@ -18,13 +18,13 @@ demo: .venv/installed
 ui: .venv/installed
 	$(BIN)/millrace ui --lake $(LAKE)
 
-# Makes the quick demo's lake and a second release in it, then runs docs/notebooks/analysts.ipynb again and stores its outputs.
+# Makes the quick demo's lake and a second release in it, then runs docs/notebooks/*.ipynb again and stores their outputs.
 notebook: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[notebook]'
 	$(BIN)/millrace demo --quick --lake demo/quick/lake
 	(cat demo/quick/quick.yaml; echo 'curation: {near_duplicates: {enabled: false}}') > demo/quick/second.yaml
 	$(BIN)/millrace run demo/quick/second.yaml --lake demo/quick/lake
-	MILLRACE_LAKE=$(CURDIR)/demo/quick/lake $(BIN)/jupyter-execute --inplace docs/notebooks/analysts.ipynb
+	MILLRACE_LAKE=$(CURDIR)/demo/quick/lake $(BIN)/jupyter-execute --inplace docs/notebooks/analysts.ipynb docs/notebooks/answers.ipynb
 
 test: .venv/installed
 	$(BIN)/ruff check .

@@ -23,15 +23,17 @@ if TYPE_CHECKING:
     from millrace.lake import Lake, open_lake
     from millrace.lake import open as open  # exported, but not in __all__
     from millrace.recipes import Outcome, Recipe, Run, load_recipe, submit
+    from millrace.side_by_side import SideBySide
 
 _EXPORTED = {
     "Error": "errors", "RecipeError": "errors",
+    "SideBySide": "side_by_side",
     "Lake": "lake", "open": "lake", "open_lake": "lake",
     "Outcome": "recipes", "Recipe": "recipes", "Run": "recipes", "load_recipe": "recipes", "submit": "recipes",
 }
 """Public name -> the module that defines it."""
 
-__all__ = ["Error", "Lake", "Outcome", "Recipe", "RecipeError", "Run", "load_recipe", "open_lake", "submit"]
+__all__ = ["Error", "Lake", "Outcome", "Recipe", "RecipeError", "Run", "SideBySide", "load_recipe", "open_lake", "submit"]
 """Without `open`, so that `import *` keeps Python's own."""
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from millrace.side_by_side import SideBySide
     from pipelines.running.submit import Run
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -196,6 +197,25 @@ class Lake:
         frame = pl.from_arrow(history_of(self._place, identifier).steps)
         assert isinstance(frame, pl.DataFrame)
         return frame
+
+    @public
+    def side_by_side(self, before: str, after: str, prompts: int = 50) -> SideBySide:
+        """What two releases answered to the same prompts, with the differences marked: in a notebook, as a frame, as a page.
+
+        before, after: versions of two releases of a workload (their first characters are enough). Nothing is generated: greedy
+        answers to held-out rows come from the evaluation that compared the two, further ones, sampled, from what their drafters
+        learnt. Raises Error where nothing is kept that both answered.
+
+        >>> lake.side_by_side("3f2a91", "77b0c2", prompts=50)
+        """
+        from millrace.side_by_side import SideBySide
+        from resources.releasing.release_names import find_release
+        from resources.reporting.answers_side_by_side import answers_side_by_side
+
+        if prompts < 1:
+            raise Error(f"prompts {prompts}: give 1 or more")
+        one, other = find_release(self._place, before).directory, find_release(self._place, after).directory
+        return SideBySide(answers_side_by_side(self._place, one, other, prompts), one.name, other.name)
 
     @public
     def verify(self, artefact: str) -> list[str]:

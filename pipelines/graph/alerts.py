@@ -49,7 +49,7 @@ def alert_sensors(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
         except LakeError as error:
             return dg.SkipReason(str(error))
         location = context.code_location_origin.location_name if context.code_location_origin else ""
-        found = [*_of_the_lake(context, lake, recipe.workload), *_of_runs(context.instance, recipe.workload, location)]
+        found = [*_of_the_lake(context, lake, recipe), *_of_runs(context.instance, recipe.workload, location)]
         told = tell(lake, recipe.workload, settings, found)
         for note in told.notes:
             context.log.warning(note)
@@ -58,11 +58,13 @@ def alert_sensors(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
     return [alerts]
 
 
-def _of_the_lake(context: dg.SensorEvaluationContext, lake: Lake, workload: str) -> list[Alert]:
-    tables = Tables(lake)
+def _of_the_lake(context: dg.SensorEvaluationContext, lake: Lake, recipe: Recipe) -> list[Alert]:
+    """A candidate waits for nobody where the recipe approves it: the run that made it is about to."""
+    tables, workload = Tables(lake), recipe.workload
+    asks_people = recipe.release.approval != "automatic"
     found = [*drift_alerts(tables, workload, served_release(lake, workload).name), *budget_alerts(tables, workload)]
     try:
-        found += release_alerts(lake, workload)
+        found += [alert for alert in release_alerts(lake, workload) if asks_people or alert.kind != "approval"]
     except (EndpointError, EndpointLogError) as error:  # what else there is to tell is told
         context.log.warning(str(error))
     return found

@@ -20,8 +20,20 @@ def _name_of_a_variable(value: str) -> str:
     return value
 
 
+def _mail_address(value: str) -> str:
+    if not re.fullmatch(r"[^@\s<>,]+@[^@\s<>,]+", value) or len(value) > 254:
+        raise ValueError("this is not a mail address; give one such as team@example.com")
+    return value
+
+
+def _host(value: str) -> str:
+    if not re.fullmatch(r"[\w.:-]{1,253}", value, re.ASCII):
+        raise ValueError("this is not the name of a host; give one such as smtp.example.com, without a port")
+    return value
+
+
 Variable = Annotated[str, AfterValidator(_name_of_a_variable)]
-Address = Annotated[str, Field(pattern=r"^[^@\s<>,]+@[^@\s<>,]+$", max_length=254)]
+Address = Annotated[str, AfterValidator(_mail_address)]
 
 
 class WebhookSettings(Settings):
@@ -39,7 +51,7 @@ class SlackSettings(Settings):
 class EmailSettings(Settings):
     """A mail server (SMTP) that sends alerts."""
 
-    host: str = Field(min_length=1, max_length=253, pattern=r"^\S+$", description="Name of the mail server")
+    host: Annotated[str, AfterValidator(_host)] = Field(description="Name of the mail server")
     port: int = Field(587, ge=1, le=65_535, description="Port of the mail server")
     security: Literal["starttls", "tls", "none"] = Field(
         "starttls", description="starttls: encrypted after the greeting (port 587); tls: from the first byte (port 465); none: "

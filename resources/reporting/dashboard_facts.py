@@ -97,7 +97,8 @@ def facts_of(lake: Lake, workload: str, now: datetime) -> Facts:
     facts.releases = list(_releases(lake, facts))[-MOST_RELEASES:]
     _read_tables(Tables(lake), facts)
     curated = current_manifests(lake, workload).get("curated_interactions")
-    facts.records = RecordCounts.of(curated) if curated is not None else None
+    if curated is not None and {"records", "fates"} & curated.metrics.keys():
+        facts.records = RecordCounts.of(curated)
     facts.runs = _runs(_manifests(lake, workload))[:MOST_RUNS]
     return facts
 

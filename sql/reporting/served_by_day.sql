@@ -4,7 +4,7 @@
 select
     cast(window_start as date) as dt,
     1 + sum(accepted_tokens) / nullif(sum(drafts), 0) as acceptance_length,
-    avg(tokens_per_second) as tokens_per_second
+    avg(tokens_per_second) filter (tokens_per_second > 0) as tokens_per_second
 from serving_metrics
 where window_end >= window_start
 group by dt

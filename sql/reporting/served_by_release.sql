@@ -5,7 +5,7 @@ select
     release,
     sum(drafts)::bigint as drafts,
     1 + sum(accepted_tokens) / nullif(sum(drafts), 0) as acceptance_length,
-    avg(tokens_per_second) as tokens_per_second,
+    avg(tokens_per_second) filter (tokens_per_second > 0) as tokens_per_second,
     min(window_start) as first_seen,
     max(window_end) as last_seen
 from serving_metrics

@@ -116,7 +116,7 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
-    assert seen["read"]["preference_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model"]
+    assert seen["read"]["preference_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]
     assert "preference_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
     assert "preference_model" in seen["read"]["evaluation_report"]
     assert seen["way"] == ["base_model", "sft_model", "second_sft_model", "merged_model", "preference_model", "student_model", "quantized_model"]

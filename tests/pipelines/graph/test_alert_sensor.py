@@ -53,3 +53,13 @@ def test_a_failed_run_and_a_waiting_release_are_told_once_without_what_users_sai
     assert by_kind.keys() == {"approval", "failed_run"} and by_kind["approval"]["facts"]["release"] == release.name
     assert by_kind["failed_run"]["title"] == "tutor: a run of train failed at sft_model"
     assert "sft_model (ValueError)" in by_kind["failed_run"]["text"] and "SECRET" not in str(hook.got)
+
+
+def test_a_candidate_that_the_recipe_approves_waits_for_nobody(tmp_path, monkeypatch, make_release):
+    graph, sensors = sensors_of(tmp_path, ALERTS + "release: {approval: automatic}\n")
+    lake = Lake.open(tmp_path / "lake")
+    Endpoint(lake, "tutor").nominate(subject_of(make_release(lake, 1)))
+    with Webhook().listening() as hook, dg.instance_for_test() as instance:
+        monkeypatch.setenv("HOOK", hook.url)
+        context = dg.build_sensor_context(instance=instance, definitions=graph)
+        assert sensors["alerts"].evaluate_tick(context).skip_message == "nothing to tell"

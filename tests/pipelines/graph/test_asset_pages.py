@@ -68,10 +68,9 @@ def said(error):
         raise error
 
     job = dg.Definitions(assets=[sft_model], jobs=[dg.define_asset_job("train", [sft_model], hooks={failure_in_one_sentence})])
-    with dg.instance_for_test() as instance:
-        done = job.resolve_job_def("train").execute_in_process(instance=instance, raise_on_error=False)
-        logged = [entry.user_message for entry in instance.all_logs(done.run_id) if entry.level == 40 and entry.dagster_event is None]
-    return logged
+    instance = dg.DagsterInstance.ephemeral()
+    done = job.resolve_job_def("train").execute_in_process(instance=instance, raise_on_error=False)
+    return [entry.user_message for entry in instance.all_logs(done.run_id) if entry.level == 40 and entry.dagster_event is None]
 
 
 def test_a_failed_step_says_one_sentence_in_the_log_of_its_run():

@@ -73,8 +73,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path):
-    with dg.instance_for_test() as instance:
-        yield Shop(tmp_path, instance)
+    return Shop(tmp_path, dg.DagsterInstance.ephemeral())
 
 
 def test_new_rows_make_the_training_side_out_of_date_and_nothing_else_does(shop):

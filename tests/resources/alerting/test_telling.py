@@ -148,7 +148,8 @@ def test_a_mail_server_gets_the_password_of_the_environment_and_its_refusal_is_s
 @pytest.mark.parametrize(("given", "said"), [
     ({}, "alerts need a channel"), ({"webhook": {"url_env": "https://hooks/SECRET"}}, "not the name of an environment variable"),
     ({"email": {"host": "h", "sender": "m@x.de", "to": ["a@x.de"], "user": "u"}}, "user and password_env belong together"),
-    ({"email": {"host": "h", "sender": "m@x.de\nBcc: z@x.de", "to": ["a@x.de"]}}, "pattern"),
+    ({"email": {"host": "h", "sender": "m@x.de\nBcc: z@x.de", "to": ["a@x.de"]}}, "not a mail address"),
+    ({"email": {"host": "h:x y", "sender": "m@x.de", "to": ["a@x.de"]}}, "not the name of a host"),
     ({"webhook": {"url_env": "HOOK"}, "kinds": ["rain"]}, "drift")])
 def test_wrong_settings_are_refused(given, said):
     with pytest.raises(ValidationError, match=said):

@@ -1,0 +1,131 @@
+"""What two releases of a workload answered to the same prompts, from what their runs kept.
+
+    pairs = answers_side_by_side(lake, find_release(lake, "3f2a91").directory, find_release(lake, "77b0c2").directory, 50)
+
+Two sources, in this order: greedy answers to held-out rows that an evaluation asked of a candidate and its champion
+(side_by_side.jsonl), and the answers of each release's target that its drafter learnt from (speculator_dataset), which are
+sampled. Nothing is generated here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer
+
+from resources.artefacts.manifest import Input, Manifest, ManifestError, read_manifest
+from resources.lake import Lake
+from resources.releasing.approval_page import SIDE_BY_SIDE
+from resources.releasing.release import ReleaseError, read_release
+
+LONGEST = 1_500
+"""Most characters of a text; of a prompt the last ones."""
+GREEDY, SAMPLED = "greedy, held out", "sampled, for the drafter"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One prompt and what each release answered. logged: what the log has; "" where it is not kept. how: greedy or sampled."""
+
+    row_id: str
+    turn: int
+    how: str
+    prompt: str
+    logged: str
+    before: str
+    after: str
+
+    @property
+    def same(self) -> bool:
+        return self.before == self.after
+
+
+def answers_side_by_side(lake: Lake, before: Path, after: Path, prompts: int) -> list[Pair]:
+    """At most `prompts` pairs, the greedy ones first; sampled ones in an order that has nothing to do with the answers.
+
+    before, after: directories of two releases. Raises ReleaseError for releases of two workloads, for one release twice, and
+    where nothing was kept that both answered.
+    """
+    if before == after:
+        raise ReleaseError(f"release {before.name} is named twice: name two releases")
+    if before.parent != after.parent:
+        raise ReleaseError(f"{before.parent.name} and {after.parent.name} are two workloads: name two releases of one")
+    greedy = {pair.row_id: pair for pair in _evaluated(lake, before, after)}
+    sampled = [pair for pair in _sampled(lake, before, after) if pair.row_id not in greedy]
+    found = [*greedy.values(), *sorted(sampled, key=_drawn)]
+    if not found:
+        raise ReleaseError(
+            f"no prompt is known that both {before.name} and {after.name} answered: approve one of them and run the recipe "
+            "again, which asks champion and candidate the same rows, or train drafters, which keeps their targets' answers")
+    return found[:prompts]
+
+
+def _drawn(pair: Pair) -> bytes:
+    """An order that has nothing to do with the answers, and is the same every time."""
+    return hashlib.sha256(f"{pair.row_id}/{pair.turn}".encode()).digest()
+
+
+def _evaluated(lake: Lake, before: Path, after: Path) -> Iterator[Pair]:
+    """Pairs of the evaluation in which one of the releases was candidate and the other its champion."""
+    for candidate, champion in ((after, before), (before, after)):
+        manifest = _manifest(candidate)
+        if manifest is None or manifest.config.get("champion") != champion.name:
+            continue
+        report = next((item for item in manifest.inputs if item.name.endswith("/evaluation_report")), None)
+        for line in _lines(lake, report) if report is not None else ():
+            row = json.loads(line)
+            if "target" in row and "champion" in row:
+                answers = row["target"], row["champion"]
+                one, other = answers if candidate == before else answers[::-1]
+                prompt = "\n\n".join(f"{said['role']}: {said['text']}" for said in row["prompt"])
+                yield Pair(row["row_id"], -1, GREEDY, prompt[-LONGEST:], row["logged"][:LONGEST], one, other)
+
+
+def _lines(lake: Lake, report: Input) -> list[str]:
+    home = lake.artefacts("dataset") / report.name / str(report.version)
+    lake.mirror.fetch(home)
+    path = home / SIDE_BY_SIDE
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _sampled(lake: Lake, before: Path, after: Path) -> Iterator[Pair]:
+    """Pairs of prompts that the targets of both releases answered for their drafters."""
+    ours, theirs = _answered(lake, before), _answered(lake, after)
+    for key in ours.keys() & theirs.keys():
+        (prompt, one), (_, other) = ours[key], theirs[key]
+        yield Pair(*key, SAMPLED, prompt, "", one, other)
+
+
+def _answered(lake: Lake, release: Path) -> dict[tuple[str, int], tuple[str, str]]:
+    """Prompt and answer by row and turn, of the dataset that a release's drafter learnt from; {} without one."""
+    try:
+        parts = read_release(release)
+    except ReleaseError:
+        return {}
+    drafter = _manifest(lake.root / parts.speculator.path) if parts.speculator else None
+    learnt = next((item for item in drafter.inputs if item.name.endswith("/speculator_dataset")), None) if drafter else None
+    target = lake.root / parts.target.path
+    home = lake.artefacts("dataset") / learnt.name / str(learnt.version) if learnt else target
+    for directory in (target, home):
+        lake.mirror.fetch(directory)
+    if learnt is None or not (target / "tokenizer.json").exists():
+        return {}
+    tokenizer, found = Tokenizer.from_file(str(target / "tokenizer.json")), {}
+    columns = ["row_id", "turn", "prompt_token_ids", "answer_token_ids"]
+    for file in sorted(home.glob("*.parquet")):
+        for row in pq.read_table(file, columns=columns).to_pylist():
+            prompt = tokenizer.decode(row["prompt_token_ids"], skip_special_tokens=False)
+            found[row["row_id"], row["turn"]] = prompt[-LONGEST:], tokenizer.decode(row["answer_token_ids"])[:LONGEST]
+    return found
+
+
+def _manifest(directory: Path) -> Manifest | None:
+    try:
+        return read_manifest(directory)
+    except ManifestError:
+        return None
