@@ -41,7 +41,7 @@ def champion(lake, base, workload, seed):
 def asked(url, workload, question, **more):
     body = {"model": workload, "messages": [{"role": "user", "content": question}], "max_tokens": NEW_TOKENS, "temperature": 0, **more}
     return urllib3.request("POST", f"{url}/v1/chat/completions", body=json.dumps(body), headers={"Content-Type": "application/json"},
-                           retries=False)
+                           retries=False, timeout=300)
 
 
 def agreed(model, answer):
@@ -54,7 +54,7 @@ def agreed(model, answer):
 
 
 def look_until(following, condition):
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < until
         following.look()
