@@ -45,7 +45,7 @@ def test_the_release_names_the_base_and_holds_the_adapter_with_its_tokenizer(lak
     assert (release.form, release.adapter.rank, release.speculator) == ("adapter", 12, None)
     assert release.adapter.path == f"releases/tutor/{released.name}/adapter" and "/base_model/" in release.base.path
     assert {path.name for path in (released / "adapter").iterdir()} == {
-        "adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "chat_template.jinja"}
+        "adapter_config.json", "adapter_model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"}
     assert base_of_adapter(released / "adapter") == str((lake.root / release.base.path).resolve())
     script = (released / "serve-vllm.sh").read_text()
     assert f'"$LAKE/{release.base.path}" --served-model-name tutor-base' in script and "--enable-lora --max-lora-rank 16" in script
