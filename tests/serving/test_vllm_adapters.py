@@ -102,7 +102,7 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
                 thread.start()
             [server] = following._servers
             second = champion(lake, base, "tutor", 7)
-            following.look()
+            look_until(following, lambda: second.name in releases)
             roll_back(lake, first["tutor"], BY)
             look_until(following, lambda: front.routes[0].backend.release == first["tutor"].name)
             ends.set()
