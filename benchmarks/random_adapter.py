@@ -27,7 +27,7 @@ from resources.lake import Lake
 from resources.releasing.gate_result import GateResult
 from resources.releasing.release import ReleaseSettings, write_release
 
-STANDARD_DEVIATION = 0.05
+STANDARD_DEVIATION = 0.3
 """Of the weights of B: enough that greedy answers differ."""
 
 

@@ -65,6 +65,7 @@ def main() -> None:
     place.add_argument("--quick", action="store_true", help="a stand-in for vLLM")
     parser.add_argument("--adapters", action="store_true", help="switch adapters of one server instead of servers")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often the second release is promoted and rolled back")
+    parser.add_argument("--requests", type=int, default=REQUESTS, help="least number of requests")
     parser.add_argument("--no-smoke", action="store_true", help="switch without trying the servers first")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
@@ -78,7 +79,8 @@ def main() -> None:
             program, words, server, pause_s = vllm_python(), VLLM_WORDS, "vLLM 0.32 (CPU)", 1.0
         beside = [_beside(lake, given.lake)] if given.adapters else []
         smoke = ["--no-smoke"] if given.quick or given.no_smoke else []  # the stand-in has no model to compare with
-        found = _measured(lake, one, two, home, program, [*beside, *smoke, "--", *words], given.rounds, pause_s)
+        found = _measured(lake, one, two, home, program, [*beside, *smoke, "--", *words], given.rounds, given.requests,
+                          pause_s)
     record("switch_adapters" if given.adapters else "switch", {"server": server, **found}, keep=not given.quick)
 
 
@@ -133,13 +135,13 @@ def _second(lake: Lake, one: Path) -> Path:
 
 
 def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words: list[str], rounds: int,
-              pause_s: float) -> dict[str, Any]:
+              requests: int, pause_s: float) -> dict[str, Any]:
     workload = one.parent.name
     if Endpoint(lake, workload).read().champion != one.name:
         _promote(lake, one, BY)
     answers, seconds = home / "answers.jsonl", []
     with _serving(lake, workload, program, words, home) as url, _load(url, workload, answers, pause_s):
-        _until(lambda: len(_read(answers)) >= REQUESTS_BEFORE, "the load makes no request")
+        _until(lambda: len(_read(answers)) >= min(REQUESTS_BEFORE, requests // 4), "the load makes no request")
         switching_at = time.time()
         for _ in range(rounds):
             for move, release in ((_promote, two), (roll_back, one)):
@@ -148,7 +150,7 @@ def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words
                 _until(lambda release=release: _releases(url, workload) == [release.name],
                        f"release {release.name} does not answer")
                 seconds.append(time.monotonic() - began)
-        _until(lambda: len(_read(answers)) >= REQUESTS, "the load makes no request")
+        _until(lambda: len(_read(answers)) >= requests, "the load makes no request")
     found = _read(answers)
     before, during = ([each["seconds"] for each in found if (each["at"] < switching_at) is is_before and not each["problem"]]
                       for is_before in (True, False))

@@ -25,7 +25,9 @@ from resources.lake import Lake
 FOLDER = "adapter"
 """Of the adapter, in the target's directory and in the release's."""
 OF_THE_MODEL = (".safetensors", ".index.json", ".bin", ".gguf", ".jsonl", ".md", ".log")
-NO_TOKENIZER = frozenset({"config.json", "generation_config.json", "manifest.json", "speed.json"})
+MODEL_CONFIG = "config.json"
+"""By which readers of a tokenizer's directory know the family of its model."""
+NO_TOKENIZER = frozenset({MODEL_CONFIG, "generation_config.json", "manifest.json", "speed.json"})
 
 
 class NoAdapterError(Exception):
@@ -65,8 +67,8 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
     base_path = f"models/{base.name}/{base.version}"
     lake_from_here = "/".join([".."] * 4)  # releases/<workload>/<version>/adapter
     write_json(place / CONFIG, {**config, "base_model_name_or_path": f"{lake_from_here}/{base_path}"})
-    for file in tokenizer_files(target):
-        shutil.copyfile(target_directory / file.path, place / file.path)
+    for copied in (MODEL_CONFIG, *(file.path for file in tokenizer_files(target))):
+        shutil.copyfile(target_directory / copied, place / copied)
     files = describe_files(place)
     return AdapterPart(path=f"releases/{workload}/{output.name}/{FOLDER}", rank=config["r"], digest=files_digest(files),
                        tokenizer=_tokenizer_digest(files))
@@ -107,4 +109,4 @@ def tokenizer_files(model: Manifest) -> list[File]:
 
 
 def _tokenizer_digest(files: list[File]) -> str:
-    return files_digest(file for file in files if file.path not in (CONFIG, WEIGHTS))
+    return files_digest(file for file in files if file.path not in (CONFIG, WEIGHTS, MODEL_CONFIG))
