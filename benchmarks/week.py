@@ -123,10 +123,8 @@ class Week:
     def _first_release(self) -> str:
         """From the days before, up to its approval; returns its version."""
         days = [(self._start - timedelta(back)).date() for back in range(self.size.before_days, 0, -1)]
-        history = self.folder / "history"
-        self._rows.write_history(history, days, self.size.before_rows)
-        self._captured.mkdir()
-        write_recipe(self._recipe, self.size, self._house.target, history, self._captured, days[0])
+        self._rows.write_history(self._captured, days, self.size.before_rows)
+        write_recipe(self._recipe, self.size, self._house.target, self._captured, days[0])
         self._millrace("run", str(self._recipe), "--lake", str(self.folder / "lake"))
         self._lake = Lake.open(self.folder / "lake", create=False)
         candidate = Endpoint(self._lake, WORKLOAD).read().candidate
