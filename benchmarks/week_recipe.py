@@ -29,9 +29,9 @@ class Size:
     broken: int = 5
     before_days: int = 28
     before_rows: int = 24
-    requests: int = 96
-    steps: int = 150
-    prompts: int = 60
+    requests: int = 72
+    steps: int = 120
+    prompts: int = 50
     gates: dict[str, float | None] = field(default_factory=dict)
 
 
@@ -50,7 +50,8 @@ def write_recipe(path: Path, size: Size, base_model: Path, captured: Path, first
         "speculator": {"architecture": "eagle3", "num_speculative_tokens": 3, "steps": size.steps, "tokens_per_step": 2_048,
                        "max_length": 1_024, "ttt_steps": 3, **OPTIMIZER, "answers": {"max_new_tokens": 96}},
         "evaluation": {"rows": 100, "prompts": size.prompts, "max_new_tokens": 64, "temperatures": [1]},
-        "release": {"approval": "person", "gates": size.gates, "drafting": {"choose": "drafter"}, "serving": {"gpus": 0}, "watch": {"hours": 24}},
+        "release": {"approval": "person", "gates": size.gates, "drafting": {"choose": "drafter"}, "serving": {"gpus": 0},
+                    "watch": {"hours": 24}},
         "automation": {
             "watch_logs": True,
             "decide": {"enabled": True, "drift_trains": True, "least_new_rows": 100, "cool_down_hours": 6,
