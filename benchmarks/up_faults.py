@@ -81,7 +81,7 @@ def faults(kills: int, days: int, with_database: bool = False,
         machine.start()
         logs = _Logs(home / "logs", days)
         draw, killed = random.Random(SEED), Counter()
-        kinds = [*machine.targets, *(["database"] if database else [])]
+        kinds = [*(["database"] if database else []), *machine.targets]
         order = [kinds[number % len(kinds)] for number in range(kills)]
         draw.shuffle(order)
         for kind in order:

@@ -27,6 +27,8 @@ STEADY_S = 30.0
 TOLD_AGAIN = 5
 """Ends in a row after which a server's ending is told a second time."""
 LOOKS_EVERY_S = 0.25
+SIGNALS = 128
+"""Exit codes above this are of processes that a signal ended."""
 SHOWN_LINES, LONGEST_LINE = 3, 300
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -34,7 +36,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 @dataclass(frozen=True)
 class Server:
     """What to keep running. stop_s: seconds that it has to end. held: locks, as KeptProcess. ends_first: called before it is
-    told to end. may_run: says why it may not run now; "" if it may."""
+    told to end, with its process and with what says whether that has to be quick. may_run: says why it may not run now; "" if
+    it may."""
 
     name: str
     command: Sequence[str]
@@ -42,7 +45,7 @@ class Server:
     log: Path
     stop_s: float = 20.0
     held: Sequence[int] = ()
-    ends_first: Callable[[int, float], None] | None = None
+    ends_first: Callable[[int, Callable[[], bool]], object] | None = None
     may_run: Callable[[], str] = lambda: ""
 
 
@@ -110,16 +113,17 @@ class Keeper:
 
     def _ended(self, kept: _Kept) -> None:
         code = kept.process.exit_code() or 0
+        why = "" if code > SIGNALS else _quoted(kept.log.last_lines())  # who is killed does not say why
         if time.monotonic() - kept.began_s > STEADY_S:
             kept.ends_in_a_row, kept.pause_s = 0, FIRST_PAUSE_S
         kept.ends_in_a_row += 1
-        kept.why_not = f"it ended {_how(code)}{_quoted(kept.log.last_lines())}"
+        kept.why_not = f"it ended {_how(code)}{why}"
         kept.since, kept.not_before_s = now(), time.monotonic() + kept.pause_s
         if kept.ends_in_a_row == 1:
-            self._say(f"{kept.server.name} ended {_how(code)} and is started again{_quoted(kept.log.last_lines())}")
+            self._say(f"{kept.server.name} ended {_how(code)} and is started again{why}")
         elif kept.ends_in_a_row == TOLD_AGAIN:
             self._say(f"{kept.server.name} has ended {TOLD_AGAIN} times in a row, now {_how(code)}; it is started again after "
-                      f"pauses of up to {LONGEST_PAUSE_S:g} s{_quoted(kept.log.last_lines())} (log: {kept.server.log})")
+                      f"pauses of up to {LONGEST_PAUSE_S:g} s{why} (log: {kept.server.log})")
         kept.pause_s = min(2 * kept.pause_s, LONGEST_PAUSE_S)
         self._changed()
 
@@ -143,21 +147,22 @@ class Keeper:
 
     def _end_one(self, kept: _Kept, seconds: float, hurry: threading.Event | None = None) -> None:
         pid = kept.process.pid
+        hurried = hurry.is_set if hurry is not None else lambda: False
         if kept.process.is_running:
-            if kept.server.ends_first is not None and pid is not None and not (hurry and hurry.is_set()):
-                kept.server.ends_first(pid, seconds)
+            if kept.server.ends_first is not None and pid is not None:
+                kept.server.ends_first(pid, hurried)
             kept.process.ask_to_stop()
             until = time.monotonic() + seconds
-            while kept.process.is_running and time.monotonic() < until and not (hurry and hurry.is_set()):
+            while kept.process.is_running and time.monotonic() < until and not hurried():
                 time.sleep(0.1)
         kept.process.stop(0)
 
 
 def _how(code: int) -> str:
     """How a process ended, in words."""
-    if code > 128:
+    if code > SIGNALS:
         try:
-            return f"by {signal.Signals(code - 128).name}"
+            return f"by {signal.Signals(code - SIGNALS).name}"
         except ValueError:
             pass
     return f"with exit code {code}"

@@ -9,6 +9,8 @@ save a checkpoint; Dagster then counts the run as failed unexpectedly, and the n
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
@@ -17,13 +19,15 @@ CHECKPOINT_S = 130.0
 """Seconds that a run has: its worker takes up to 120 to save a checkpoint (LocalLauncher)."""
 
 
-def end_launched_runs(session: int, seconds: float = CHECKPOINT_S) -> int:
-    """Ends the runs in a session, and waits. Returns how many there were. seconds: that they have."""
+def end_launched_runs(session: int, hurried: Callable[[], bool] = lambda: False, seconds: float = CHECKPOINT_S) -> int:
+    """Ends the runs in a session, and waits. Returns how many there were. seconds: that they have, until `hurried`."""
     runs = [process for process in psutil.process_iter() if _is_run(process, session)]
     for run in runs:
         with suppress(psutil.Error):
             run.terminate()
-    psutil.wait_procs(runs, timeout=seconds)
+    left, until = runs, time.monotonic() + seconds
+    while left and time.monotonic() < until and not hurried():
+        _, left = psutil.wait_procs(left, timeout=0.5)
     return len(runs)
 
 

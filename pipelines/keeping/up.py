@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ from pipelines.keeping.dagster_servers import (
 from pipelines.keeping.keeper import Keeper, Server
 from pipelines.keeping.rotated_log import RotatedLog
 from pipelines.keeping.ui import ui_lake
-from pipelines.keeping.up_servers import UpSettings, require_settings, up_servers
+from pipelines.keeping.up_servers import UpSettings, require_choice, require_free_ports, up_servers
 from pipelines.keeping.up_state import UpState, folder_of, now, read_state, write_state
 from pipelines.storage.storage_errors import require_writable
 from resources.lake import Lake
@@ -49,6 +49,7 @@ def up(settings: UpSettings, say: Callable[[str], None]) -> int:
     CaptureError or PostgresError before anything is started."""
     require_ui()
     require_recipes(settings.recipes)
+    require_choice(settings)
     lake = ui_lake(settings.recipes, settings.lake)
     recipes = shown_recipes(settings.recipes, lake, "up")
     home = writable_home(lake)
@@ -58,7 +59,7 @@ def up(settings: UpSettings, say: Callable[[str], None]) -> int:
     folder_of(home).mkdir(exist_ok=True)
     with (folder_of(home) / LOCK).open("a") as lock, DaemonLock(home) as daemon_lock:
         _only_one(lock, lake, home, say)
-        require_settings(settings)
+        require_free_ports(settings)
         workspace = write_workspace(folder_of(home), recipes)
         servers = up_servers(settings, lake, home, logs, workspace, lock.fileno(), daemon_lock.files, daemon_lock.why_not)
         _keep(servers, _Told(say, RotatedLog(logs / "up.log")), lake, home, settings)
@@ -80,7 +81,8 @@ def _keep(servers: list[Server], say: _Told, lake: Lake, home: Path, settings: U
     began = UpState(this_process(), socket.gethostname(), now(), lake.place)
 
     def changed() -> None:
-        write_state(home, replace(began, servers=keeper.states()))
+        with suppress(OSError):  # servers go on where the disk is full
+            write_state(home, replace(began, servers=keeper.states()))
 
     keeper = Keeper(servers, say, changed)
     say(f"keeps {', '.join(server.name for server in servers)} running for the lake {lake.place}; the UI is on "

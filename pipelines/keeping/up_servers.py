@@ -88,8 +88,8 @@ def require_choice(settings: UpSettings) -> dict[str, int]:
     return ports
 
 
-def require_settings(settings: UpSettings) -> None:
-    """As require_choice; raises UiError also for a port that is taken."""
+def require_free_ports(settings: UpSettings) -> None:
+    """Raises UiError for a port that is taken."""
     for option, port in require_choice(settings).items():
         require_port(settings.host, port, option)
 

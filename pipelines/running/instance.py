@@ -19,7 +19,7 @@ from assets.ownership import LAKE_POOL, WORKER_POOL
 from model_ops.atomic_files import write_text
 from resources.lake import Lake
 from resources.launching.devices import devices
-from resources.launching.postgres import STORAGE, postgres_url, require_database, use_postgres
+from resources.launching.postgres import STORAGE, VARIABLE, PostgresError, postgres_url, require_database, use_postgres
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 from resources.process_stamp import has_run_since, is_same_process
 
@@ -35,11 +35,19 @@ SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
 
 
 def dagster_home(lake: Lake) -> Path:
-    """MILLRACE_HOME if set, else the lake's own folder; prepared as a DAGSTER_HOME."""
+    """MILLRACE_HOME if set, else the lake's own folder; prepared as a DAGSTER_HOME. Raises PostgresError."""
     home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home).expanduser().absolute()
     home.mkdir(parents=True, exist_ok=True)
+    if not postgres_url() and (home / "dagster.yaml").is_file() and VARIABLE in _storage_of(home / "dagster.yaml"):
+        raise PostgresError(f"the history of {home} is in Postgres, and {VARIABLE} is not set: set it, or delete "
+                            f"{home / 'dagster.yaml'} to begin a history in files")
     write_text(home / "dagster.yaml", _settings())
     return home
+
+
+def _storage_of(settings: Path) -> str:
+    """What a dagster.yaml says of the history's place, as text."""
+    return settings.read_text(encoding="utf-8", errors="replace").partition("\nstorage:")[2]
 
 
 def _settings() -> str:
@@ -64,12 +72,14 @@ def open_instance(lake: Lake) -> dg.DagsterInstance:
         instance = dg.DagsterInstance.get()
         instance.get_runs_count()
         instance.all_instigator_state()  # the database of schedules and sensors is created last
-        _set_pools(instance)
+        if devices():
+            set_pools(instance)
     return instance
 
 
-def _set_pools(instance: dg.DagsterInstance) -> None:
-    """As many steps with a worker at a time as there are groups of devices; the lake has one writer."""
+def set_pools(instance: dg.DagsterInstance) -> None:
+    """As many steps with a worker at a time as there are groups of devices; the lake has one writer. The daemon sets that when
+    it starts, and every command that MILLRACE_DEVICES is set for."""
     storage = instance.event_log_storage
     for pool, slots in ((LAKE_POOL, 1), (WORKER_POOL, max(1, len(devices())))):
         if storage.supports_global_concurrency_limits and storage.get_concurrency_info(pool).slot_count != slots:

@@ -6,14 +6,16 @@
 
 tau of an hour is 1 + accepted tokens / drafts. The reference is the first full window of the release. Its mean by hour of the
 week (of the day, in less than two weeks) is the profile; a residual leaves its own week out, as later hours do.
-Their variance is a constant plus a part that falls with the number of drafts. Hours are complete ones only: looking every
-minute sees the same hours, so it adds no false alarms.
+Their variance is a constant plus a part that falls with the number of drafts. Neighbouring hours resemble each other, and a
+bound for independent hours would be crossed too often: what an hour shares with the one before, by the reference's own
+correlation, is taken out first (a residual chart of a first-order autoregression, Alwan and Roberts 1988). Hours are complete
+ones only: looking every minute sees the same hours, so it adds no false alarms.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -32,6 +34,8 @@ LEAST_VARIANCE = 1e-8
 MOST_AN_HOUR = 1.0
 """Standard deviations of an hour that the chart is made for: with more, one odd hour would decide, and a history of weeks
 cannot say how odd the oddest hour of years is. Sums over many hours it can tell about."""
+MOST_CORRELATED = 0.9
+"""Correlation of neighbouring hours that is taken out at most: with more, a fall would be taken out as well."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,10 @@ def acceptance(hours: Sequence[Served], settings: DriftSettings, rate: float, no
         return Acceptance(problem=f"the reference window has {counted(days, 'day')} with drafts, fewer than {LEAST_DAYS}")
     profile = _Profile(inside, by_week=settings.reference_days >= 2 * 7)
     tau_fall = settings.acceptance_drop * profile.level
-    history = profile.history(inside, tau_fall)
+    history = _by_hour(profile.evidence(inside, tau_fall, own=True))
     seed = int.from_bytes(hashlib.sha256(f"{name}/{start}".encode()).digest()[:8], "big")
     bound = bound_for(history, HOURS, rate, np.random.default_rng(seed))
-    increments = np.array([profile.evidence(each, profile.residual(each), tau_fall) for each in after])
-    sums, alarms = chart(increments, bound)
+    sums, alarms = chart(np.array(list(profile.evidence(after, tau_fall).values())), bound)
     return Acceptance(list(_by_day(after, sums, alarms)), bound, start, end)
 
 
@@ -100,7 +103,7 @@ def _by_day(hours: Sequence[Served], sums: np.ndarray, alarms: np.ndarray):
 
 
 class _Profile:
-    """Mean tau of each hour of the week or day, and the variance around it."""
+    """Mean tau of each hour of the week or day, the variance around it, and what neighbouring hours share of it."""
 
     def __init__(self, hours: Sequence[Served], by_week: bool):
         self.by_week = by_week
@@ -112,6 +115,7 @@ class _Profile:
             self._counts[self._slot(each)] += 1
         residuals = np.array([self.residual(each, own=True) for each in hours])
         self._constant, self._by_draft = _variance(residuals, np.array([each.drafts for each in hours]))
+        self._correlation = self._correlation_of(hours)
 
     def _slot(self, hour: Served) -> int:
         return hour.hour.hour + (HOURS * hour.hour.weekday() if self.by_week else 0)
@@ -122,18 +126,43 @@ class _Profile:
         count, total = self._counts[slot] - own, self._sums[slot] - own * hour.tau
         return hour.tau - (total / count if count else self.level)
 
-    def evidence(self, hour: Served, residual: float, fall: float) -> float:
-        """Log likelihood ratio of a fall of tau against none: of the fall asked for, but of MOST_AN_HOUR at most."""
-        deviation = max(LEAST_VARIANCE, self._constant + self._by_draft / hour.drafts) ** 0.5
-        shift = min(MOST_AN_HOUR, fall / deviation)
-        return shift * (-residual / deviation - shift / 2)
+    def evidence(self, hours: Sequence[Served], fall: float, own: bool = False) -> dict[datetime, float]:
+        """By hour, the log likelihood ratio of a fall of tau against none: of the fall asked for, but of MOST_AN_HOUR at most.
 
-    def history(self, hours: Sequence[Served], fall: float) -> Float[np.ndarray, " hours"]:
-        """Evidence of the reference's own hours, in order; 0 for an hour of its days without drafts."""
-        found = {each.hour: self.evidence(each, self.residual(each, own=True), fall) for each in hours}
-        days = sorted({hour.date() for hour in found})
-        return np.array([found.get(datetime(day.year, day.month, day.day, hour, tzinfo=UTC), 0.0)
-                         for day in days for hour in range(HOURS)])
+        own: the hours are those of the profile.
+        """
+        values = self._values(hours, own)
+        found = {}
+        for each in hours:
+            before = values.get(each.hour - timedelta(hours=1))
+            share = 0.0 if before is None else self._correlation
+            new = (1 - share**2) ** 0.5  # standard deviation of what the hour before does not say
+            shift = min(MOST_AN_HOUR, fall / self._deviation(each) * (1 - share) / new)
+            value = (values[each.hour] - share * (before or 0.0)) / new
+            found[each.hour] = shift * (-value - shift / 2)
+        return found
+
+    def _values(self, hours: Sequence[Served], own: bool = False) -> dict[datetime, float]:
+        """By hour, the residual in standard deviations."""
+        return {each.hour: self.residual(each, own) / self._deviation(each) for each in hours}
+
+    def _deviation(self, hour: Served) -> float:
+        return max(LEAST_VARIANCE, self._constant + self._by_draft / hour.drafts) ** 0.5
+
+    def _correlation_of(self, hours: Sequence[Served]) -> float:
+        """Of neighbouring hours' residuals, in standard deviations; 0 where they differ more than independent ones."""
+        values = self._values(hours, own=True)
+        pairs = [(values[hour - timedelta(hours=1)], value) for hour, value in values.items()
+                 if hour - timedelta(hours=1) in values]
+        squares = sum(first**2 + second**2 for first, second in pairs) / 2
+        return min(MOST_CORRELATED, max(0.0, sum(first * second for first, second in pairs) / squares)) if squares else 0.0
+
+
+def _by_hour(evidence: Mapping[datetime, float]) -> Float[np.ndarray, " hours"]:
+    """Evidence of the hours of its days, in order; 0 for an hour without drafts."""
+    days = sorted({hour.date() for hour in evidence})
+    return np.array([evidence.get(datetime(day.year, day.month, day.day, hour, tzinfo=UTC), 0.0)
+                     for day in days for hour in range(HOURS)])
 
 
 def _variance(residuals: np.ndarray, drafts: np.ndarray) -> tuple[float, float]:

@@ -109,11 +109,11 @@ def test_servers_end_last_to_first_and_may_take_their_time(tmp_path):
     slow = shell(f"trap 'sleep 0.3; echo $0 >> {tmp_path}/ends; exit 0' TERM; echo up > {tmp_path}/$0.up; while :; do sleep 0.05; done")
     asked = []
     with Run(tmp_path, ("first", [*slow, "first"], {}),
-             ("second", [*slow, "second"], {"ends_first": lambda pid, seconds: asked.append(pid)})) as run:
+             ("second", [*slow, "second"], {"ends_first": lambda pid, hurried: asked.append((pid, hurried()))})) as run:
         until(lambda: (tmp_path / "first.up").exists() and (tmp_path / "second.up").exists())
         pid = run.state("second").pid
     assert (tmp_path / "ends").read_text().split() == ["second", "first"]
-    assert asked == [pid]
+    assert asked == [(pid, False)]
 
 
 def test_a_server_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path):

@@ -47,6 +47,11 @@ def test_dagster_yaml_names_the_variable_and_holds_no_password(tmp_path, monkeyp
     monkeypatch.setattr(postgres.importlib.util, "find_spec", lambda name: object())
     text = (dagster_home(Lake.open(tmp_path / "lake")) / "dagster.yaml").read_text()
     assert yaml.safe_load(text)["storage"] == {"postgres": {"postgres_url": {"env": "MILLRACE_POSTGRES"}}}
+    monkeypatch.delenv("MILLRACE_POSTGRES")
+    with pytest.raises(PostgresError, match="is in Postgres, and MILLRACE_POSTGRES is not set"):  # else runs would be in two histories
+        dagster_home(Lake.open(tmp_path / "lake"))
+    monkeypatch.setenv("MILLRACE_POSTGRES", URL)
+    dagster_home(Lake.open(tmp_path / "lake"))
     assert "SECRET" not in text and os.environ["MILLRACE_POSTGRES"].startswith("postgresql+psycopg2://")
 
 

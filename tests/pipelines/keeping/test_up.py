@@ -1,0 +1,177 @@
+"""`millrace up`: what it refuses before it starts anything, what --check says, and the real thing: kills, a second one, the end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from pipelines.keeping.up_servers import Serving, UpSettings, serving_of, up_servers
+from pipelines.keeping.up_state import ServerState, UpState, folder_of, read_state, write_state
+from resources.lake import Lake
+from resources.process_stamp import this_process
+from tests.command import PROJECT
+
+RECIPE = "workload: shop\nbase_model: tiny\nsources:\n  gateway: {uri: logs}\nfirst_day: 2026-06-01\nlast_day: 2026-06-02\n"
+STARTS_S = 120
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    for name in ("MILLRACE_LAKE", "MILLRACE_HOME", "MILLRACE_POSTGRES"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "shop.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--serve", "shop:many"], "--serve 'shop:many': give a workload, or WORKLOAD:PORT"),
+    (["--serve", "shop:70000"], "--serve 'shop:70000': give a workload, or WORKLOAD:PORT"),
+    (["--serve", "shop", "--serve", "shop:9000"], "--serve names a workload twice"),
+    (["--capture", "captured"], "--capture needs something to capture: --serve WORKLOAD, or --to"),
+    (["--to", "http://127.0.0.1:9"], "--to names a server whose traffic is captured: give --capture DIR, too"),
+    (["--to", "127.0.0.1", "--capture", "captured"], "--to '127.0.0.1' is no address of a server"),
+    (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
+])
+def test_options_that_do_not_fit_are_refused_in_one_sentence(cli, recipe, words, said):
+    done = cli("up", recipe, *words, check=2)
+    assert said in " ".join(done.stderr.split()) and done.stderr.count("millrace:") == 1
+    assert not (recipe.parent / "lake").exists()
+
+
+def test_a_broken_recipe_and_a_missing_one_start_nothing(cli, recipe, tmp_path):
+    (tmp_path / "broken.yaml").write_text(RECIPE + "speculater: {}\n")
+    assert "speculater" in cli("up", recipe, tmp_path / "broken.yaml", check=2).stderr
+    assert "nothing.yaml" in cli("up", tmp_path / "nothing.yaml", check=2).stderr
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_port_that_is_taken_and_a_ui_that_is_not_installed_are_said(cli, recipe, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "cannot be listened on" in cli("up", recipe, "--port", str(taken.getsockname()[1]), check=2).stderr
+    monkeypatch.setattr("pipelines.keeping.dagster_servers.importlib.util.find_spec", lambda name: None)
+    assert "pip install 'millrace[ui]'" in cli("up", recipe, check=2).stderr
+
+
+def test_a_lake_that_cannot_be_written_is_said(cli, recipe):
+    assert "no lake can be made" in cli("up", recipe, "--lake", "/proc/lake", check=2).stderr
+
+
+def test_check_says_what_runs(cli, recipe, tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    assert "was never started" in cli("up", "--check", "--lake", lake.root, check=1).stderr
+    state = UpState(this_process(), socket.gethostname(), "2026-06-01T00:00:00+00:00", lake.place, (
+        ServerState("daemon", this_process(), "2026-06-01T00:00:00+00:00", 2, "", "daemon.log"),))
+    write_state(lake.dagster_home, state)
+    assert read_state(lake.dagster_home) == state
+    shown = cli("up", "--check", "--lake", lake.root, check=0).stdout
+    assert "daemon" in shown and str(os.getpid()) in shown
+    write_state(lake.dagster_home, replace(state, servers=(*state.servers, ServerState("webserver", "", "2026-06-01T00:00:00+00:00", 7,
+                                                                                       "it ended with exit code 3", "w.log"))))
+    assert "it ended with exit code 3" in cli("up", recipe, "--check", check=1).stdout
+    found = json.loads(cli("up", "--check", "--lake", lake.root, "--format", "json", check=1).stdout)
+    assert found["running"] and [server["running"] for server in found["servers"]] == [True, False]
+    write_state(lake.dagster_home, replace(state, process="999999@5.00"))
+    assert "does not run" in cli("up", "--check", "--lake", lake.root, check=1).stderr
+    (folder_of(lake.dagster_home) / "state.json").write_text("{")
+    assert read_state(lake.dagster_home) is None
+
+
+def test_servers_are_named_once_and_captured_traffic_of_several_is_kept_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lake = Lake.open(tmp_path / "lake")
+    settings = UpSettings(serve=serving_of(["shop", "club:8100"]), capture="captured", to="http://127.0.0.1:9/v1", program="vllm",
+                          arguments=("--max-model-len", "64"))
+    assert settings.serve == (Serving("shop", 8000), Serving("club", 8100))
+    found = {server.name: list(server.command) for server in
+             up_servers(settings, lake, lake.dagster_home, tmp_path, tmp_path / "w.yaml", 3, (4,), lambda: "")}
+    assert list(found) == ["serve-shop", "serve-club", "capture", "daemon", "webserver"]
+    stores = {name: found[name][found[name].index("--capture") + 1] for name in ("serve-shop", "serve-club")}
+    assert stores == {"serve-shop": str(tmp_path / "captured/shop"), "serve-club": str(tmp_path / "captured/club")}
+    assert str(tmp_path / "captured/captured") in found["capture"] and "http://127.0.0.1:9/v1" in found["capture"]
+    assert found["serve-shop"][-3:] == ["--", "--max-model-len", "64"] and "--watch" in found["serve-shop"]
+
+
+class Up:
+    """`millrace up` as a person starts it."""
+
+    def __init__(self, recipe, *words):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.home = recipe.parent / "lake" / ".dagster"
+        self.output = (recipe.parent / "up.txt").open("a+")
+        self.process = subprocess.Popen([sys.executable, "-m", "pipelines.cli", "up", str(recipe), "--port", str(self.port), *words],
+                                        cwd=PROJECT, stdout=self.output, stderr=self.output, start_new_session=True)
+
+    def said(self):
+        self.output.seek(0)
+        return self.output.read()
+
+    def pid(self, name):
+        state = read_state(self.home)
+        return state.pid_of(name) if state is not None and state.process.startswith(f"{self.process.pid}@") else None
+
+    def wait_for_ui(self):
+        def answers():
+            try:
+                return urllib.request.urlopen(f"http://127.0.0.1:{self.port}/server_info", timeout=2).status == 200
+            except OSError:
+                assert self.process.poll() is None, self.said()
+                return False
+        until(answers)
+
+
+def until(condition):
+    deadline = time.monotonic() + STARTS_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.1)
+    return found
+
+
+def of_the_lake(folder):
+    """Processes that have a file of this folder on their command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in word for word in process.cmdline()):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_killed_servers_come_back_a_second_one_is_refused_and_nothing_is_left(recipe, tmp_path, cli):
+    first = Up(recipe)
+    try:
+        first.wait_for_ui()
+        daemon = until(lambda: first.pid("daemon"))
+        os.kill(daemon, signal.SIGKILL)
+        assert until(lambda: (pid := first.pid("daemon")) not in (None, daemon) and pid)
+        assert "daemon ended by SIGKILL and is started again" in first.said()
+        assert f"already runs on {tmp_path / 'lake'} (process {first.process.pid}" in cli("up", recipe, check=2).stderr
+        first.process.kill()
+        first.process.wait()
+        second = Up(recipe)  # waits for what the killed one left
+        try:
+            second.wait_for_ui()
+            assert until(lambda: second.pid("daemon")) != daemon
+        finally:
+            second.process.send_signal(signal.SIGTERM)
+            assert second.process.wait(timeout=120) == 0
+        assert second.said().rstrip().endswith("everything has ended")
+    finally:
+        first.process.kill()
+    until(lambda: not of_the_lake(tmp_path))
