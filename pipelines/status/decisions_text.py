@@ -39,6 +39,8 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
         print_table(text_table(
             ("option", "costs", "gains", "at least", "pays back", "from requests a day", "why not"),
             [_option(each) for each in last.options], frozenset({1, 2, 3, 4, 5})), console)
+        if said := _stages(last.chosen if last.action != "nothing" else _cheapest(last)):
+            console.print(said, soft_wrap=True, highlight=False, markup=False)
     for sentence in (*last.evidence.get("drafting", ()), *corrections(decisions)):
         console.print(_sentence(sentence), soft_wrap=True, highlight=False, markup=False)
 
@@ -75,6 +77,18 @@ def _option(option: Option) -> list[str]:
     return [option.action, duration(option.predicted_cost_s) if option.predicted_cost_s else "",
             _gain(option.action, option.predicted_gain), _gain(option.action, option.gain_lower),
             f"{days:,.1f} d" if days is not None else "", f"{requests:,.0f}" if requests is not None else "", option.why_not]
+
+
+def _cheapest(decision: Decision) -> Option | None:
+    known = [each for each in decision.options if each.action != "nothing" and each.predicted_cost_s is not None]
+    return min(known, key=lambda each: each.predicted_cost_s or 0.0, default=None)
+
+
+def _stages(option: Option | None) -> str:
+    """What an option costs by stage, the dearest first; stages of less than a second are left out."""
+    costs = sorted(option.stage_costs_s.items(), key=lambda each: -each[1]) if option else []
+    told = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in costs if seconds >= 1)
+    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}." if option and told else ""
 
 
 def _gain(action: str, gain: Any) -> str:

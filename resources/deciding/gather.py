@@ -1,6 +1,6 @@
 """Gathers the evidence of a workload from its lake: rows, drift, serving metrics, the versions that were trained.
 
-    seen, predicted = gather(lake, facts, settings, decisions, now)
+    seen, predicted = gather(lake, facts, settings, now)
 
 Only the commit logs, manifests and a few columns of the last days are read, so it takes well under a second for a usual lake.
 """
@@ -65,7 +65,7 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
         **_traffic(tables, facts.workload, by_day, settings, now),
         drafter_tau=_number(manifests.get("speculator"), "validation_expected_tau"), base_then=then, base_now=base_now,
         drafting=_drafting(lake, facts.workload, release),
-        schedule_due=due(facts.cron, settings.timezone, now, _last_made(manifests)) if facts.cron else "", candidate=candidate,
+        schedule_due=due(facts.cron, settings.timezone, now) if facts.cron else "", candidate=candidate,
         missing=tuple(name for name in models if name not in manifests), devices=settings.devices)
     seen = _with_speed(seen, settings, report, served)
     return seen, _predicted(lake, facts, settings, seen, manifests)
@@ -227,8 +227,3 @@ def _drafting(lake: Lake, workload: str, release: str) -> tuple[str, ...]:
     """Up to which concurrency each measured drafting of the release pays, in words."""
     choice = read_choice(lake.artefacts("release") / workload / release) if release else None
     return tuple(f"{each.label} {each.says}" for each in choice.break_even) if choice else ()
-
-
-def _last_made(manifests: Mapping[str, Manifest]) -> datetime | None:
-    report = manifests.get("evaluation_report")
-    return report.created_at if report else None

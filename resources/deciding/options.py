@@ -97,7 +97,7 @@ def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts
 
 
 def _too_little(action: Action, seen: Evidence, option: Option, settings: DecideSettings) -> str:
-    low, value = option.gain_lower or 0.0, option.predicted_gain or 0.0
+    low, value = option.gain_lower or 0.0, round(option.predicted_gain or 0.0, 4) + 0.0  # no -0.00%
     if action not in DRAFTERS:
         if low >= settings.least_loss_gain and low > 0:
             return ""

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fsspec.utils import glob_translate
 from resources.reading.remote import filesystem_of, in_words, info_of
 from stores import s3
 
+HIDDEN = (".", "_")
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
 
 
@@ -45,8 +47,8 @@ class LogObject:
 
 def is_skipped(relative: str) -> bool:
     """Whether a key, or a part of it, is hidden or unfinished."""
-    parts = relative.strip("/").split("/")
-    return any(part.startswith((".", "_")) for part in parts) or parts[-1].endswith(UNFINISHED)
+    key = relative.strip("/")
+    return key.startswith(HIDDEN) or key.endswith(UNFINISHED) or any(f"/{mark}" in key for mark in HIDDEN)
 
 
 def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]:
@@ -104,7 +106,7 @@ def _fixed_part(path: str) -> str:
     return path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0] + "/"
 
 
-def _one_file(name: str, path: str, after: str) -> Iterator[LogObject]:
+def _one_file(name: str, path: str, after: str, entry: os.DirEntry | Path | None = None) -> Iterator[LogObject]:
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -112,7 +114,7 @@ def _one_file(name: str, path: str, after: str) -> Iterator[LogObject]:
                           "it (convmv -f latin1 -t utf-8 does so), or give a uri that leaves it out") from None
     if path > after:
         try:
-            stat = Path(path).stat()
+            stat = (entry or Path(path)).stat()
         except FileNotFoundError:  # removed since its folder was listed
             return
         modified = datetime.fromtimestamp(stat.st_mtime, UTC)
@@ -124,13 +126,14 @@ def _folder(name: str, folder: str, after: str, trees: tuple[Path, ...] = ()) ->
     trees = trees or (Path(folder).resolve(),)
     with os.scandir(folder) as children:
         found = [(child, _ending(child)) for child in children if not is_skipped(child.name)]
-        names = sorted((child.name + ending, child.is_symlink()) for child, ending in found if ending is not None)
-    for child, linked in names:
-        path = f"{folder.rstrip('/')}/{child}"
+        names = sorted(((child.name + ending, child) for child, ending in found if ending is not None), key=itemgetter(0))
+    within = folder.rstrip("/")
+    for child, entry in names:
+        path = f"{within}/{child}"
         if not child.endswith("/"):
-            yield from _one_file(name, path, after)
+            yield from _one_file(name, path, after, entry)
         elif not after or after < path or after.startswith(path):
-            if not linked:
+            if not entry.is_symlink():
                 yield from _folder(name, path.rstrip("/"), after, trees)
                 continue
             tree = Path(path).resolve()
@@ -140,9 +143,9 @@ def _folder(name: str, folder: str, after: str, trees: tuple[Path, ...] = ()) ->
 
 def _ending(child: os.DirEntry) -> str | None:
     """A slash for a folder, nothing for a file, None for neither: a pipe, a broken or circular link."""
-    path = Path(child.path)
     if not child.is_symlink():
         return "/" if child.is_dir() else "" if child.is_file() else None
+    path = Path(child.path)
     return "/" if path.is_dir() else "" if path.is_file() else None
 
 

@@ -23,10 +23,6 @@ from resources.tables import Tables
 
 WALK_TICKS = 120
 LEAST_PAGE = 500
-END = 50
-"""Objects at the end of a source that every tick looks at."""
-END_KEY = " end"
-"""After a source's name, in the cursor: the object after which its end begins. A source's name has no space."""
 
 
 def watched_objects(
@@ -41,24 +37,13 @@ def watched_objects(
     listed: dict[tuple[str, str], LogObject] = {}
     after: dict[str, str] = {}
     for name, source in sources.items():
-        listed |= {(name, item.uri): item for item in _parts(name, source, cursor, page, after)}
+        walked = list(islice(objects_after(name, source, cursor.get(name, "")), page))
+        if len(walked) == page:
+            after[name] = walked[-1].uri
+        end = known.ends.get(name, "")
+        last = islice(objects_after(name, source, end), limit) if end and not (walked and walked[-1].uri >= end) else ()
+        listed |= {(name, item.uri): item for item in (*walked, *last)}
     unknown = known.lacks(list(listed.values()), sources)
     if not unknown:
         return NewObjects(0, [], hashlib.sha256().hexdigest(), after)
     return NewObjects.among(unknown, tables, workload, sources, after)
-
-
-def _parts(name: str, source: SourceSettings, cursor: Mapping[str, str], page: int, after: dict[str, str]) -> list[LogObject]:
-    """The next page of the walk and the source's end; `after` gets where both go on."""
-    start, end = cursor.get(name, ""), cursor.get(f"{name}{END_KEY}", "")
-    walked = list(islice(objects_after(name, source, start), page))
-    if len(walked) == page:
-        after[name] = walked[-1].uri
-    else:  # the walk has reached the end
-        end = walked[-END - 1].uri if len(walked) > END else start
-    last = list(islice(objects_after(name, source, end), page)) if end and start < end else []
-    if 2 * END < len(last) < page:
-        end = last[-END - 1].uri
-    if end:
-        after[f"{name}{END_KEY}"] = end
-    return [*walked, *last]

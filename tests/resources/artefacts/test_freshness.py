@@ -56,6 +56,17 @@ def test_a_pinned_input_is_never_stale():
     assert list(stale_inputs(manifests)) == ["evaluation_report"]
 
 
+def test_a_kept_input_is_compared_with_the_current_one_but_not_with_what_is_behind_it():
+    """A drafter's target is taken as it is while only the drafter learns new rows."""
+    manifests = chain(rows="rows-2")  # the model is stale
+    kept = manifests["sft_model"].as_input().model_copy(update={"kept": True})
+    manifests["speculator"] = made("speculator", "s1", kept, kind="model")
+    assert "speculator" not in stale_inputs(manifests)
+    manifests["sft_model"] = made("sft_model", "m2", kind="model")
+    [changed] = stale_inputs(manifests)["speculator"]
+    assert changed.reason == "changed"
+
+
 def test_a_parent_that_is_gone_is_said():
     manifests = chain()
     del manifests["curated"]

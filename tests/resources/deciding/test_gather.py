@@ -1,0 +1,103 @@
+"""Evidence from a lake: the base's files, the schedule, served acceptance, learning curves."""
+
+import json
+import os
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from resources.artefacts.manifest import external_input
+from resources.artefacts.registry import Registry
+from resources.deciding.base_revision import base_digests
+from resources.deciding.evidence import Evidence
+from resources.deciding.gains import drafter_gain, model_gain
+from resources.deciding.gather import gather
+from resources.deciding.learning_curve import Rise, points_of, rise_a_doubling
+from resources.deciding.schedule import due
+from resources.lake import Lake
+from resources.tables import SCHEMAS, Tables
+from tests.resources.deciding.examples import DRAFTER, FACTS, SEEN, SETTINGS
+from tests.resources.deciding.small_lake import trained_lake
+
+NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
+
+
+def test_a_base_whose_files_change_is_told_and_one_that_is_only_touched_is_not(tmp_path):
+    lake, base = Lake.open(tmp_path / "lake"), tmp_path / "base"
+    base.mkdir()
+    (base / "model.safetensors").write_bytes(b"weights")
+    registry = Registry(lake, "shop")
+    draft = registry.draft("model", "base_model", "import_base", ("resources/stages.py",), {}, [external_input(str(base))])
+    draft.directory.mkdir(parents=True, exist_ok=True)
+    (draft.directory / "model.safetensors").write_bytes(b"weights")
+    made = registry.finish(draft, {})
+    then, now = base_digests(lake, made, str(base))
+    assert then == now is not None
+    later = made.created_at.timestamp() + 60
+    os.utime(base / "model.safetensors", (later, later))
+    assert base_digests(lake, made, str(base)) == (then, then)
+    (base / "model.safetensors").write_bytes(b"others!")
+    os.utime(base / "model.safetensors", (later + 1, later + 1))
+    assert base_digests(lake, made, str(base))[1] != then
+    assert base_digests(lake, made, str(tmp_path / "away")) == (None, None)
+    assert base_digests(lake, None, str(base)) == (None, None)
+
+
+def test_a_schedule_counts_for_a_day_in_its_own_time_zone():
+    assert due("0 3 * * *", "UTC", NOW) == "2026-06-10 03:00"
+    assert due("0 13 * * *", "Europe/Amsterdam", NOW) == "2026-06-10 13:00"  # 14:00 there
+    assert due("0 3 * * 1", "UTC", NOW) == ""  # Monday was two days ago
+
+
+def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
+    lake = trained_lake(tmp_path, days=1, rows=10)
+    release = gather(lake, FACTS, SETTINGS, NOW)[0].release
+    rows = [dict.fromkeys(SCHEMAS["serving_metrics"].names) | {
+        "workload": "shop", "release": of, "window_start": NOW - timedelta(days=days, hours=hour),
+        "window_end": NOW - timedelta(days=days, hours=hour - 1), "drafts": 100, "draft_tokens": 300, "accepted_tokens": accepted,
+        "tokens_per_second": 500.0} for of, days, accepted in ((release, 1, 50), (release, 2, 60), (release, 30, 200), ("x", 1, 300))
+        for hour in range(3)]
+    rows.append(rows[0] | {"window_end": rows[0]["window_start"] - timedelta(hours=1)})  # a clock that went backwards
+    Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
+    seen = gather(lake, FACTS, SETTINGS, NOW)[0]
+    assert seen.tau_served == pytest.approx(1.55) and seen.tau_served_error == pytest.approx(0.05, rel=0.01)
+    assert seen.tokens_per_second == 500.0 and seen.served_drafts == 600
+    assert seen.decode_hours_a_day == pytest.approx(10 * 100 / 500 / 3600)
+
+
+def test_costs_are_those_of_the_versions_that_there_are(tmp_path):
+    predicted = gather(trained_lake(tmp_path, days=1, rows=10), FACTS, SETTINGS, NOW)[1]
+    continued, full = predicted["drafter_continued"].stages, predicted["full"].stages
+    assert (continued["speculator"], predicted["drafter_new"].stages["speculator"]) == (25.0, 100.0)
+    assert (continued["evaluation_report"], full["evaluation_report"]) == (50.0, 100.0)
+    assert "sft_model" not in continued and full["sft_model"] == 100.0 and full["base_model"] == 0.0
+
+
+def test_a_learning_curve_is_a_slope_with_its_error(tmp_path):
+    lines = [{"tokens": 2**max(power - 1, 5) if power > 5 else 32, "expected_tau": 1 + 0.1 * power} for power in range(5, 12)]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = rise_a_doubling(points_of(path, ("validation_expected_tau", "expected_tau")))
+    assert found.value == pytest.approx(0.1) and found.low == pytest.approx(0.1) and found.n == 7
+    noisy = rise_a_doubling([(2.0**power, 0.1 * power + (-1) ** power * 0.4) for power in range(4, 12)])
+    assert noisy.low < 0 < noisy.value
+    assert points_of(tmp_path / "gone.jsonl", ("loss",)) == [] and rise_a_doubling([(1.0, 1.0), (2.0, 1.0)]) is None
+    path.write_text("no json\n")
+    assert points_of(path, ("expected_tau",)) == []
+
+
+def test_lost_acceptance_comes_back_and_counts_by_its_lower_end():
+    lost = Evidence("shop", "r", rows=1_000, newest_day=date(2026, 6, 9), drafter=DRAFTER, drafter_tau=2.0, tau_released=2.0,
+                    tau_released_low=1.95, tau_served=1.6, tau_served_error=0.02)
+    new, continued = (drafter_gain(lost, None, each, 0.25) for each in (False, True))
+    assert new.value == pytest.approx(0.25) and continued.value == pytest.approx(0.2)
+    assert new.low == pytest.approx(1.95 / (1.6 + 1.645 * 0.02) - 1) and continued.low < new.low
+    assert drafter_gain(SEEN, None, True, 0.25) is None and model_gain(SEEN, None) is None
+
+
+def test_more_rows_gain_by_their_doublings():
+    rise = Rise(0.2, 0.0, 8)
+    assert drafter_gain(SEEN, rise, False, 0.25).value == pytest.approx(0.2 * 0.3785 / 2, rel=0.01)
+    assert model_gain(SEEN, Rise(-0.1, 0.0, 8)).value == pytest.approx(0.03785, rel=0.01)
+    assert drafter_gain(Evidence("shop", rows=1_000, drafter=DRAFTER, drafter_tau=2.0), rise, True, 0.25).value == 0
