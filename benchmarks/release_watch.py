@@ -1,6 +1,6 @@
 """How often the watch after a promotion rolls a good release back, and how long a bad one serves, on simulated endpoints.
 
-    python -m benchmarks.release_watch                # about 10 minutes
+    python -m benchmarks.release_watch                # about 4 minutes
     python -m benchmarks.release_watch --quick        # 20 quiet watches, 2 of each fall; nothing is recorded
 
 An endpoint has windows of 5 minutes (1,500 drafts, 60 requests) with a cycle of the day of 12 %, hours that drift together,
@@ -27,7 +27,7 @@ from resources.watching.bad_shares import compared_errors, compared_sessions
 from resources.watching.served_acceptance import compared, from_windows
 
 SETTINGS = WatchSettings()
-WATCHES, FALLS = 1_000, 50
+WATCHES, FALLS = 600, 20
 QUIET: dict[str, dict[str, float]] = {
     "usual": {}, "hours alike": {"together": 0.8, "hourly": 0.02}, "tolerated fall": {"fall": 0.08}}
 WORSE: dict[str, tuple[dict[str, float], dict[str, float]]] = {

@@ -125,8 +125,8 @@ class Scraper:
             if url not in self._sources:
                 return
             row = None if gone else self._row(url, aligned=False)
-            self._sources.pop(url).target.close()
             self._keep([row] if row is not None else [])
+            self._sources.pop(url).target.close()
 
     def releases(self) -> dict[str, str | None]:
         """The release of each server that is read, by its address."""
@@ -148,7 +148,8 @@ class Scraper:
         try:
             scraped = source.target.scrape()
         except ScrapeError as error:
-            self._tell(url, f"{error}: what it counts meanwhile comes with the next window")
+            self._tell(url, f"{error}: " + ("what it counts meanwhile comes with the next window" if aligned or source.asks else
+                                            f"what it counted since {source.at:%H:%M:%S} UTC is not known"))
             return None
         self._told.pop(url, None)
         self._check_clock(url, scraped)
@@ -190,8 +191,8 @@ class Scraper:
 
     def _keep(self, rows: list[dict[str, Any]]) -> None:
         last = {url: {"release": source.release, "at": source.at.isoformat(), "reading": _as_json(source.reading)}
-                for url, source in self._sources.items()}
-        problem = self._kept.keep(rows, last)
+                for url, source in self._sources.items() if source.asks}
+        problem = self._kept.keep(rows, {**self._kept.last, **last})
         if problem:
             self._tell("table", f"serving_metrics cannot be written ({problem}); {self._kept.waiting} windows wait and are "
                                 "tried again")

@@ -8,6 +8,7 @@ import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
 from resources.curating.judge_endpoint import JudgeSettings
+from resources.drifting import cusum
 from resources.drifting.drift import compare_traffic
 from resources.drifting.page import write_drift_page
 from resources.drifting.release_reference import ServedRelease, served_release
@@ -149,6 +150,21 @@ def test_acceptance_is_charted_and_windows_that_cannot_be_true_are_named(tables)
     assert "1 window of serving_metrics with an end before the beginning is left out" in report.notes[0]
     assert "more accepted than drafted tokens is left out" in report.notes[1]
     assert compare_traffic(tables, "tutor", settings, Seen(), now=NOW).rows == []
+
+
+def test_where_nobody_reads_metrics_captured_answers_are_charted(tables, monkeypatch):
+    monkeypatch.setattr(cusum, "SERIES", 10)
+    rows = []
+    for hour in range(24 * 12):
+        ts = datetime(2026, 6, 1, tzinfo=UTC) + timedelta(hours=hour, minutes=5)
+        rows.append(dict.fromkeys(SCHEMAS["interactions"].names) | {
+            "workload": "tutor", "dt": ts.date(), "ts": ts, "interaction_id": f"i{hour}", "release": "aaa", "drafts": 500,
+            "draft_tokens": 1_500, "accepted_tokens": 750 + hour % 7 if hour < 24 * 10 else 400})
+    tables.append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
+    settings = SETTINGS.model_copy(update={"reference_days": 8})
+    report = compare_traffic(tables, "tutor", settings, Seen(), ServedRelease("aaa"), now=NOW)
+    assert [row["dt"] for row in report.rows if row["alarm"]] == [FIRST + timedelta(10), FIRST + timedelta(11)]
+    assert not compare_traffic(tables, "tutor", settings, Seen(), ServedRelease("bbb"), now=NOW).rows
 
 
 def test_the_page_shows_alarms_and_plots_and_no_text_of_users(tables):

@@ -8,9 +8,12 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler
 
+import pyarrow as pa
 import pytest
 
 from benchmarks.small_release import small_release
+from resources.catalog.build import publish
+from resources.catalog.catalog import query
 from resources.lake import Lake
 from resources.scraping import kept_windows
 from resources.scraping.exposition import samples_of
@@ -19,7 +22,7 @@ from resources.scraping.scraper import Scraper
 from resources.scraping.servers import reading_of
 from resources.scraping.target import ScrapeError, Target
 from resources.scraping.window import quantile, row_of, since
-from resources.tables import Tables
+from resources.tables import SCHEMAS, Tables
 from tests.resources.scraping.metrics_server import metrics_server
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -209,6 +212,28 @@ def test_a_reader_that_is_started_again_goes_on_where_the_last_one_stopped(lake,
     assert dict(found[0]["finished"]) == {} and found[0]["latency_ms"] == []
 
 
+def test_a_reader_that_is_stopped_goes_on_too_when_its_server_was_away_at_its_start(lake):
+    clock, said = Clock(), []
+    with metrics_server() as (url, metrics, _):
+        with scraper(lake, clock, said) as reader:
+            reader.begins(url, "aaa", asks=True)
+            metrics.drafts = 4
+            clock.step(30)
+        metrics.drafts, metrics.status, metrics.text = 9, 503, "starting"
+        clock.step(60)
+        with scraper(lake, clock, said) as reader:
+            reader.begins(url, "aaa", asks=True)
+            clock.step(30)
+            reader.tick()
+            metrics.status, metrics.text = 200, None
+            clock.step(60)
+            reader.tick()
+            metrics.drafts = 10
+            clock.step(60)
+            reader.tick()
+    assert [row["drafts"] for row in windows(lake)][:2] == [4, 6]
+
+
 def test_many_windows_are_merged(lake, monkeypatch):
     monkeypatch.setattr(kept_windows, "MANY_FILES", 4)
     clock = Clock()
@@ -294,3 +319,16 @@ def test_the_command_reads_until_it_is_stopped(lake):
     assert said == [f"reads {url}/metrics every 60 s: windows of release {release} of tutor", "ends with the window that is open"]
     [row] = windows(lake)
     assert row["release"] == release and json.loads(json.dumps(row["drafts"])) == 0
+
+
+def test_acceptance_is_joined_with_prompt_shapes(lake):
+    for name, columns in (("interactions", {"release": "aaa", "drafts": 10, "draft_tokens": 30, "accepted_tokens": 15}),
+                          ("cleaned_interactions", {"prompt_shape": "what#1"})):
+        rows = [dict.fromkeys(SCHEMAS[name].names) | columns | {
+            "workload": "tutor", "dt": NOON.date(), "interaction_id": f"i{number}", "ts": NOON} for number in range(2)]
+        if name == "interactions":
+            rows.append(rows[0] | {"interaction_id": "without drafts", "drafts": None})
+        Tables(lake).append(name, pa.Table.from_pylist(rows, schema=SCHEMAS[name]))
+    publish(lake)
+    [row] = query(lake, "from acceptance_by_shape").to_pylist()
+    assert (row["release"], row["prompt_shape"], row["requests"], row["drafts"], row["tau"]) == ("aaa", "what#1", 2, 20, 2.5)
