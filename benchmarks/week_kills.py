@@ -5,9 +5,9 @@
     kills.at_night(day=3)
     kills.done                                                       # [{"kind": "server", "day": 2, "process": "..."}]
 
-SIGKILL each time. server: a process of vLLM (its API or its engine), while people ask. daemon: Dagster's daemon of `millrace
-up`, while people ask. worker: the process that trains, some seconds after it was started, at night or by day. Whose they are
-is read from their command lines and environments, so that no process of anybody else is killed.
+SIGKILL each time. server: a process of vLLM (its API, its engine or the engine's worker), while people ask. daemon: Dagster's
+daemon of `millrace up`, while people ask. worker: the process that trains, some seconds after it was started, at night or by
+day. Whose they are is read from their command lines and environments, so that no process of anybody else is killed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import psutil
 
 Kind = Literal["server", "daemon", "worker"]
 LOOKS_EVERY_S = 1.0
+ANCESTORS = 3
 LATEST_S = 40.0
 """A worker is killed at most so long after it was started: later most of its work is done."""
 
@@ -82,13 +83,12 @@ class Kills:
         return [process for process in psutil.process_iter() if _role(process) in _ROLES[kind] and self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
-        """By the process, or by its parent: vLLM's engine writes its name over its environment."""
+        """By the process, or by whose child it is: vLLM's engine writes its name over its environment."""
         try:
-            family = [process, process.parent()]
-            said = "\0".join(text for each in family if each for text in (*each.cmdline(), *each.environ().values()))
+            return any(self._mark in text for each in (process, *process.parents()[:ANCESTORS])
+                       for text in (*each.cmdline(), *each.environ().values()))
         except psutil.Error:
             return False
-        return self._mark in said
 
 
 _ROLES: dict[Kind, tuple[str, ...]] = {"server": ("api", "engine"), "daemon": ("daemon",), "worker": ("worker",)}
@@ -100,7 +100,7 @@ def _role(process: psutil.Process) -> str:
         words = process.cmdline()
     except psutil.Error:
         return ""
-    if words and words[0].startswith("VLLM::EngineCore"):
+    if words and words[0].startswith("VLLM::"):
         return "engine"
     if "vllm.entrypoints.cli.main" in words and "serve" in words and "python" in words[0]:
         return "api"

@@ -1,11 +1,11 @@
 """The recipe of a simulated week, and how large the week is.
 
-    write_recipe(path, size, base_model, history, captured, first_day)
+    write_recipe(path, size, base_model, captured, first_day)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
@@ -22,33 +22,36 @@ REQUESTS_PER_DAY = 20_000
 @dataclass(frozen=True)
 class Size:
     """days: of the week; shift, broken: on which the traffic changes, and breaks. before_days, before_rows: logged before it,
-    rows a day. requests: a day. steps: of the first drafter. prompts: of the evaluation."""
+    rows a day. requests: a day. steps: of the first drafter. prompts: of the evaluation. gates: other than the default ones."""
 
     days: int = 7
     shift: int = 3
     broken: int = 5
     before_days: int = 28
     before_rows: int = 24
-    requests: int = 96
-    steps: int = 150
-    prompts: int = 60
+    requests: int = 72
+    steps: int = 120
+    prompts: int = 50
+    gates: dict[str, float | None] = field(default_factory=dict)
 
 
-QUICK = Size(days=3, shift=2, broken=3, before_days=8, before_rows=24, requests=48, steps=20, prompts=16)
+QUICK = Size(days=3, shift=2, broken=3, before_days=8, before_rows=24, requests=48, steps=20, prompts=16,
+             gates={"acceptance_gain": None})
 
 
-def write_recipe(path: Path, size: Size, base_model: Path, history: Path, captured: Path, first_day: date) -> None:
+def write_recipe(path: Path, size: Size, base_model: Path, captured: Path, first_day: date) -> None:
     """A drafter for a served model, retrained when it pays; a person approves."""
     recipe = {
         "workload": WORKLOAD, "base_model": str(base_model), "first_day": first_day,
-        "sources": {"before": {"uri": str(history)}, "capture": {"uri": str(captured)}},
+        "sources": {"capture": {"uri": str(captured)}},
         "drift": {"reference_days": size.before_days},
         "datasets": {"sft": {"split_by": "session"}},
         "sft": {"enabled": False}, "student": {"enabled": False}, "quantize": {"enabled": False},
         "speculator": {"architecture": "eagle3", "num_speculative_tokens": 3, "steps": size.steps, "tokens_per_step": 2_048,
                        "max_length": 1_024, "ttt_steps": 3, **OPTIMIZER, "answers": {"max_new_tokens": 96}},
         "evaluation": {"rows": 100, "prompts": size.prompts, "max_new_tokens": 64, "temperatures": [1]},
-        "release": {"approval": "person", "drafting": {"choose": "drafter"}, "serving": {"gpus": 0}, "watch": {"hours": 24}},
+        "release": {"approval": "person", "gates": size.gates, "drafting": {"choose": "drafter"}, "serving": {"gpus": 0},
+                    "watch": {"hours": 24}},
         "automation": {
             "watch_logs": True,
             "decide": {"enabled": True, "drift_trains": True, "least_new_rows": 100, "cool_down_hours": 6,

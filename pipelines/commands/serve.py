@@ -46,7 +46,7 @@ def serve(
     drain: Annotated[
         float, typer.Option(help="seconds that requests have when their server is replaced or stopped", min=0)] = 600,
     wait: Annotated[
-        float, typer.Option(help="seconds that a request waits while no server answers, before it gets 503", min=0)] = 120,
+        float, typer.Option(help="seconds that a request waits while no server answers, before it gets 503", min=0)] = 300,
     every: Annotated[float, typer.Option(help="with --watch: seconds between two looks at the alias", min=0.1)] = 2,
     logs: Annotated[
         Path | None, typer.Option(help="folder of the servers' logs and of what the smoke set found",

@@ -48,7 +48,7 @@ class Traffic:
     share: float = 0.1
     drain_s: float = 600.0
     capture: CaptureSettings | None = None
-    wait_s: float = 120.0
+    wait_s: float = 300.0
     scrape_s: float = EVERY_S
     beside: tuple[str, ...] = ()
 
