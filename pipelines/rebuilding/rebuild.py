@@ -24,12 +24,12 @@ from pipelines.graph.recipe_graph import recipe_assets, recipe_parts
 from pipelines.storage.lake_recipes import last_run
 from resources.artefacts.current import step_of
 from resources.artefacts.manifest import (
-    RUN_RECORDS,
     Input,
     Kind,
     Manifest,
     artefact_version,
     describe_files,
+    is_record,
     read_manifest,
 )
 from resources.artefacts.registry import Draft, Registry
@@ -166,7 +166,7 @@ def _compared(first: Manifest, directory: Path) -> list[ComparedFile]:
     now = {file.path: file.sha256 for file in describe_files(directory)}
 
     def comparison(path: str) -> Comparison:
-        if Path(path).name in RUN_RECORDS:
+        if is_record(path, first.kind):
             return "record of the run"
         if path not in now:
             return "missing"

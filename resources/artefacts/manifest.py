@@ -110,8 +110,12 @@ def describe_files(directory: Path) -> list[File]:
 def files_digest(files: Iterable[File], kind: Kind | None = None) -> str:
     """The digest of an artefact: sha256 over its files' digests and paths, without records of the run and, of a model, without
     its card."""
-    return _digest_of(file for file in files if Path(file.path).name not in RUN_RECORDS
-                      and not (kind == "model" and file.path == CARD))
+    return _digest_of(file for file in files if not is_record(file.path, kind))
+
+
+def is_record(path: str, kind: Kind | None) -> bool:
+    """Whether a file of an artefact is a record of the run or, of a model, its card: it differs from run to run."""
+    return Path(path).name in RUN_RECORDS or (kind == "model" and path == CARD)
 
 
 def digest_holds(manifest: Manifest) -> bool:

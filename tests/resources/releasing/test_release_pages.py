@@ -121,7 +121,7 @@ def _written(summary, out):
 def test_base_licence_and_languages_are_metadata(page):
     summary, _, _, out = page
     facts = replace(summary.facts, base_models=["Qwen/Qwen3-8B"], licences={"Qwen/Qwen3-8B": "Apache-2.0"}, languages=["en", "de"],
-                    datasets=["tutor/sft_dataset"], scheme="w8a8")
+                    datasets=["tutor/sft_dataset"], scheme="w8a8", relation="quantized")
     data = ModelCard(_written(replace(summary, facts=facts), out)).data.to_dict()
     assert (data["base_model"], data["license"], data["language"]) == (["Qwen/Qwen3-8B"], "apache-2.0", ["en", "de"])
     assert data["base_model_relation"] == "quantized" and data["datasets"] == ["tutor/sft_dataset"]
