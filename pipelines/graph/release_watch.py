@@ -7,6 +7,7 @@ changed. It is part of a recipe's graph where `release.watch` is given, and runs
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def release_watch(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
             known = _known(context.cursor)
             look = look_after_promotion(lake, recipe.workload, settings, least=recipe.curation.feedback.least, known=known)
             if look.rolled_back is not None:
-                publish(lake)
+                with suppress(LakeError, OSError):  # the next run brings the catalog up to date; the rollback must be reported
+                    publish(lake)
         except (LakeError, OSError) as error:
             return dg.SensorResult(skip_reason=f"the lake cannot be read now, and is read again: {error}")
         return dg.SensorResult(skip_reason=look.sentence, cursor=_cursor(known), asset_events=_moved(recipe.workload, look))

@@ -39,6 +39,7 @@ sessions as (
     from read
     group by session
 )
-select * from sessions
+select last, failed_answers, broken_answers, refusals, bad_feedback
+from sessions
 where last <= (select max(last) from sessions) - interval 30 minutes
 order by last

@@ -140,6 +140,10 @@ CLAIMS: list[Claim] = [
         *(hundredth(days) for days in r("delay_days").values()), tenth(r("false_alarms_per_1000_days")),
         hundredth(r("acceptance", "delay_days")), hundredth(r("acceptance", "false_alarms_per_1000_days"))]),
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
+    (PAGE, "Simulated endpoints after a promotion", "release_watch", lambda r: [
+        str(sum(kind["rolled_back"] for kind in r("rolled_back_by_kind").values())), *(tenth(r("hours", fall)) for fall in (
+            "acceptance length -15 %", "acceptance length -30 %", "no draft accepted", "requests without an answer 1 % to 10 %",
+            "broken answers 2 % to 10 %")), percent(r("found", "acceptance length -15 %"), 0, False)]),
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
     (PAGE, "While the release of a toy", "switch", lambda r: [

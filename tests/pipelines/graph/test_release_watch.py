@@ -14,7 +14,7 @@ from resources.releasing.endpoints import Endpoint
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
 from resources.watching import watch
-from tests.resources.watching.test_watch import serve, week
+from tests.resources.watching.test_watch import CALM, serve, week
 
 ANN = Signature("ann", "MILLRACE_USER")
 RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\n"
@@ -38,7 +38,7 @@ def test_a_tick_rolls_back_and_reports_the_endpoint(tmp_path, make_release, monk
         aliases = Endpoint(lake, "tutor").promote(subject_of(directory), ANN)
     at, rng = aliases.changed_at, np.random.default_rng(0)
     serve(lake, old.name, week(rng, at))
-    serve(lake, new.name, windows(rng, at, 6, minutes=10, fall=0.5))
+    serve(lake, new.name, windows(rng, at, 6, minutes=10, **CALM, fall=0.5))
     [sensor] = sensors(tmp_path, "release: {watch: {hours: 12}}\n")
     assert sensor.default_status == dg.DefaultSensorStatus.RUNNING and sensor.minimum_interval_seconds == 60
     early = sensor.evaluate_tick(dg.build_sensor_context())

@@ -25,6 +25,8 @@ from resources.watching.watch import Rows, look_after_promotion
 
 ANN = Signature("ann", "MILLRACE_USER")
 SETTINGS = WatchSettings()
+CALM = {"scatter": 0.02, "hourly": 0.01}
+"""Blocks of 10 minutes, at any hour of the day."""
 
 
 @pytest.fixture
@@ -71,14 +73,14 @@ def talk(lake, release, start, count, status=lambda number: "ok", digest=None):
 
 
 def week(rng, at, **more):
-    return windows(rng, at.replace(minute=0, second=0, microsecond=0) - timedelta(days=6), 6 * 24, minutes=10, **more)
+    return windows(rng, at.replace(minute=0, second=0, microsecond=0) - timedelta(days=6), 6 * 24, minutes=10, **CALM, **more)
 
 
 def test_a_fall_of_acceptance_is_rolled_back_once_and_a_person_has_the_last_word(lake, promoted):
     old, new, at = promoted
     rng = np.random.default_rng(0)
     serve(lake, old.name, week(rng, at))
-    serve(lake, new.name, windows(rng, at, 10, minutes=10, fall=0.4))
+    serve(lake, new.name, windows(rng, at, 10, minutes=10, **CALM, fall=0.4))
     early = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(minutes=1))
     assert early.rolled_back is None and "is watched for 24.0 hours more: acceptance: no " in early.sentence
     look = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10))
@@ -110,7 +112,7 @@ def test_a_good_release_stays_and_the_watch_ends(lake, promoted):
     old, new, at = promoted
     rng = np.random.default_rng(1)
     serve(lake, old.name, week(rng, at))
-    serve(lake, new.name, windows(rng, at, 23, minutes=10))
+    serve(lake, new.name, windows(rng, at, 23, minutes=10, **CALM))
     look = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=23))
     assert look.rolled_back is None and look.release == new.name and "is watched for 1.0 hours more" in look.sentence
     assert [found.signal for found in look.findings if found.value is not None] == ["acceptance", "server_errors"]
@@ -149,7 +151,7 @@ def test_an_endpoint_that_moves_meanwhile_is_left_alone(lake, promoted, make_rel
     old, new, at = promoted
     rng = np.random.default_rng(2)
     serve(lake, old.name, week(rng, at))
-    serve(lake, new.name, windows(rng, at, 10, minutes=10, fall=0.5))
+    serve(lake, new.name, windows(rng, at, 10, minutes=10, **CALM, fall=0.5))
     third = make_release(lake, 3)
 
     def moved(*words):
@@ -167,7 +169,7 @@ def test_releases_that_draft_otherwise_are_not_compared(lake, make_release):
     promote(lake, old)
     at, rng = promote(lake, new), np.random.default_rng(4)
     serve(lake, old.name, week(rng, at))
-    serve(lake, new.name, windows(rng, at, 10, minutes=10, fall=0.5))
+    serve(lake, new.name, windows(rng, at, 10, minutes=10, **CALM, fall=0.5))
     look = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10))
     assert look.rolled_back is None and "the champion before drafts otherwise" in look.sentence
 
@@ -176,7 +178,7 @@ def test_a_former_champion_whose_files_changed_is_not_returned_to(lake, promoted
     old, new, at = promoted
     rng = np.random.default_rng(3)
     serve(lake, old.name, week(rng, at))
-    serve(lake, new.name, windows(rng, at, 10, minutes=10, fall=0.5))
+    serve(lake, new.name, windows(rng, at, 10, minutes=10, **CALM, fall=0.5))
     (old / "serve-vllm.sh").write_text("changed")
     look = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10))
     assert look.rolled_back is None and "does worse than it should, and cannot be rolled back" in look.sentence
