@@ -36,7 +36,8 @@ def sft_model(
     inputs = {"model": model, "dataset": workshop.current("dataset", rows)}
     if rows != "teacher_answers":  # token ids of logged answers say nothing of a teacher's
         inputs["served"] = workshop.current("dataset", "served_answers")
-    learnt = workshop.learnt_before("model", "sft_model", inputs, same="model", dataset="dataset")
+    asked = config.continue_from_last or sft_settings.continue_from == "last"
+    learnt = workshop.learnt_before("model", "sft_model", inputs, same="model", dataset="dataset") if asked else None
     settings = config.model(sft_settings, may_continue=learnt is not None)
     continues = settings.continue_from == "last" and learnt is not None
     manifest = workshop.train("sft_model", "sft", settings, inputs, context, continue_from="last" if continues else None,

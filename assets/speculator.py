@@ -35,7 +35,7 @@ def speculator(
         "target": workshop.current("model", policy.served),
         "dataset": workshop.current("dataset", "speculator_dataset"),
     }
-    may_continue = workshop.made_of("model", "speculator", inputs["target"])
+    may_continue = config.continue_from_last and workshop.made_of("model", "speculator", inputs["target"])
     settings, outside = config.drafter(speculator_settings, may_continue), []
     start = ARCHITECTURES[settings.architecture].starts_from
     if start is not None and policy.drafter_from:

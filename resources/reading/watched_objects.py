@@ -5,7 +5,7 @@
 
 Each tick lists two parts of a source, with one folder in memory, so its cost is bounded whatever the prefix's size: the end,
 where writers that name objects by time put new ones, and the next page of a walk over everything, which finds late and
-changed ones. Once most objects are known the page is small: a walk takes WALK_TICKS ticks, two hours at one a minute.
+changed ones. Once most objects are known the page is small: a walk takes WALK_TICKS ticks, four hours at one a minute.
 Listed objects are compared with hashes of the ledger (known_objects.py), and only those that it lacks with the ledger itself.
 """
 
@@ -21,7 +21,7 @@ from resources.reading.new_objects import NewObjects
 from resources.reading.sources import LogObject, SourceSettings, objects_after
 from resources.tables import Tables
 
-WALK_TICKS = 120
+WALK_TICKS = 240
 LEAST_PAGE = 500
 
 
