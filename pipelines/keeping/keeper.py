@@ -22,8 +22,8 @@ from pipelines.keeping.up_state import ServerState, now
 from resources.plain_text import visible
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-STEADY_S = 30.0
-"""A server that ran so long counts as running: its pauses are short again."""
+STEADY_S = 120.0
+"""A server that ran so long counts as running: its pauses are short again. A start may take a minute on a busy machine."""
 TOLD_AGAIN = 5
 """Ends in a row after which a server's ending is told a second time."""
 LOOKS_EVERY_S = 0.25

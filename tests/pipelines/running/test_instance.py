@@ -164,6 +164,8 @@ def test_runs_of_another_machine_are_left_to_it(lake):
 
 
 def test_a_worker_that_was_killed_gives_its_run_one_more_try(lake):
+    from dagster._core.events import JobFailureData, RunFailureReason
+
     with open_instance(lake) as instance:
         launched = LaunchedRun(instance)
         by_hand = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED)
@@ -172,3 +174,8 @@ def test_a_worker_that_was_killed_gives_its_run_one_more_try(lake):
         assert ONCE.items() <= instance.get_run_by_id(launched.run.run_id).tags.items()
         assert not ONCE.keys() & instance.get_run_by_id(by_hand.run_id).tags.keys()
         ask_for_another_try(None)
+        other = LaunchedRun(instance)
+        for run in (launched.run, other.run):
+            instance.report_run_failed(run, None, JobFailureData(error=None, failure_reason=RunFailureReason.STEP_FAILURE))
+        assert instance.get_run_by_id(launched.run.run_id).tags["dagster/will_retry"] == "true"
+        assert instance.get_run_by_id(other.run.run_id).tags["dagster/will_retry"] == "false"
