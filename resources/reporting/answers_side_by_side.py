@@ -46,8 +46,8 @@ class Pair:
 
 
 def answers_side_by_side(lake: Lake, before: Path, after: Path, prompts: int) -> list[Pair]:
-    """At most `prompts` pairs, the greedy ones first (those that differ before those that do not); sampled ones in an order that
-    has nothing to do with the answers.
+    """At most `prompts` pairs, the greedy ones first (those that differ before those that do not); sampled ones in an
+    order that has nothing to do with the answers.
 
     before, after: directories of two releases. Raises ReleaseError for releases of two workloads, for one release twice, and
     where nothing was kept that both answered.
