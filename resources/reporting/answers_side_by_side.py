@@ -46,7 +46,8 @@ class Pair:
 
 
 def answers_side_by_side(lake: Lake, before: Path, after: Path, prompts: int) -> list[Pair]:
-    """At most `prompts` pairs, the greedy ones first; sampled ones in an order that has nothing to do with the answers.
+    """At most `prompts` pairs, the greedy ones first (those that differ before those that do not); sampled ones in an
+    order that has nothing to do with the answers.
 
     before, after: directories of two releases. Raises ReleaseError for releases of two workloads, for one release twice, and
     where nothing was kept that both answered.
@@ -57,7 +58,7 @@ def answers_side_by_side(lake: Lake, before: Path, after: Path, prompts: int) ->
         raise ReleaseError(f"{before.parent.name} and {after.parent.name} are two workloads: name two releases of one")
     greedy = {pair.row_id: pair for pair in _evaluated(lake, before, after)}
     sampled = [pair for pair in _sampled(lake, before, after) if pair.row_id not in greedy]
-    found = [*greedy.values(), *sorted(sampled, key=_drawn)]
+    found = [*sorted(greedy.values(), key=lambda pair: pair.same), *sorted(sampled, key=_drawn)]
     if not found:
         raise ReleaseError(
             f"no prompt is known that both {before.name} and {after.name} answered: approve one of them and run the recipe "

@@ -17,7 +17,8 @@ def test_the_cells_were_run_in_order_without_an_error():
 
 def test_it_shows_prompts_with_both_answers_and_names_no_machine():
     page = "".join(CODE[-1]["outputs"][0]["data"]["text/html"])
-    assert page.count("<article>") == 50 and page.count('<div class="two">') == 50
+    said = "".join(CODE[2]["outputs"][0]["text"])
+    assert page.count("<article>") == page.count('<div class="two">') == int(said.split()[0]) > 20
     assert "<del>" in page and "<ins>" in page and "<script" not in page
     text = json.dumps(CELLS)
     assert len(text) < 400_000 and not re.search(r"(?<![\\w$.~])/(?:home|work|root|tmp|Users)/", text)
