@@ -26,7 +26,8 @@ class SimulatedClock:
 
     def __init__(self, path: Path, start: datetime):
         self._path = path
-        self._path.write_bytes(struct.pack("d", start.timestamp() - time.time()))
+        self._path.touch()
+        self._set(start)
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(time.time() + self._offset(), UTC)
@@ -35,13 +36,16 @@ class SimulatedClock:
         """Raises ValueError for a moment that has passed: clocks of servers do not go back."""
         if moment < self.now():
             raise ValueError(f"{moment} has passed: it is {self.now()}")
-        with self._path.open("r+b") as file:  # in place: other processes have the file mapped
-            file.write(struct.pack("d", moment.timestamp() - time.time()))
+        self._set(moment)
 
     def environment(self) -> dict[str, str]:
         """Variables that give a child this clock."""
         given = os.environ.get("PYTHONPATH")
         return {PLACE: str(self._path), "PYTHONPATH": os.pathsep.join([str(HOOK), *([given] if given else [])])}
+
+    def _set(self, moment: datetime) -> None:
+        with self._path.open("r+b") as file:  # in place: other processes have the file mapped
+            file.write(struct.pack("d", moment.timestamp() - time.time()))
 
     def _offset(self) -> float:
         return struct.unpack("d", self._path.read_bytes())[0]

@@ -8,7 +8,8 @@ daemon and UI. Before the week: 28 days of logs (math, the model's own answers),
 release. In the week: by day people ask, and then it is night. The clock of all processes of millrace jumps
 (benchmarks/simulated_clock.py): to the morning, to the night, and by minutes while nothing is at work at night. So every date
 is the simulated one, in captured logs, windows of metrics, decisions, budgets and cool-downs; how long anything takes is real.
-A night ends when new logs are read and compared and no run is at work. vLLM has the real time.
+A night ends when new logs are read and compared and no run is at work; the clock does not jump while one is. vLLM has the real
+time.
 
 Day 3: other traffic (an airline's customers, benchmarks/week_rows.py). Day 5: errors, junk and repetitions. SIGKILL at random
 moments (benchmarks/week_kills.py). The first candidate of the week whose gates hold is approved, and no other. Requests ask for
@@ -32,6 +33,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,7 @@ from resources.tables import Tables
 AT_A_TIME = 4
 MORNING, NIGHT = timedelta(hours=10), timedelta(hours=24, minutes=10)
 STARTS_WITHIN_S, NIGHT_S, SWITCHES_WITHIN_S = 900.0, 600.0, 600.0
-LOOKS_EVERY_S, QUIET_LOOKS = 5.0, 4
+LOOKS_EVERY_S, QUIET_LOOKS = 4.0, 3
 MINUTE = timedelta(seconds=65)
 AT_WORK = [getattr(dg.DagsterRunStatus, name) for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
 SERVER_WORDS = ("--enforce-eager", "--max-model-len", "2048", "--no-enable-prefix-caching")
@@ -92,7 +94,8 @@ class Week:
         self._clock = SimulatedClock(folder / "clock", datetime.now(UTC))
         self._start = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
         os.environ.update(self._clock.environment() | {
-            "MILLRACE_USER": "benchmark", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"})
+            "MILLRACE_USER": "benchmark", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
+            "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"})
         os.environ.pop("MILLRACE_HOME", None)
         self._kills = Kills(seed, size.days, str(folder))
         self._recipe, self._captured = folder / "recipe.yaml", folder / "captured"
@@ -147,8 +150,10 @@ class Week:
         requests = self._rows.asked(day, self.size.requests)
         self.answers[day] = ask(self._url, requests, AT_A_TIME,
                                 lambda over: self._kills.while_asked(day, over / len(requests)))
-        self._told(day, "asked")
-        self._until(self._is_shipped, NIGHT_S, "captured traffic does not reach the store")
+        with (self.folder / "answers.jsonl").open("a") as file:
+            file.writelines(f"{json.dumps({'day': day, **asdict(answer)})}\n" for answer in self.answers[day])
+        self._told(day, f"{sum(bool(each.problem) for each in self.answers[day])} of {len(requests)} requests failed")
+        self._until(lambda: self._is_shipped() and not self._is_at_work(), NIGHT_S, "captured traffic is not shipped and read")
         self._clock.jump_to(self._start + timedelta(days=day) + NIGHT)
         self._night(day)
 

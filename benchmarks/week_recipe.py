@@ -28,10 +28,10 @@ class Size:
     shift: int = 3
     broken: int = 5
     before_days: int = 28
-    before_rows: int = 24
-    requests: int = 72
-    steps: int = 120
-    prompts: int = 50
+    before_rows: int = 22
+    requests: int = 40
+    steps: int = 60
+    prompts: int = 40
     gates: dict[str, float | None] = field(default_factory=dict)
 
 
@@ -44,18 +44,18 @@ def write_recipe(path: Path, size: Size, base_model: Path, captured: Path, first
     recipe = {
         "workload": WORKLOAD, "base_model": str(base_model), "first_day": first_day,
         "sources": {"capture": {"uri": str(captured)}},
-        "drift": {"reference_days": size.before_days},
+        "drift": {"reference_days": size.before_days, "least_sessions": 15},
         "datasets": {"sft": {"split_by": "session"}},
         "sft": {"enabled": False}, "student": {"enabled": False}, "quantize": {"enabled": False},
-        "speculator": {"architecture": "eagle3", "num_speculative_tokens": 3, "steps": size.steps, "tokens_per_step": 2_048,
+        "speculator": {"architecture": "eagle3", "num_speculative_tokens": 3, "steps": size.steps, "tokens_per_step": 1_024,
                        "max_length": 1_024, "ttt_steps": 3, **OPTIMIZER, "answers": {"max_new_tokens": 96}},
-        "evaluation": {"rows": 100, "prompts": size.prompts, "max_new_tokens": 64, "temperatures": [1]},
+        "evaluation": {"rows": 100, "prompts": size.prompts, "max_new_tokens": 48, "temperatures": [1]},
         "release": {"approval": "person", "gates": size.gates, "drafting": {"choose": "drafter"}, "serving": {"gpus": 0},
                     "watch": {"hours": 24}},
         "automation": {
             "watch_logs": True,
             "decide": {"enabled": True, "drift_trains": True, "least_new_rows": 100, "cool_down_hours": 6,
-                       "requests_per_day": REQUESTS_PER_DAY, "drafter_step_share": 0.5, "budget": {
+                       "requests_per_day": REQUESTS_PER_DAY, "drafter_step_share": 1.0, "budget": {
                            "runs_per_week": RUNS_PER_WEEK, "device_hours_per_week": DEVICE_HOURS_PER_WEEK}}},
     }
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))

@@ -27,7 +27,7 @@ from model_ops.models.target_digest import target_digest
 
 Kind = Literal["asked", "refused", "junk", "repeated"]
 MAX_TOKENS = 96
-AIRLINE_TURNS = 3
+AIRLINE_TURNS = 2
 LONGEST_CHAT = 4_000
 """Characters of a conversation that is asked."""
 BROKEN = ("asked", "refused", "junk", "repeated")
