@@ -28,9 +28,9 @@ import yaml
 
 from benchmarks.record import record
 from pipelines.demo.traffic import write_traffic
+from pipelines.keeping.dagster_servers import code_locations
 from pipelines.running.instance import open_instance
 from pipelines.running.submit import submit
-from pipelines.running.ui import code_locations
 from pipelines.storage.locations import RECIPES
 from resources.artefacts.registry import Registry
 from resources.deciding.decision import Decision

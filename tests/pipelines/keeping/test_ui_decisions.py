@@ -11,7 +11,7 @@ import pytest
 
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
-from tests.pipelines.running.test_ui import PROJECT, ask, free_port, wait_until_ready
+from tests.pipelines.keeping.test_ui import PROJECT, ask, free_port, wait_until_ready
 
 RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
 LAUNCH = """mutation ($job: String!, $config: RunConfigData!, $location: String!) { launchRun(executionParams: {
