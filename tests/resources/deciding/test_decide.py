@@ -120,3 +120,18 @@ def test_a_lake_that_was_never_trained_is_left_to_a_person(tmp_path):
     lake = Lake.open(tmp_path / "empty")
     log_day(lake, date(2026, 6, 4), 10)
     assert decide(lake, FACTS, BUSY, [], NOW).decision is None
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_time_of_the_cron_is_decided_once_although_its_release_is_approved_meanwhile(lake, monkeypatch, again):
+    facts = replace(FACTS, cron="0 3 * * *")
+    first = decide(lake, facts, BUSY, [], NOW).decision
+    assert (first.cause, first.action) == ("schedule", "full")
+    ended = replace(first, run_id="run", outcome="released", settled_ts=NOW)
+    from resources.deciding import decide as module
+
+    gathered = module.gather
+    monkeypatch.setattr(module, "gather", lambda *given: (replace((found := gathered(*given))[0], release="another"), found[1]))
+    later = NOW + timedelta(hours=13) + timedelta(days=again)
+    found = decide(lake, facts, BUSY, [ended], later).decision
+    assert (found is not None and found.cause == "schedule") == again
