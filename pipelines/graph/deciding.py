@@ -8,6 +8,7 @@ daemon ask for the same run. A decision whose run never came (the daemon was kil
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,8 @@ from stores.s3 import S3Error
 
 AWAY = (OSError, LakeError, S3Error)
 """A store that is away: said, and tried again at the next tick."""
+STARTED_AGAIN_S = 3_600.0
+"""Seconds in which the daemon starts a killed run again; after them, it has failed."""
 
 
 def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
@@ -102,9 +105,17 @@ def run_of(instance: dg.DagsterInstance, decision: Decision) -> RunSeen | None:
     """The newest run of a decision; a person may have started it again."""
     records: Sequence[Any] = instance.get_run_records(dg.RunsFilter(tags={DECISION_TAG: decision.decision_id}), limit=1)
     for record in records:
-        run = record.dagster_run
-        return RunSeen(run.run_id, run.status.value, _seconds(record.start_time), _seconds(record.end_time))
+        run, status = record.dagster_run, record.dagster_run.status.value
+        if status == "FAILURE" and _is_tried_again(record):
+            status = "STARTED"
+        return RunSeen(run.run_id, status, _seconds(record.start_time), _seconds(record.end_time))
     return None
+
+
+def _is_tried_again(record: dg.RunRecord) -> bool:
+    """Whether the daemon is about to start a failed run again, under the same decision: it was killed, say."""
+    return record.dagster_run.tags.get("dagster/will_retry") == "true" and (
+        time.time() - (record.end_time or 0.0) < STARTED_AGAIN_S)
 
 
 def _seconds(at: float | None) -> datetime | None:

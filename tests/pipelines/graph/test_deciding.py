@@ -72,6 +72,20 @@ def test_a_run_that_is_there_is_not_asked_for_again_and_its_end_is_settled(lake,
     assert (decision.outcome, decision.run_id) == ("failed", run.run_id)
 
 
+def test_a_killed_run_that_the_daemon_starts_again_is_still_at_work(lake, recipe, instance, monkeypatch):
+    log_day(lake, date(2026, 6, 4), 400)
+    found = tick(lake, recipe, instance)
+    run = dg.DagsterRun(job_name="train", tags={DECISION_TAG: found.run_requests[0].run_key}, status=dg.DagsterRunStatus.STARTED)
+    instance.add_run(run)
+    instance.report_run_failed(run)
+    instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
+    tick(lake, recipe, instance, found.cursor)
+    assert [each.outcome for each in Decisions(lake, "shop").all()] == ["running"]
+    monkeypatch.setattr(deciding, "STARTED_AGAIN_S", 0.0)
+    tick(lake, recipe, instance, found.cursor)
+    assert [each.outcome for each in Decisions(lake, "shop").all()] == ["failed"]
+
+
 def test_two_daemons_decide_once(lake, recipe, instance, monkeypatch):
     log_day(lake, date(2026, 6, 4), 400)
     both = []
