@@ -1,4 +1,5 @@
 -- Drafts, accepted tokens and speed by day, as servers reported them for a release. Windows that cannot be true are left out.
+-- SGLang does not count drafted tokens.
 -- needs: serving_metrics
 -- parameters: $release, $since
 -- makes: rows (day, drafts, accepted_tokens, tokens_per_second)
@@ -7,6 +8,6 @@ select
     avg(tokens_per_second) filter (tokens_per_second > 0) as tokens_per_second
 from serving_metrics
 where release = $release and window_end > window_start and window_start >= $since and drafts > 0
-  and accepted_tokens between 0 and draft_tokens
+  and accepted_tokens between 0 and coalesce(draft_tokens, accepted_tokens)
 group by day
 order by day

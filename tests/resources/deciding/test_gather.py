@@ -59,6 +59,7 @@ def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
         "tokens_per_second": 500.0} for of, days, accepted in ((release, 1, 50), (release, 2, 60), (release, 30, 200), ("x", 1, 300))
         for hour in range(3)]
     rows.append(rows[0] | {"window_end": rows[0]["window_start"] - timedelta(hours=1)})  # a clock that went backwards
+    rows[3] = rows[3] | {"draft_tokens": None, "server": "sglang"}
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
     seen = gather(lake, FACTS, SETTINGS, NOW)[0]
     assert seen.tau_served == pytest.approx(1.55) and seen.tau_served_error == pytest.approx(0.05, rel=0.01)
