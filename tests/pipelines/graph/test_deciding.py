@@ -100,6 +100,18 @@ def test_two_daemons_decide_once(lake, recipe, instance, monkeypatch):
     assert both == [True] and len(Decisions(lake, "shop").all()) == 1
 
 
+def test_a_machine_with_a_history_of_its_own_does_not_start_the_run_of_another_ones_decision(lake, recipe, instance, monkeypatch):
+    log_day(lake, date(2026, 6, 4), 400)
+    monkeypatch.setattr(deciding, "_history", lambda lake, instance: "a")
+    [request] = tick(lake, recipe, instance).run_requests
+    assert [each.run_key for each in tick(lake, recipe, instance).run_requests] == [request.run_key]
+    with dg.DagsterInstance.ephemeral() as other:
+        monkeypatch.setattr(deciding, "_history", lambda lake, instance: "b")
+        assert not tick(lake, recipe, other).run_requests
+        [taken] = tick(lake, recipe, other, now=NOW + timedelta(days=2)).run_requests  # machine a is lost
+        assert taken.run_key == request.run_key
+
+
 def test_an_idle_tick_does_not_look_into_the_lake(lake, recipe, instance, monkeypatch):
     first = tick(lake, recipe, instance)
     assert not first.run_requests
