@@ -1,5 +1,6 @@
 """Decisions on a lake: once for a cause, held by what holds, within the budget, retried when a hold ends."""
 
+import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -8,7 +9,11 @@ import pytest
 
 from resources.deciding.decide import decide
 from resources.deciding.decisions_table import Decisions
+from resources.deciding.gather import gather
 from resources.deciding.settings import BudgetSettings
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.signature import Signature
+from resources.releasing.subject import subject_of
 from tests.resources.deciding.examples import FACTS, SETTINGS
 from tests.resources.deciding.small_lake import log_day, make_all, trained_lake
 
@@ -65,6 +70,17 @@ def test_a_hold_is_written_once_and_the_cause_is_decided_when_it_ends(lake):
     again = decide(lake, FACTS, quiet, ledger.all(), NOW)
     assert again.decision is None and again.again_at > NOW
     assert decide(lake, FACTS, quiet, ledger.all(), NOW + timedelta(hours=1)).decision.action == "drafter_continued"
+
+
+def test_a_candidate_that_one_of_two_people_approved_still_holds_the_next_run(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    candidate = make_all(lake, read=301)
+    directory = lake.artefacts("release") / "shop" / candidate.version
+    path = directory / "release.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "policy": {"people": 2}}))
+    for name, held in (("ana", True), ("ben", False)):
+        Endpoint(lake, "shop").decide("approved", subject_of(directory), Signature(name, "test", ""))
+        assert (gather(lake, FACTS, BUSY, NOW)[0].candidate == candidate.version) == held
 
 
 def test_an_open_candidate_holds_the_next_run(lake):
