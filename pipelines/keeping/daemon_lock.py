@@ -27,8 +27,8 @@ KEY = 0x6D696C6C72616365
 ASKED_EVERY_S = 5.0
 """How often the database is asked whether the lock is still held."""
 SEEN_AS_LOST = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 10_000}
-"""Of the connection: a network that drops everything is seen after 10 s. The system's own quarter of an hour would hold up whoever
-keeps servers running."""
+"""Of the connection: a network that drops everything is seen after 10 s. The system's own quarter of an hour would hold up
+whoever keeps servers running."""
 SEEN_AS_LOST_BY_THE_SERVER = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
 """So that the lock of a machine that lost its power is free after a minute; by default, after two hours."""
 
