@@ -94,7 +94,8 @@ def facts_of(recipe: Recipe) -> RecipeFacts:
     return RecipeFacts(
         recipe.workload, recipe.policy, recipe.base_model if Path(recipe.base_model).is_dir() else "",
         retrain.cron if retrain.enabled else "", recipe.speculator.architecture, list(recipe.datasets.named),
-        recipe.evaluation.prompts, recipe.release.enabled)
+        recipe.evaluation.prompts, recipe.release.enabled,
+        as_adapter=recipe.release.enabled and recipe.release.form == "adapter")
 
 
 def _history(lake: Lake, instance: dg.DagsterInstance) -> str:
