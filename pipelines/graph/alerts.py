@@ -5,6 +5,7 @@ It requests no run. A tick that another process is already making does nothing (
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from resources.alerting.settings import AlertSettings
 from resources.alerting.tell import tell
 from resources.drifting.release_reference import served_release
 from resources.lake import Lake, LakeError
-from resources.launching.run_history import PROCESS_TAG
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 from resources.process_stamp import is_same_process
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import EndpointError
@@ -77,7 +78,8 @@ def _of_runs(instance: dg.DagsterInstance, workload: str, location: str) -> list
     found = [_failed(instance, record) for record in failed if _belongs(record.dagster_run, workload, location)]
     for record in instance.get_run_records(dg.RunsFilter(statuses=IN_PROGRESS), limit=MOST_RUNS):
         process = record.dagster_run.tags.get(PROCESS_TAG)
-        if process and _belongs(record.dagster_run, workload, location) and not is_same_process(process):
+        is_here = record.dagster_run.tags.get(HOST_TAG, socket.gethostname()) == socket.gethostname()
+        if process and is_here and _belongs(record.dagster_run, workload, location) and not is_same_process(process):
             run = record.dagster_run
             found.append(FailedRun(run.run_id, run.job_name, datetime.now(UTC), process_is_gone=True))
     return failed_run_alerts(workload, found)

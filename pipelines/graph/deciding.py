@@ -8,8 +8,11 @@ daemon ask for the same run. A decision whose run never came (the daemon was kil
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,16 @@ from resources.deciding.pulse import pulse
 from resources.deciding.settings import DecideSettings
 from resources.deciding.settle import RunSeen, settled
 from resources.lake import Lake, LakeError
+from resources.launching.postgres import postgres_url
+from stores.mirror.no_mirror import NoMirror
 from stores.s3 import S3Error
 
 AWAY = (OSError, LakeError, S3Error)
 """A store that is away: said, and tried again at the next tick."""
+STARTED_AGAIN_S = 3_600.0
+"""Seconds in which the daemon starts a killed run again; after them, it has failed."""
+LOST_AFTER = timedelta(days=1)
+"""A run that another machine decided on and has not begun for so long is started here."""
 
 
 def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
@@ -59,10 +68,10 @@ def tick(lake: Lake, facts: RecipeFacts, settings: DecideSettings, instance: dg.
     seen = pulse(lake, facts)
     if not before.get("open") and before.get("pulse") == seen and now < _time(before.get("again_at")):
         return dg.SensorResult(skip_reason=before.get("said") or "nothing changed", cursor=cursor)
-    ledger = Decisions(lake, facts.workload)
+    ledger, history = Decisions(lake, facts.workload), _history(lake, instance)
     decisions = _settled(ledger, lake, facts, settings, instance)
     unstarted = [run_request(each, work_of(each.action, facts, settings, bool(each.evidence.get("widened"))))
-                 for each in decisions if each.outcome == "waiting" and each.run_id is None]
+                 for each in decisions if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
     if unstarted:
         return dg.SensorResult(run_requests=unstarted, cursor=_cursor(seen, True, now, "a run was asked for"))
     made = decide(lake, facts, settings, decisions, now)
@@ -70,7 +79,7 @@ def tick(lake: Lake, facts: RecipeFacts, settings: DecideSettings, instance: dg.
     if made.decision is None:
         return dg.SensorResult(skip_reason="no cause that was not decided on", cursor=_cursor(
             seen, still_open, made.again_at, "nothing changed"))
-    if not ledger.record(made.decision):
+    if not ledger.record(replace(made.decision, evidence=made.decision.evidence | ({"history": history} if history else {}))):
         return dg.SensorResult(skip_reason=f"another process has decided {made.decision.decision_id}", cursor=_cursor(
             "", still_open, now, ""))
     if made.work is None:
@@ -85,7 +94,21 @@ def facts_of(recipe: Recipe) -> RecipeFacts:
     return RecipeFacts(
         recipe.workload, recipe.policy, recipe.base_model if Path(recipe.base_model).is_dir() else "",
         retrain.cron if retrain.enabled else "", recipe.speculator.architecture, list(recipe.datasets.named),
-        recipe.evaluation.prompts, recipe.release.enabled)
+        recipe.evaluation.prompts, recipe.release.enabled,
+        as_adapter=recipe.release.enabled and recipe.release.form == "adapter")
+
+
+def _history(lake: Lake, instance: dg.DagsterInstance) -> str:
+    """Names this machine's history of Dagster where another machine that decides on the same lake has one of its own, which
+    does not know this one's runs: of a lake in a bucket, without MILLRACE_POSTGRES. "" otherwise."""
+    if isinstance(lake.mirror, NoMirror) or postgres_url():
+        return ""
+    return f"{socket.gethostname()}:{instance.root_directory}"
+
+
+def _asks(decision: Decision, history: str, now: datetime) -> bool:
+    """Whether this machine asks for a decision's run: its own decisions, and those of a machine that seems to be lost."""
+    return decision.evidence.get("history", history) == history or now - decision.ts > LOST_AFTER
 
 
 def _settled(ledger: Decisions, lake: Lake, facts: RecipeFacts, settings: DecideSettings,
@@ -102,9 +125,17 @@ def run_of(instance: dg.DagsterInstance, decision: Decision) -> RunSeen | None:
     """The newest run of a decision; a person may have started it again."""
     records: Sequence[Any] = instance.get_run_records(dg.RunsFilter(tags={DECISION_TAG: decision.decision_id}), limit=1)
     for record in records:
-        run = record.dagster_run
-        return RunSeen(run.run_id, run.status.value, _seconds(record.start_time), _seconds(record.end_time))
+        run, status = record.dagster_run, record.dagster_run.status.value
+        if status == "FAILURE" and _is_tried_again(record):
+            status = "STARTED"
+        return RunSeen(run.run_id, status, _seconds(record.start_time), _seconds(record.end_time))
     return None
+
+
+def _is_tried_again(record: dg.RunRecord) -> bool:
+    """Whether the daemon is about to start a failed run again, under the same decision: it was killed, say."""
+    return record.dagster_run.tags.get("dagster/will_retry") == "true" and (
+        time.time() - (record.end_time or 0.0) < STARTED_AGAIN_S)
 
 
 def _seconds(at: float | None) -> datetime | None:

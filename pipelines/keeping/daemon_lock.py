@@ -26,6 +26,11 @@ KEY = 0x6D696C6C72616365
 """Number of the advisory lock ("millrace"). Each instance has a database of its own."""
 ASKED_EVERY_S = 5.0
 """How often the database is asked whether the lock is still held."""
+SEEN_AS_LOST = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 10_000}
+"""Of the connection: a network that drops everything is seen after 10 s. The system's own quarter of an hour would hold up
+whoever keeps servers running."""
+SEEN_AS_LOST_BY_THE_SERVER = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
+"""So that the lock of a machine that lost its power is free after a minute; by default, after two hours."""
 
 
 class DaemonLock:
@@ -102,9 +107,12 @@ class DaemonLock:
         return "another machine runs the daemon of this database; this one takes over when that one ends"
 
     def _connect(self, sa: ModuleType) -> Any:
-        name = {"connect_timeout": 5, "application_name": f"millrace on {socket.gethostname()}"}
-        engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=name)
-        return engine.connect()
+        given = {"connect_timeout": 5, "application_name": f"millrace on {socket.gethostname()}", **SEEN_AS_LOST}
+        engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=given)
+        connection = engine.connect()
+        for name, value in SEEN_AS_LOST_BY_THE_SERVER.items():
+            connection.execute(sa.select(sa.func.set_config(name, value, False)))
+        return connection
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -11,8 +11,11 @@ import json
 import os
 import smtplib
 import ssl
+import time
+from collections.abc import Callable
 from email.message import EmailMessage
 from email.utils import format_datetime
+from functools import partial
 from urllib.parse import urlsplit
 
 import urllib3
@@ -89,7 +92,7 @@ def _post(name: str, variable: str, content: dict[str, object], alert_id: str, t
 
 def _mail(channel: EmailSettings, alert: Alert, lake: str, timeout_s: float) -> None:
     password = _secret(channel.password_env) if channel.password_env else ""
-    context = ssl.create_default_context()
+    context, ends = ssl.create_default_context(), time.monotonic() + timeout_s
     try:
         server = (smtplib.SMTP_SSL(channel.host, channel.port, timeout=timeout_s, context=context) if channel.security == "tls"
                   else smtplib.SMTP(channel.host, channel.port, timeout=timeout_s))
@@ -98,6 +101,7 @@ def _mail(channel: EmailSettings, alert: Alert, lake: str, timeout_s: float) -> 
                 server.starttls(context=context)
             if channel.user is not None:
                 server.login(channel.user, password)
+            server.data = partial(_data_in_time, server.data, ends)
             server.send_message(mail_form(channel, alert, lake))
     except TimeoutError as error:
         raise DeliveryError(f"the mail server {channel.host}:{channel.port} did not answer within {timeout_s:g} s") from error
@@ -105,6 +109,14 @@ def _mail(channel: EmailSettings, alert: Alert, lake: str, timeout_s: float) -> 
         raise DeliveryError(f"the mail server {channel.host}:{channel.port} answered {error.smtp_code}") from None
     except (smtplib.SMTPException, OSError) as error:
         raise DeliveryError(f"the mail server {channel.host}:{channel.port} took no mail ({type(error).__name__})") from None
+
+
+def _data_in_time(data: Callable[[bytes | str], tuple[int, bytes]], ends: float, message: bytes | str) -> tuple[int, bytes]:
+    """Sends the mail itself, unless its time is over: whoever waited counts it as not sent and sends it again. timeout_s alone
+    bounds each answer of the server, and not all of them together."""
+    if time.monotonic() > ends:
+        raise TimeoutError
+    return data(message)
 
 
 def _secret(variable: str) -> str:

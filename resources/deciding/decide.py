@@ -22,7 +22,7 @@ from resources.deciding.evidence import Evidence
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gather import gather
 from resources.deciding.holding import held_by
-from resources.deciding.options import weigh
+from resources.deciding.options import WISHES, weigh
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
 
@@ -80,7 +80,8 @@ def _row(cause: Found, seen: Evidence, options: list[Option], action: Action, wh
 
 
 def _id(cause: Found, seen: Evidence, held: str = "") -> str:
-    return decision_id(seen.workload, cause.kind, seen.release, cause.window, held)
+    """A cron's time and a base's files are decided once, also where the release changes meanwhile."""
+    return decision_id(seen.workload, cause.kind, "" if cause.kind in WISHES else seen.release, cause.window, held)
 
 
 def _drifts(seen: Evidence) -> bool:

@@ -11,7 +11,8 @@ from resources.releasing.model_policy import ModelPolicy
 class RecipeFacts:
     """base_directory: the base model's own directory; "" for one that cannot change (a hub's id, `tiny`). cron: of the
     schedule; "" where it is off. architecture: of the drafter. named_datasets: every dataset under `datasets.named`.
-    evaluation_prompts: of the recipe. releases: whether it makes a release."""
+    evaluation_prompts: of the recipe. releases: whether it makes a release. as_adapter: whether that is an adapter on the base
+    model, which a model that continues an earlier one has not."""
 
     workload: str
     policy: ModelPolicy
@@ -21,3 +22,4 @@ class RecipeFacts:
     named_datasets: list[str] = field(default_factory=list)
     evaluation_prompts: int = 0
     releases: bool = True
+    as_adapter: bool = False

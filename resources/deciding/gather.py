@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from resources.artefacts.current import current_manifests
@@ -29,11 +30,12 @@ from resources.deciding.schedule import due
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
 from resources.launching.run_history import seconds_of_steps
-from resources.releasing.approvals import was_decided
+from resources.releasing.approvals import approvals_of, was_decided
 from resources.releasing.drafting_decision import read_choice
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
 from resources.releasing.release import ReleaseError, read_release
+from resources.signing.keys import KeyProblemError
 from resources.sql_files import attach_slice, rows, workbench
 from resources.stages import STAGES
 from resources.tables import Tables
@@ -80,14 +82,14 @@ def _rows_by_day(tables: Tables, workload: str, now: datetime) -> dict[date, int
 
 
 def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> tuple[str, str, Manifest | None]:
-    """Champion, a candidate that nobody decided on and whose gates hold, and the champion's evaluation report."""
+    """Champion, a candidate that waits for a person and whose gates hold, and the champion's evaluation report."""
     champion = candidate = ""
     try:
         aliases = Endpoint(lake, workload).read()
         champion = aliases.champion or ""
         home = lake.artefacts("release") / workload
         named = home / aliases.candidate if aliases.candidate else None
-        if named is not None and read_release(named).passed and not was_decided(lake, named):
+        if named is not None and read_release(named).passed and _waits(lake, named):
             candidate = named.name
         made = read_manifest(home / champion) if champion else None
         part = next((item for item in made.inputs if item.kind == "dataset"), None) if made else None
@@ -95,6 +97,18 @@ def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> t
     except (EndpointError, EndpointLogError, ReleaseError, ManifestError, OSError, ValueError):
         report = None
     return champion, candidate, report or manifests.get("evaluation_report")
+
+
+def _waits(lake: Lake, candidate: Path) -> bool:
+    """Whether a person still has to decide: nobody has, or one of two has approved it. Also where the keys of approvals cannot
+    be read: a run would replace the candidate."""
+    if not was_decided(lake, candidate):
+        return True
+    try:
+        approvals = approvals_of(lake, candidate)
+    except KeyProblemError:
+        return True
+    return approvals.missing > 0 and bool(approvals.counted or approvals.refused)
 
 
 def _trained(lake: Lake, made: Manifest | None) -> Trained | None:

@@ -51,7 +51,7 @@ def _cools_until(decisions: Sequence[Decision], settings: DecideSettings) -> dat
     last = max(each.settled_ts for each in ended if each.settled_ts is not None)
     failures, wait = _failures(decisions), timedelta(hours=settings.cool_down_hours)
     if failures:
-        wait = min(timedelta(days=settings.most_back_off_days), max(wait, LEAST_BACK_OFF) * 2 ** min(failures, 20))
+        wait = max(wait, min(timedelta(days=settings.most_back_off_days), max(wait, LEAST_BACK_OFF) * 2 ** min(failures, 20)))
     return last + wait
 
 

@@ -84,6 +84,8 @@ def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts
         return "the recipe has no drafter"
     if action == "sft_continued" and "sft_model" not in facts.policy.stages:
         return "the recipe fine-tunes no model"
+    if action == "sft_continued" and facts.as_adapter:
+        return "release.form is adapter, and a continued model has no adapter on the base model"
     if cause.kind in WISHES:
         return "" if action == "full" else f"it would leave out what a {_wish(cause)} is for"
     if cause.kind == "feedback" and action in DRAFTERS:

@@ -75,9 +75,15 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
 
 
 def adapter_base(lake: Lake, target: Manifest) -> Manifest:
-    """The model that a target's adapter was trained on. Raises ManifestError if it is not in the lake."""
-    for item in target.inputs:
-        if item.kind == "model" and item.name.rpartition("/")[2] != target.name.rpartition("/")[2]:
+    """The model that a target's adapter was trained on. Raises ManifestError if it is not in the lake, NoAdapterError for a
+    target that continues an earlier version: its adapter is one on that version, with the earlier adapter merged in."""
+    models = [item for item in target.inputs if item.kind == "model"]
+    if any(item.name == target.name for item in models):
+        raise NoAdapterError(f"release.form is adapter, and {target.name}@{target.version} continues an earlier version, so "
+                             "its adapter is not one on the base model: train it from the base model (leave sft.continue_from "
+                             "out), or set release.form to merged")
+    for item in models:
+        if item.name.rpartition("/")[2] != target.name.rpartition("/")[2]:
             return read_manifest(lake.artefacts("model") / item.name / item.version)
     raise ManifestError(f"{target.name}@{target.version} was made from no model of the lake, so it is no adapter's base and "
                         "release.form cannot be adapter: set it to merged")

@@ -82,6 +82,8 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
         front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []),
                       wait_s=traffic.wait_s)
         if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):
+            if traffic.scrape_s:
+                say("metrics of the servers are not kept: an adapter's server reports those of all its releases together")
             following = FollowingAdapters(lake, workloads, front, settings, traffic.alias, say, traffic.drain_s)
         else:
             scraper = stack.enter_context(scraping(lake, workload, traffic, say)) if traffic.scrape_s else None

@@ -12,6 +12,7 @@ entry of the endpoint's log like any other. Nothing is kept between looks but wh
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -49,7 +50,8 @@ class Look:
 
 @dataclass
 class Rows:
-    """Sessions of the last look, and the tables' versions they were read at: reading days of rows every minute is dear."""
+    """Sessions of the last look, with settings and the tables' versions they were read at: reading days of rows every minute
+    is dear."""
 
     key: tuple[Any, ...] = ()
     findings: list[Finding] = field(default_factory=list)
@@ -144,7 +146,7 @@ def _drafts_alike(lake: Lake, workload: str, release: Release, before: str) -> b
 def _sessions(tables: Tables, workload: str, promotion: Promotion, settings: WatchSettings, now: datetime,
               least: Mapping[str, float], known: Rows) -> list[Finding]:
     versions = [None if (table := tables.open(name)) is None else table.version() for name in READ]
-    key = (promotion.entry.number, *versions)
+    key = (promotion.entry.number, settings.model_dump_json(), json.dumps(dict(least), sort_keys=True), *versions)
     if key != known.key:
         since, before = promotion.entry.at, promotion.entry.at - timedelta(days=settings.reference_days)
         new, old = (_of_release(tables, workload, release, start, end, least) for release, start, end in (

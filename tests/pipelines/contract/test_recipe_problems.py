@@ -63,6 +63,10 @@ def said(folder, more):
     ("release: {form: adapter}\nspeculator: {enabled: false}\nstudent: {enabled: false}\nquantize: {enabled: false}",
      "release.form: it is adapter, and what is served is the fine-tuned model with sft.method full, which is no LoRA adapter on the base "
      "model; set sft.method to lora or qlora and switch the stages after sft off (student, quantize), or set release.form to merged"),
+    ("release: {form: adapter}\nsft: {method: lora, continue_from: last}\nspeculator: {enabled: false}\nstudent: {enabled: false}\n"
+     "quantize: {enabled: false}",
+     "sft.continue_from: it is last, and release.form is adapter: what is continued has the earlier adapter merged in, so the new one is "
+     "none on the base model; leave it out, or set release.form to merged"),
     ("release: {form: adapter}\nsft: {method: lora}\nstudent: {enabled: false}\nquantize: {enabled: false}",
      "release.form: it is adapter, and a drafter is trained for one model: a server on a shared base has one drafter for all its "
      "adapters; set speculator.enabled to false, or set release.form to merged"),

@@ -1,10 +1,13 @@
 """The sensor of a recipe with `alerts`: it finds failed runs of its own workload and tells each once."""
 
+import socket
+
 import dagster as dg
 import pytest
 
 from pipelines.graph.recipe_graph import definitions
 from resources.lake import Lake
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.subject import subject_of
 from tests.resources.alerting.receivers import Webhook
@@ -63,3 +66,16 @@ def test_a_candidate_that_the_recipe_approves_waits_for_nobody(tmp_path, monkeyp
         monkeypatch.setenv("HOOK", hook.url)
         context = dg.build_sensor_context(instance=instance, definitions=graph)
         assert sensors["alerts"].evaluate_tick(context).skip_message == "nothing to tell"
+
+
+def test_a_run_whose_process_is_gone_is_told_on_the_machine_that_started_it(tmp_path, monkeypatch):
+    graph, sensors = sensors_of(tmp_path, ALERTS)
+    Lake.open(tmp_path / "lake")
+    with Webhook().listening() as hook, dg.instance_for_test() as instance:
+        monkeypatch.setenv("HOOK", hook.url)
+        for host in (socket.gethostname(), "another-machine"):
+            instance.add_run(dg.DagsterRun(
+                job_name="train", asset_selection=frozenset({dg.AssetKey(["tutor", "sft_model"])}), tags={
+                    PROCESS_TAG: "999999@5.00", HOST_TAG: host}, status=dg.DagsterRunStatus.STARTED))
+        context = dg.build_sensor_context(instance=instance, definitions=graph)
+        assert sensors["alerts"].evaluate_tick(context).skip_message == "1 alert sent"

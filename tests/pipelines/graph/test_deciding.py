@@ -72,6 +72,20 @@ def test_a_run_that_is_there_is_not_asked_for_again_and_its_end_is_settled(lake,
     assert (decision.outcome, decision.run_id) == ("failed", run.run_id)
 
 
+def test_a_killed_run_that_the_daemon_starts_again_is_still_at_work(lake, recipe, instance, monkeypatch):
+    log_day(lake, date(2026, 6, 4), 400)
+    found = tick(lake, recipe, instance)
+    run = dg.DagsterRun(job_name="train", tags={DECISION_TAG: found.run_requests[0].run_key}, status=dg.DagsterRunStatus.STARTED)
+    instance.add_run(run)
+    instance.report_run_failed(run)
+    instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
+    tick(lake, recipe, instance, found.cursor)
+    assert [each.outcome for each in Decisions(lake, "shop").all()] == ["running"]
+    monkeypatch.setattr(deciding, "STARTED_AGAIN_S", 0.0)
+    tick(lake, recipe, instance, found.cursor)
+    assert [each.outcome for each in Decisions(lake, "shop").all()] == ["failed"]
+
+
 def test_two_daemons_decide_once(lake, recipe, instance, monkeypatch):
     log_day(lake, date(2026, 6, 4), 400)
     both = []
@@ -84,6 +98,18 @@ def test_two_daemons_decide_once(lake, recipe, instance, monkeypatch):
     monkeypatch.setattr(Decisions, "record", record)
     assert not tick(lake, recipe, instance).run_requests
     assert both == [True] and len(Decisions(lake, "shop").all()) == 1
+
+
+def test_a_machine_with_a_history_of_its_own_does_not_start_the_run_of_another_ones_decision(lake, recipe, instance, monkeypatch):
+    log_day(lake, date(2026, 6, 4), 400)
+    monkeypatch.setattr(deciding, "_history", lambda lake, instance: "a")
+    [request] = tick(lake, recipe, instance).run_requests
+    assert [each.run_key for each in tick(lake, recipe, instance).run_requests] == [request.run_key]
+    with dg.DagsterInstance.ephemeral() as other:
+        monkeypatch.setattr(deciding, "_history", lambda lake, instance: "b")
+        assert not tick(lake, recipe, other).run_requests
+        [taken] = tick(lake, recipe, other, now=NOW + timedelta(days=2)).run_requests  # machine a is lost
+        assert taken.run_key == request.run_key
 
 
 def test_an_idle_tick_does_not_look_into_the_lake(lake, recipe, instance, monkeypatch):

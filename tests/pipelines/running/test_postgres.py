@@ -112,6 +112,7 @@ def _locks(folder, server, monkeypatch):
     with DaemonLock(folder / "b") as second:
         with DaemonLock(folder / "a") as first:
             assert first.why_not() == ""
+            assert first._connection.exec_driver_sql("show tcp_keepalives_idle").scalar() == "30"  # a lost machine's lock ends
             assert "another machine runs the daemon" in second.why_not()
             server.stop()
             assert first.why_not() == ""  # nobody else gets it meanwhile

@@ -3,6 +3,7 @@
 import json
 import socketserver
 import threading
+import time
 from contextlib import contextmanager
 from email import message_from_bytes, policy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,10 +45,11 @@ class Webhook:
 
 
 class MailServer:
-    """mails: what was sent. login: the words of AUTH PLAIN, if any. refuses: whether it takes no recipient."""
+    """mails: what was sent. login: the words of AUTH PLAIN, if any. refuses: whether it takes no recipient. pause_s: before
+    each answer."""
 
-    def __init__(self):
-        self.mails, self.login, self.refuses = [], "", False
+    def __init__(self, pause_s=0.0):
+        self.mails, self.login, self.refuses, self.pause_s = [], "", False, pause_s
 
     @contextmanager
     def listening(self):
@@ -55,6 +57,7 @@ class MailServer:
 
         class Handler(socketserver.StreamRequestHandler):
             def say(self, line):
+                time.sleep(outer.pause_s)
                 self.wfile.write(f"{line}\r\n".encode())
 
             def handle(self):

@@ -154,3 +154,12 @@ def test_a_mail_server_gets_the_password_of_the_environment_and_its_refusal_is_s
 def test_wrong_settings_are_refused(given, said):
     with pytest.raises(ValidationError, match=said):
         AlertSettings.model_validate(given)
+
+
+def test_a_mail_server_that_answers_each_word_in_time_and_all_of_them_too_late_gets_no_mail(lake):
+    with MailServer(pause_s=0.1).listening() as slow:
+        with pytest.raises(DeliveryError, match="did not answer within"):
+            deliver("email", settings(slow).email, alert(), lake.place, 0.3)
+        assert slow.mails == []  # it is tried again, and must not come twice
+        deliver("email", settings(slow).email, alert(), lake.place, 5.0)
+        assert len(slow.mails) == 1

@@ -1,5 +1,6 @@
 """Decisions on a lake: once for a cause, held by what holds, within the budget, retried when a hold ends."""
 
+import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -8,7 +9,11 @@ import pytest
 
 from resources.deciding.decide import decide
 from resources.deciding.decisions_table import Decisions
+from resources.deciding.gather import gather
 from resources.deciding.settings import BudgetSettings
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.signature import Signature
+from resources.releasing.subject import subject_of
 from tests.resources.deciding.examples import FACTS, SETTINGS
 from tests.resources.deciding.small_lake import log_day, make_all, trained_lake
 
@@ -67,6 +72,17 @@ def test_a_hold_is_written_once_and_the_cause_is_decided_when_it_ends(lake):
     assert decide(lake, FACTS, quiet, ledger.all(), NOW + timedelta(hours=1)).decision.action == "drafter_continued"
 
 
+def test_a_candidate_that_one_of_two_people_approved_still_holds_the_next_run(lake):
+    log_day(lake, date(2026, 6, 4), 400)
+    candidate = make_all(lake, read=301)
+    directory = lake.artefacts("release") / "shop" / candidate.version
+    path = directory / "release.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "policy": {"people": 2}}))
+    for name, held in (("ana", True), ("ben", False)):
+        Endpoint(lake, "shop").decide("approved", subject_of(directory), Signature(name, "test", ""))
+        assert (gather(lake, FACTS, BUSY, NOW)[0].candidate == candidate.version) == held
+
+
 def test_an_open_candidate_holds_the_next_run(lake):
     make_all(lake, read=299)
     log_day(lake, date(2026, 6, 4), 400)
@@ -120,3 +136,18 @@ def test_a_lake_that_was_never_trained_is_left_to_a_person(tmp_path):
     lake = Lake.open(tmp_path / "empty")
     log_day(lake, date(2026, 6, 4), 10)
     assert decide(lake, FACTS, BUSY, [], NOW).decision is None
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_time_of_the_cron_is_decided_once_although_its_release_is_approved_meanwhile(lake, monkeypatch, again):
+    facts = replace(FACTS, cron="0 3 * * *")
+    first = decide(lake, facts, BUSY, [], NOW).decision
+    assert (first.cause, first.action) == ("schedule", "full")
+    ended = replace(first, run_id="run", outcome="released", settled_ts=NOW)
+    from resources.deciding import decide as module
+
+    gathered = module.gather
+    monkeypatch.setattr(module, "gather", lambda *given: (replace((found := gathered(*given))[0], release="another"), found[1]))
+    later = NOW + timedelta(hours=13) + timedelta(days=again)
+    found = decide(lake, facts, BUSY, [ended], later).decision
+    assert (found is not None and found.cause == "schedule") == again

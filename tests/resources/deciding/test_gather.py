@@ -59,11 +59,25 @@ def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
         "tokens_per_second": 500.0} for of, days, accepted in ((release, 1, 50), (release, 2, 60), (release, 30, 200), ("x", 1, 300))
         for hour in range(3)]
     rows.append(rows[0] | {"window_end": rows[0]["window_start"] - timedelta(hours=1)})  # a clock that went backwards
+    rows[3] = rows[3] | {"draft_tokens": None, "server": "sglang"}
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
     seen = gather(lake, FACTS, SETTINGS, NOW)[0]
     assert seen.tau_served == pytest.approx(1.55) and seen.tau_served_error == pytest.approx(0.05, rel=0.01)
     assert seen.tokens_per_second == 500.0 and seen.served_drafts == 600
     assert seen.decode_hours_a_day == pytest.approx(10 * 100 / 500 / 3600)
+
+
+@pytest.mark.parametrize(("speeds", "inter_token_ms", "speed"), [
+    ([5.0] * 36 + [500.0] * 4, [], 500.0), ([5.0] * 40, [("inter_token_mean", 20.0)], 50.0)])
+def test_time_in_which_a_server_has_little_to_do_is_no_time_that_decoding_takes(tmp_path, speeds, inter_token_ms, speed):
+    lake = trained_lake(tmp_path, days=1, rows=10)
+    release = gather(lake, FACTS, SETTINGS, NOW)[0].release
+    rows = [dict.fromkeys(SCHEMAS["serving_metrics"].names) | {
+        "workload": "shop", "release": release, "window_start": NOW - timedelta(minutes=minute + 1),
+        "window_end": NOW - timedelta(minutes=minute), "drafts": 100, "draft_tokens": 300, "accepted_tokens": 50,
+        "tokens_per_second": each, "latency_ms": inter_token_ms} for minute, each in enumerate(speeds)]
+    Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
+    assert gather(lake, FACTS, SETTINGS, NOW)[0].tokens_per_second == speed
 
 
 def test_costs_are_those_of_the_versions_that_there_are(tmp_path):

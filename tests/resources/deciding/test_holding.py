@@ -35,6 +35,12 @@ def test_failures_in_a_row_double_the_wait_up_to_a_bound():
     assert held(*many, now=many[-1].settled_ts + timedelta(days=14.1)) is None
 
 
+def test_a_bound_on_the_back_off_makes_no_wait_shorter_than_the_cool_down():
+    once, short = decision(days_ago=1 / 24, outcome="failed"), SETTINGS.model_copy(update={"most_back_off_days": 0})
+    assert held(once, settings=short, now=NOW + timedelta(hours=11.9)) == "cool_down"
+    assert held(once, settings=short, now=NOW + timedelta(hours=12.1)) is None
+
+
 def test_a_success_ends_the_back_off():
     assert held(decision(1, 4, "failed"), decision(2, 3, "failed"), decision(3, 0.6, "released")) is None
 

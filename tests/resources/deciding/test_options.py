@@ -91,3 +91,9 @@ def test_predictions_that_were_too_good_are_corrected_by_their_outcomes():
     corrected = options["drafter_continued"]
     assert corrected.predicted_cost_s == pytest.approx(900 * (8 * 2 + 2) / 10)
     assert corrected.predicted_gain == pytest.approx(0.05 * 2 / 10) and corrected.gain_lower < 0.02 * 2 / 10 + 1e-9
+
+
+def test_a_release_of_form_adapter_is_fine_tuned_from_the_base_model():
+    action, options, _ = chosen(facts=replace(FACTS, as_adapter=True), predicted={
+        name: each for name, each in PREDICTED.items() if name in ("sft_continued", "full")})
+    assert action == "full" and "no adapter on the base model" in options["sft_continued"].why_not

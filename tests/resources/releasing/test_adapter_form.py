@@ -127,3 +127,11 @@ def test_a_target_that_cannot_be_an_adapter_is_refused(lake, tmp_path, config, w
         write_release(tmp_path / "r1", "tutor", target, None, 0, [], Serving("eagle3"), None, ReleaseSettings(form="adapter"),
                       registry.directory(target), base=base)
     assert not (tmp_path / "r1" / "release.json").exists() and [item.name for item, _ in behind(lake, [target])] == ["tutor/base_model"]
+
+
+def test_a_model_that_continues_an_earlier_one_has_no_adapter_on_the_base(lake, released):
+    target = read_manifest(lake.root / read_release(released).target.path)
+    assert adapter_base(lake, target).name == "tutor/base_model"
+    continued = target.model_copy(update={"version": "b" * 12, "inputs": [*target.inputs, target.as_input()]})
+    with pytest.raises(NoAdapterError, match="continues an earlier version, so its adapter is not one on the base model"):
+        adapter_base(lake, continued)

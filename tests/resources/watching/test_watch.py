@@ -145,6 +145,9 @@ def test_rows_are_read_again_only_when_they_changed(lake, promoted, monkeypatch)
     talk(lake, new.name, at + timedelta(minutes=1), 2)
     look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=1), known=known)
     assert len(reads) == 4
+    wider = SETTINGS.model_copy(update={"bad_answers_rise": 0.2})  # the recipe tolerates more now
+    look_after_promotion(lake, "tutor", wider, at + timedelta(hours=1), known=known)
+    assert len(reads) == 6
 
 
 def test_an_endpoint_that_moves_meanwhile_is_left_alone(lake, promoted, make_release, monkeypatch):
