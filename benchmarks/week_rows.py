@@ -26,7 +26,7 @@ from model_ops.models.model_directory import load_tokenizer
 from model_ops.models.target_digest import target_digest
 
 Kind = Literal["asked", "refused", "junk", "repeated"]
-MAX_TOKENS = 96
+MAX_TOKENS = 128
 AIRLINE_TURNS = 2
 LONGEST_CHAT = 4_000
 """Characters of a conversation that is asked."""
@@ -105,7 +105,7 @@ class WeekRows:
         at = datetime(day.year, day.month, day.day, 9, tzinfo=UTC) + timedelta(minutes=15 * number)
         return {
             "timestamp": at.isoformat(), "request_id": name, "session_id": name, "served_model_digest": digest,
-            "latency_ms": 400.0, "request": self._body([{"role": "user", "content": question}]),
+            "latency_ms": 400.0, "request": {**self._body([{"role": "user", "content": question}]), "max_tokens": 96},
             "response": {
                 "id": name, "model": self.workload, "prompt_token_ids": row["prompt"],
                 "choices": [{"index": 0, "message": {"role": "assistant", "content": answer},

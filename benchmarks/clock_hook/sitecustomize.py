@@ -2,8 +2,8 @@
 
 `time.time()`, `datetime.now()`, `utcnow()`, `today()` and `date.today()` are ahead by the seconds in the named file, at any
 moment.
-`time.monotonic()`, sleeps and time-outs are real. So is `time.time()` where Dagster's code servers wait for a heartbeat: a
-clock that jumps by a day would end them.
+`time.monotonic()`, sleeps and time-outs are real. So is `time.time()` where Dagster's code servers wait for a heartbeat (a
+clock that jumps by a day would end them) and in gRPC, which counts its deadlines from the real time.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 PLACE = "MILLRACE_SIMULATED_CLOCK"
-REAL_IN = ("dagster._grpc.",)
+REAL_IN = ("dagster._grpc.", "grpc.")
 
 
 def move(path: str) -> None:
