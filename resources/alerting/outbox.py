@@ -1,19 +1,21 @@
 """What was told, and what is still to be told: <lake>/alerts/<workload>/<id>.json, one file per alert.
 
     with outbox.opened() as mine:                     # False: another process tells at this moment
-        outbox.add(alert, ["webhook", "email"])       # False where its cause was told before
+        outbox.add(alert, ["webhook", "email"], now)  # False where its cause was told before
         outbox.waiting("webhook", now)                # alerts that this channel has not taken, oldest first
         outbox.settle(alert, "webhook", "sent")
 
 An alert is written before it is sent, so that a restart loses none, and its file stays, so that its cause is told once: also
-with two daemons on one lake, which take turns under a lock, and on two machines with one lake in a bucket, of which one
-publishes the file first. A process that is killed between a delivery and its record sends this alert again, with the same id.
+with two daemons on one lake, which take turns under a lock, and on two machines with one lake in a bucket: the one that
+publishes the file first sends the alert, and the other only if the first has not tried for TAKEN_OVER. A process that is killed
+between a delivery and its record sends this alert again, with the same id.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -31,6 +33,8 @@ State = Literal["waiting", "sent", "given_up"]
 LOOKS_BACK = timedelta(days=1)
 """Causes that are older than this when alerts are first switched on are not told."""
 LONGEST_PAUSE = timedelta(minutes=60)
+TAKEN_OVER = 2 * LONGEST_PAUSE
+"""An alert that its machine has not tried for so long is another one's: a machine at work tries again after LONGEST_PAUSE."""
 
 
 class AtChannel(BaseModel):
@@ -43,10 +47,12 @@ class AtChannel(BaseModel):
 
 
 class Kept(BaseModel):
-    """One file of the outbox."""
+    """One file of the outbox. machine: who tells it. tried: when it was added or tried last."""
 
     alert: Alert
     channels: dict[str, AtChannel]
+    machine: str = ""
+    tried: datetime = datetime.min.replace(tzinfo=UTC)
 
 
 class ChannelTrouble(BaseModel):
@@ -69,7 +75,7 @@ class Outbox:
     """The alerts of one workload."""
 
     def __init__(self, lake: Lake, workload: str):
-        self._lake, self.folder = lake, lake.root / "alerts" / workload
+        self._lake, self.folder, self._machine = lake, lake.root / "alerts" / workload, socket.gethostname()
         self._kept: dict[str, Kept] = {}
         self.notes = Notes(since=datetime.now(UTC) - LOOKS_BACK)
 
@@ -86,20 +92,21 @@ class Outbox:
             self._read()
             yield True
 
-    def add(self, alert: Alert, channels: Sequence[str]) -> bool:
+    def add(self, alert: Alert, channels: Sequence[str], now: datetime) -> bool:
         """Keeps an alert for these channels. False if its cause is too old, was told before, or another machine tells it."""
         if alert.id in self._kept or (alert.at < self.notes.since and alert.kind not in ("approval", "gates")):
             return False
-        kept = Kept(alert=alert, channels={name: AtChannel() for name in channels})
+        kept = Kept(alert=alert, channels={name: AtChannel() for name in channels}, machine=self._machine, tried=now)
         if not self._write(self._path(alert), kept):
             return False
         self._kept[alert.id] = kept
         return True
 
-    def waiting(self, channel: str) -> list[Alert]:
-        """Alerts that the channel has not taken yet, oldest first."""
+    def waiting(self, channel: str, now: datetime) -> list[Alert]:
+        """Alerts that the channel has not taken yet and that this machine is to tell, oldest first."""
         found = [kept.alert for kept in self._kept.values()
-                 if channel in kept.channels and kept.channels[channel].state == "waiting"]
+                 if channel in kept.channels and kept.channels[channel].state == "waiting"
+                 and (kept.machine == self._machine or now - kept.tried > TAKEN_OVER)]
         return sorted(found, key=lambda alert: (alert.at, alert.id))
 
     def settle(self, alert: Alert, channel: str, problem: str, most_tries: int, now: datetime) -> State:
@@ -109,6 +116,7 @@ class Outbox:
         at.tries, at.problem = at.tries + 1, problem
         at.state = "sent" if not problem else "given_up" if at.tries >= most_tries else "waiting"
         at.told = now if not problem else None
+        kept.machine, kept.tried = self._machine, now
         self._write(self._path(alert), kept)
         return at.state
 

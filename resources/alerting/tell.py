@@ -53,14 +53,14 @@ def tell(lake: Lake, workload: str, settings: AlertSettings, alerts: Sequence[Al
             return Told(busy=True)
         for alert in alerts:
             if alert.kind in settings.kinds:
-                outbox.add(alert, list(settings.channels))
+                outbox.add(alert, list(settings.channels), now)
         _round(outbox, settings, told, lake, now, send, list(settings.channels))
         for name, trouble in list(outbox.notes.trouble.items()):
             others = [other for other in settings.channels if other != name]
             alert = _undelivered(workload, name, trouble.since, trouble.why)
-            if name in settings.channels and others and outbox.add(alert, others):
+            if name in settings.channels and others and outbox.add(alert, others, now):
                 _round(outbox, settings, told, lake, now, send, others)
-        told.waiting = sum(len(outbox.waiting(name)) for name in settings.channels)
+        told.waiting = sum(len(outbox.waiting(name, now)) for name in settings.channels)
     return told
 
 
@@ -68,7 +68,7 @@ def _round(outbox: Outbox, settings: AlertSettings, told: Told, lake: Lake, now:
            send: Callable[[str, Channel, Alert, str, float], None], names: Sequence[str]) -> None:
     """One look at each of these channels, side by side."""
     due = [name for name in names if (trouble := outbox.notes.trouble.get(name)) is None or trouble.next_try <= now]
-    attempts = {name: _Attempt(name, settings.channels[name], outbox.waiting(name)[:MOST_AT_ONCE], lake.place,
+    attempts = {name: _Attempt(name, settings.channels[name], outbox.waiting(name, now)[:MOST_AT_ONCE], lake.place,
                                settings.timeout_s, send) for name in due}
     for attempt in attempts.values():
         attempt.start()

@@ -163,3 +163,13 @@ def test_a_mail_server_that_answers_each_word_in_time_and_all_of_them_too_late_g
         assert slow.mails == []  # it is tried again, and must not come twice
         deliver("email", settings(slow).email, alert(), lake.place, 5.0)
         assert len(slow.mails) == 1
+
+
+def test_an_alert_of_another_machine_is_sent_only_when_that_machine_is_gone(lake, webhook, monkeypatch):
+    away = settings()
+    monkeypatch.setenv("HOOK", "http://127.0.0.1:9/")
+    assert tell(lake, "shop", away, [alert()]).waiting == 1
+    monkeypatch.setenv("HOOK", webhook.url)
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert tell(lake, "shop", away, [alert()]).sent == 0
+    assert tell(lake, "shop", away, [alert()], now=datetime.now(UTC) + timedelta(hours=3)).sent == 1
