@@ -112,3 +112,11 @@ def test_a_failed_run_names_steps_and_kinds_of_errors_but_no_message():
     assert "Failed: sft_model (WorkerKilled), student_model." in one.text and "run 0a1b2c3d in" in one.todo
     [gone] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, process_is_gone=True)])
     assert "Its process is gone." in gone.text and gone.id == one.id  # once, whether it is marked as failed later or not
+
+
+def test_a_refused_decision_is_no_failed_run():
+    at = datetime(2026, 7, 1, tzinfo=UTC)
+    assert failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "approve", at, ["approve_release"], ["Failure"])]) == []
+    [one] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "rollback", at, ["roll_back_endpoint"], ["OSError"])])
+    assert "did not move" not in one.text and "continues" not in one.todo
+    assert failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, ["sft_model"], ["Failure"])])
