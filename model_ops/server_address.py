@@ -10,6 +10,10 @@ def plain_address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("a server's address begins with http:// or https://, such as http://localhost:8000/v1")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError("the port of a server's address is a number from 0 to 65535") from None
     if parts.username or parts.password or parts.query:
         raise ValueError("a server's address holds no credentials and no query: name the environment variable of its key")
     return url.rstrip("/")

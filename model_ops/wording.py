@@ -45,7 +45,7 @@ def duration(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
-    return f"{days} days {hours} h" if hours else f"{days} days"
+    return f"{days} days {hours} h" if hours and days < 100 else f"{days:,} days"
 
 
 def size(count: float) -> str:

@@ -58,7 +58,7 @@ def up(
 @app.command(rich_help_panel=PANEL)
 def deploy(
     directory: Annotated[Path, typer.Argument(help="folder for the files; files of the same names are replaced")],
-    recipe: Recipes = None,
+    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show and run; at least one")] = None,
     lake: LakeOption = None,
     port: Port = 3000,
     host: Host = "127.0.0.1",

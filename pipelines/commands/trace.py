@@ -121,6 +121,7 @@ def report(
 ) -> None:
     """Writes one HTML page without network: the dashboard of a workload, or statistics and previews of all data."""
     from pipelines.status.lake_status import workloads_of
+    from pipelines.terminal.row_files import require_file_place
     from resources.catalog.catalog import CatalogError
     from resources.reporting.dashboard import write_dashboard
     from resources.reporting.data_report import write_data_report
@@ -135,8 +136,7 @@ def report(
         named = f"there is no workload {what!r} in {place.place}" if what else "name a workload"
         raise CatalogError(f"{named}: give data, or one of {', '.join(known) or 'none yet: the lake has read nothing'}")
     out = out or Path(f"{what}.html")
-    if out.is_dir() or not out.parent.is_dir():
-        raise CatalogError(f"--out {out}: give a file in an existing folder")
+    require_file_place(out)
     if out.resolve().is_relative_to(place.root.resolve()):
         raise CatalogError(f"--out {out} lies in the lake, which holds only what runs make: give a file elsewhere")
     if what == "data":

@@ -48,6 +48,8 @@ def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: boo
     require_recipes(settings.recipes)
     code_locations(settings.recipes)  # refuses two files of one name
     require_choice(settings)
+    if folder.exists() and not folder.is_dir():
+        raise UiError(f"{folder} is a file: name a folder for the files of the deployment")
     lake = _lake(settings)
     workloads = [load_recipe(path).workload for path in settings.recipes]
     name = f"millrace-{workloads[0]}" if len(workloads) == 1 else "millrace"
@@ -57,7 +59,8 @@ def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: boo
         "what": f"millrace up for {', '.join(workloads)}", "unit": unit, "description": f"millrace: {', '.join(workloads)}",
         "account": getpass.getuser(), "folder": Path(settings.recipes[0]).resolve().parent, "environment": _environment(),
         "secrets": f"/etc/millrace/{name}.env", "command": [*_program(), *words], "stop_s": stop_s, "version": version,
-        "typed": shlex.join(["deploy", str(folder), *map(str, settings.recipes)]), "lake": lake, "uid": os.getuid()}
+        "typed": shlex.join(["deploy", str(folder.absolute()), *words[1:], *(["--gpus"] if gpus else [])]),
+        "check": shlex.join(["up", "--check", "--lake", lake]), "uid": os.getuid(), "variables": _named_variables(settings)}
     compose = compose_file(name, settings, _words(settings, lake, EVERYWHERE), lake, sorted(_read(settings)),
                            sorted(_written(settings, lake)), stop_s, version, gpus)
     files = {
@@ -149,6 +152,23 @@ def _read(settings: UpSettings) -> set[Path]:
     for path in settings.recipes:
         found |= {_folder(text) for text in _texts(json.loads(load_recipe(path).as_text())) if text.startswith("/")}
     return {path for path in found if path != Path("/") and not any(other in path.parents for other in found)}
+
+
+def _named_variables(settings: UpSettings) -> list[str]:
+    """Environment variables that the recipes name for secrets (api_key_env, url_env, password_env), sorted."""
+    return sorted({name for path in settings.recipes for name in _values_of_env_keys(json.loads(load_recipe(path).as_text()))})
+
+
+def _values_of_env_keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key.endswith("_env") and isinstance(inner, str):
+                yield inner
+            else:
+                yield from _values_of_env_keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _values_of_env_keys(inner)
 
 
 def _folder(place: str) -> Path:

@@ -32,7 +32,7 @@ from pipelines.keeping.dagster_servers import (
 from pipelines.keeping.keeper import Keeper, Server
 from pipelines.keeping.rotated_log import RotatedLog
 from pipelines.keeping.ui import ui_lake
-from pipelines.keeping.up_servers import UpSettings, require_choice, require_free_ports, up_servers
+from pipelines.keeping.up_servers import UpSettings, require_choice, require_free_ports, require_known_workloads, up_servers
 from pipelines.keeping.up_state import UpState, folder_of, now, read_state, write_state
 from pipelines.storage.storage_errors import require_writable
 from resources.lake import Lake
@@ -52,6 +52,7 @@ def up(settings: UpSettings, say: Callable[[str], None]) -> int:
     require_choice(settings)
     lake = ui_lake(settings.recipes, settings.lake)
     recipes = shown_recipes(settings.recipes, lake, "up")
+    require_known_workloads(settings, recipes, lake)
     home = writable_home(lake)
     logs = (settings.logs or folder_of(home)).expanduser().absolute()
     logs.mkdir(parents=True, exist_ok=True)

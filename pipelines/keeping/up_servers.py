@@ -8,9 +8,12 @@ In the order in which they are started: what customers use first, then the daemo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import load_recipe
 from pipelines.keeping.dagster_servers import (
     UiError,
     daemon_command,
@@ -23,6 +26,7 @@ from pipelines.keeping.launched_runs import end_launched_runs
 from resources.capture.run_capture import server_url
 from resources.lake import Lake
 from resources.launching.python_process import python_module
+from resources.releasing.endpoints import workloads_with_endpoints
 from stores.mirror.location import is_bucket
 
 DRAIN_S = 120.0
@@ -86,6 +90,18 @@ def require_choice(settings: UpSettings) -> dict[str, int]:
         if list(ports.values()).count(port) > 1:
             raise UiError(f"port {port} is asked for twice ({', '.join(name for name in ports if ports[name] == port)})")
     return ports
+
+
+def require_known_workloads(settings: UpSettings, recipes: Sequence[Path], lake: Lake) -> None:
+    """Raises UiError for --serve of a workload that neither a recipe nor the lake has: no release of it can come."""
+    known = set(workloads_with_endpoints(lake))
+    for path in recipes if settings.serve else ():
+        with suppress(RecipeError):  # a recipe that stopped loading breaks only its own code location
+            known.add(load_recipe(path).workload)
+    for serving in settings.serve:
+        if serving.workload not in known:
+            raise UiError(f"--serve {serving.workload}: neither the recipes nor the lake {lake.place} have this workload; "
+                          f"there are {', '.join(sorted(known)) or 'none yet'}")
 
 
 def require_free_ports(settings: UpSettings) -> None:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pipelines.status.lake_status import EndpointStatus, RunStatus, StageStatus, Status, WorkloadStatus
 from pipelines.terminal.plain_console import say
+from resources.alerting.failed_runs import DECISION_JOBS
 
 MARKS = {"current": ("✓", "green"), "stale": ("!", "yellow"), "missing": ("·", "dim"), "off": ("-", "dim")}
 
@@ -28,8 +29,9 @@ def print_status(status: Status, console: Console) -> None:
     last = status.last_run
     if last is not None and last.status != "SUCCESS":
         how = {"FAILURE": "failed", "CANCELED": "was stopped"}.get(last.status, f"ended as {last.status.lower()}")
-        say(console, f"! the last run, {last.run_id[:8]} ({last.job}), {how} {_ago(last.ended_at, status.at)}: millrace run "
-                     "goes on from what it finished.", "yellow")
+        say(console, f"! the last run, {last.run_id[:8]} ({last.job}), {how} {_ago(last.ended_at, status.at)}: "
+                     + ("its page in the Dagster UI says why." if last.job in DECISION_JOBS else
+                        "millrace run goes on from what it finished."), "yellow")
 
 
 def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> None:

@@ -31,10 +31,15 @@ def format_of(path: Path, format: str | None) -> str:
     raise CatalogError(f"--out {path}: the ending names no format; give {', '.join(ENDINGS)}, or --format")
 
 
+def require_file_place(path: Path) -> None:
+    """Raises CatalogError unless a file can be written here: a device such as /dev/null must not be replaced by a file."""
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        raise CatalogError(f"--out {path}: give a file in an existing folder")
+
+
 def write_rows_file(rows: Rows, path: Path, format: str) -> int:
     """Writes all rows and returns their number. Raises CatalogError for values that the format cannot hold."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise CatalogError(f"--out {path}: give a file in an existing folder")
+    require_file_place(path)
     with replaced(path) as temporary:
         if format in ("csv", "json"):
             with temporary.open("w", encoding="utf-8", newline="") as out:

@@ -83,11 +83,11 @@ def _post(name: str, variable: str, content: dict[str, object], alert_id: str, t
             status = answer.status
             answer.close()
     except urllib3.exceptions.TimeoutError as error:
-        raise DeliveryError(f"the {name} ({variable}) did not answer within {timeout_s:g} s") from error
+        raise DeliveryError(f"the channel {name} ({variable}) did not answer within {timeout_s:g} s") from error
     except (urllib3.exceptions.HTTPError, ValueError, OSError) as error:
-        raise DeliveryError(f"the {name} ({variable}) cannot be reached ({type(error).__name__})") from None
+        raise DeliveryError(f"the channel {name} ({variable}) cannot be reached ({type(error).__name__})") from None
     if not 200 <= status < 300:
-        raise DeliveryError(f"the {name} ({variable}) answered {status}")
+        raise DeliveryError(f"the channel {name} ({variable}) answered {status}")
 
 
 def _mail(channel: EmailSettings, alert: Alert, lake: str, timeout_s: float) -> None:

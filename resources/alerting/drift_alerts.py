@@ -13,6 +13,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from resources.alerting.alert import Alert
+from resources.deciding.budget import NEVER_ENOUGH
 from resources.sql_files import attach_slice, rows, workbench
 from resources.tables import SCHEMAS, Tables
 
@@ -68,15 +69,18 @@ def budget_alerts(tables: Tables, workload: str) -> list[Alert]:
         held = rows(connection, "alerting/held_by_budget").to_pylist()
     found: dict[str, Alert] = {}
     for row in held:
-        for key in dict.fromkeys(BUDGET_KEY.findall(f"{row['why']} {' '.join(_reasons(row['options']))}")):
+        said = f"{row['why']} {' '.join(_reasons(row['options']))}"
+        for key in dict.fromkeys(BUDGET_KEY.findall(said)):
             year, week, _ = row["ts"].isocalendar()
+            is_zero = f"automation.decide.budget.{key} is 0" in said
+            never = is_zero or f"{NEVER_ENOUGH} (automation.decide.budget.{key})" in said
             alert = Alert(
                 kind="budget", workload=workload, cause=f"{key}/{year}-W{week:02d}", at=row["ts"],
-                title=f"{workload}: the budget {key} is used",
+                title=f"{workload}: the budget {key} is {'0' if is_zero else 'too small' if never else 'used'}",
                 text=f"Decision {row['decision_id']} ({row['cause']}) would have retrained on {row['ts']:%Y-%m-%d %H:%M} "
                      f"UTC, and the budget automation.decide.budget.{key} does not allow it.",
-                todo=f"Raise automation.decide.budget.{key} in the recipe, run it yourself (millrace run RECIPE), or wait: the "
-                     "budget refills within a week.",
+                todo=f"Raise automation.decide.budget.{key} in the recipe, or run it yourself: millrace run RECIPE."
+                     + ("" if never else " Or wait: the budget refills within a week."),
                 facts={"decision": row["decision_id"], "cause": row["cause"], "budget": key, "week": f"{year}-W{week:02d}"})
             found.setdefault(alert.id, alert)
     return list(found.values())

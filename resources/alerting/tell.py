@@ -79,7 +79,7 @@ def _round(outbox: Outbox, settings: AlertSettings, told: Told, lake: Lake, now:
             told.sent += outbox.settle(alert, name, problem, settings.tries, now) == "sent"
             if outbox.trouble(name, problem, now):
                 told.notes.append(f"{problem}: its alerts wait, and it is tried again" if problem
-                                  else f"the {name} takes alerts again")
+                                  else f"the channel {name} takes alerts again")
 
 
 class _Attempt(threading.Thread):
@@ -105,7 +105,7 @@ class _Attempt(threading.Thread):
             except DeliveryError as error:
                 problem = str(error)
             except Exception as error:  # of one channel; the others are told all the same
-                problem = f"the {self._name_of_channel} failed ({type(error).__name__})"
+                problem = f"the channel {self._name_of_channel} failed ({type(error).__name__})"
             with self._guard:
                 if self._over:
                     return
@@ -119,14 +119,15 @@ class _Attempt(threading.Thread):
             self._over = True
             done = list(self._tried)
         if self.is_alive() and len(done) < len(self._alerts):
-            done.append((self._alerts[len(done)], f"the {self._name_of_channel} did not answer within {self._timeout_s:g} s"))
+            late = f"the channel {self._name_of_channel} did not answer within {self._timeout_s:g} s"
+            done.append((self._alerts[len(done)], late))
         return done
 
 
 def _undelivered(workload: str, channel: str, since: datetime, why: str) -> Alert:
     return Alert(
         kind="undelivered", workload=workload, cause=f"{channel}/{since.isoformat()}", at=since,
-        title=f"{workload}: alerts do not reach the {channel}",
+        title=f"{workload}: alerts do not reach the channel {channel}",
         text=f"Since {since:%Y-%m-%d %H:%M} UTC: {why}.",
         todo=f"Check `alerts.{channel}` of the recipe and its environment variables where the Dagster daemon runs. What "
              "waits is sent when the channel takes alerts again.",

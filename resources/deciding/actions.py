@@ -20,9 +20,9 @@ from resources.stages import STAGES, stage
 DATASETS = ("judgements", "eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "served_answers")
 AFTER_THE_MODEL = ("evaluation_report", "release_candidate", "endpoint")
 SPELLED: dict[Action, str] = {
-    "nothing": "nothing", "drafter_continued": "the drafter, from the previous one", "drafter_new": "a new drafter",
-    "sft_continued": "the model, from the previous one, on new rows and some old ones", "full": "everything that is out of "
-        "date",
+    "nothing": "nothing", "drafter_continued": "a drafter continued from the previous one", "drafter_new": "a new drafter",
+    "sft_continued": "a model continued from the previous one on new rows and some old ones",
+    "full": "everything that is out of date",
 }
 """For sentences."""
 

@@ -16,6 +16,8 @@ from resources.deciding.decision import Decision
 from resources.deciding.settings import BudgetSettings
 
 WEEK = timedelta(days=7)
+NEVER_ENOUGH = "never: it is more than a week's"
+"""Of a refusal: waiting does not help."""
 
 
 def level(capacity: float, uses: Iterable[tuple[datetime, float]], now: datetime) -> float:
@@ -49,7 +51,7 @@ def refusal(settings: BudgetSettings, decisions: Sequence[Decision], cost_hours:
             return f"automation.decide.budget.{name} is set, and the cost in money is unknown: set price_per_device_hour"
         held = level(capacity, uses, now)
         if held < wanted:
-            again = f"about {_at(now, capacity, held, wanted)}" if wanted <= capacity else "never: it is more than a week's"
+            again = f"about {_at(now, capacity, held, wanted)}" if wanted <= capacity else NEVER_ENOUGH
             return (f"the budget of {unit} is used: {max(0.0, held):.3g} of {capacity:g} a week are left, and {wanted:.3g} are "
                     f"needed; it suffices {again} (automation.decide.budget.{name})")
     return None

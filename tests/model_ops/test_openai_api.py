@@ -22,6 +22,12 @@ def test_addresses_that_are_refused(address):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("port", ["99999", "x"])
+def test_an_address_with_no_port_that_exists_is_refused(port):
+    with pytest.raises(ValueError, match="from 0 to 65535"):
+        plain_address(f"http://host:{port}/v1")
+
+
 def test_an_address_has_no_slash_at_its_end():
     assert plain_address("https://host:1/v1/") == "https://host:1/v1"
 

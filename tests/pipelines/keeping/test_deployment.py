@@ -140,6 +140,26 @@ def test_no_secret_is_written(recipes, tmp_path, monkeypatch):
         assert "SECRET\n" not in path.read_text() and "SECRET@" not in path.read_text() and "=SECRET" not in path.read_text()
 
 
+def test_the_secrets_that_recipes_name_are_listed(recipes, tmp_path):
+    recipes[0].write_text(recipes[0].read_text() + "alerts: {slack: {url_env: SLACK_URL}}\n"
+                          "curation: {judge: {base_url: http://localhost:1/v1, model: judge, api_key_env: JUDGE_KEY}}\n")
+    write_deployment(tmp_path / "deploy", settings(recipes, tmp_path), "1.2.3")
+    assert "\n#JUDGE_KEY=\n#SLACK_URL=\n" in (tmp_path / "deploy" / "millrace.env").read_text()
+    write_deployment(tmp_path / "deploy", settings(recipes[1:], tmp_path), "1.2.3")
+    assert "Named by the recipes" not in (tmp_path / "deploy" / "millrace.env").read_text()
+
+
+def test_the_readme_has_the_whole_command(recipes, tmp_path):
+    folder = tmp_path / "with spaces"
+    write_deployment(tmp_path / "deploy", settings(recipes, folder), "1.2.3", gpus=True)
+    quoted = (tmp_path / "deploy" / "README.md").read_text().split("`")
+    typed = next(shlex.split(text) for text in quoted if text.startswith("millrace deploy "))
+    assert typed[2] == str(tmp_path / "deploy") and typed[-1] == "--gpus"
+    found = options_of(typed[3:-1])
+    assert found["recipe"] == recipes and found["lake"] == str(folder / "lake") and found["serve"] == ["shop:8000"]
+    assert any(shlex.split(text)[1:] == ["up", "--check", "--lake", str(folder / "lake")] for text in quoted if "--check" in text)
+
+
 def test_the_files_are_written_again_and_bad_input_writes_nothing(recipes, tmp_path):
     folder = tmp_path / "deploy"
     with pytest.raises(UiError, match="needs the recipes"):

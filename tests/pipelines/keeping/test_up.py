@@ -47,6 +47,12 @@ def test_options_that_do_not_fit_are_refused_in_one_sentence(cli, recipe, words,
     assert not (recipe.parent / "lake").exists()
 
 
+def test_a_workload_that_nobody_has_is_not_served(cli, recipe):
+    done = cli("up", recipe, "--serve", "shpo", check=2)
+    assert "--serve shpo: neither the recipes nor the lake" in " ".join(done.stderr.split()) and "there are shop" in done.stderr
+    assert not (recipe.parent / "lake" / ".dagster").exists()
+
+
 def test_a_broken_recipe_and_a_missing_one_start_nothing(cli, recipe, tmp_path):
     (tmp_path / "broken.yaml").write_text(RECIPE + "speculater: {}\n")
     assert "speculater" in cli("up", recipe, tmp_path / "broken.yaml", check=2).stderr

@@ -4,6 +4,7 @@ import io
 import json
 import sqlite3
 import time
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from pipelines.contract.recipe import load_recipe
-from pipelines.status.lake_status import status_of
+from pipelines.status.lake_status import RunStatus, Status, status_of
 from pipelines.status.status_text import print_status
 from pipelines.storage.lake_recipes import remember
 from resources.artefacts.manifest import Input
@@ -247,3 +248,11 @@ def test_a_stage_that_a_recipe_has_to_name_is_listed_where_it_is_on(lake, tmp_pa
     path.write_text(yaml.safe_dump({**recipe, "merge": {"method": "slerp"}}))
     remember(lake, "helper", path)
     assert "merged_model" in text(lake, load_recipe(path) if named else None, width=140)
+
+
+@pytest.mark.parametrize(("job", "said"), [("train", "millrace run goes on"), ("approve", "its page in the Dagster UI says why")])
+def test_what_to_do_about_the_last_run_depends_on_its_job(job, said):
+    at, text = datetime(2026, 7, 1, tzinfo=UTC), io.StringIO()
+    last = RunStatus("0a1b2c3d-44", job, "FAILURE", at, at, "", None, [])
+    print_status(Status("lake", at, [], [], last), Console(file=text, width=200))
+    assert said in text.getvalue()

@@ -5,9 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from resources.alerting.drift_alerts import drift_alerts
+from resources.alerting.drift_alerts import budget_alerts, drift_alerts
 from resources.alerting.failed_runs import FailedRun, failed_run_alerts
 from resources.alerting.release_alerts import release_alerts
+from resources.deciding.budget import refusal
+from resources.deciding.settings import BudgetSettings
 from resources.lake import Lake
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
@@ -16,6 +18,7 @@ from resources.releasing.rollback import roll_back
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
 from resources.tables import SCHEMAS, Tables
+from tests.resources.deciding.examples import NOW, decision
 
 ANA, BOB, WATCH = (Signature(name, "MILLRACE_USER", "because") for name in ("ana", "bob", "millrace watch"))
 
@@ -47,6 +50,20 @@ def test_alarms_of_days_that_follow_each_other_are_one_change(lake):
     assert same.id == one.id
     compared(lake, 25, 120)
     assert [each.cause for each in drift_alerts(Tables(lake), "tutor", "")] == ["/2026-07-03", "/2026-07-25", "/2026-10-28"]
+
+
+@pytest.mark.parametrize(("budget", "title", "waiting_helps"), [
+    ({"runs_per_week": 0}, "tutor: the budget runs_per_week is 0", False),
+    ({"device_hours_per_week": 1}, "tutor: the budget device_hours_per_week is too small", False),
+    ({"device_hours_per_week": 5}, "tutor: the budget device_hours_per_week is used", True),
+])
+def test_waiting_for_a_budget_is_advised_only_where_it_helps(lake, budget, title, waiting_helps):
+    why = refusal(BudgetSettings(**budget), [decision(days_ago=0.0, cost_s=4 * 3600.0)], cost_hours=2.0, money=None, now=NOW)
+    row = {**dict.fromkeys(SCHEMAS["retraining_decisions"].names), "workload": "tutor", "decision_id": "d1", "ts": NOW, "cause": "new_logs",
+           "why": f"nothing is run: {why}"}
+    Tables(lake).append("retraining_decisions", pa.Table.from_pylist([row], schema=SCHEMAS["retraining_decisions"]))
+    [one] = budget_alerts(Tables(lake), "tutor")
+    assert one.title == title and ("Or wait" in one.todo) == waiting_helps
 
 
 def test_a_candidate_waits_until_enough_people_approved_it_or_one_withdrew_it(lake, make_release):
@@ -95,3 +112,11 @@ def test_a_failed_run_names_steps_and_kinds_of_errors_but_no_message():
     assert "Failed: sft_model (WorkerKilled), student_model." in one.text and "run 0a1b2c3d in" in one.todo
     [gone] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, process_is_gone=True)])
     assert "Its process is gone." in gone.text and gone.id == one.id  # once, whether it is marked as failed later or not
+
+
+def test_a_refused_decision_is_no_failed_run():
+    at = datetime(2026, 7, 1, tzinfo=UTC)
+    assert failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "approve", at, ["approve_release"], ["Failure"])]) == []
+    [one] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "rollback", at, ["roll_back_endpoint"], ["OSError"])])
+    assert "did not move" not in one.text and "continues" not in one.todo
+    assert failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, ["sft_model"], ["Failure"])])

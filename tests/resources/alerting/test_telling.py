@@ -71,16 +71,16 @@ def test_a_webhook_that_hangs_delays_no_other_channel_and_is_told_once(lake, web
     chosen, began = settings(mail, timeout_s=0.3), time.monotonic()
     first = tell(lake, "shop", chosen, [alert()])
     assert time.monotonic() - began < 3
-    assert first.notes == ["the webhook (HOOK) did not answer within 0.3 s: its alerts wait, and it is tried again"] or \
-        first.notes == ["the webhook did not answer within 0.3 s: its alerts wait, and it is tried again"]
+    assert first.notes == ["the channel webhook (HOOK) did not answer within 0.3 s: its alerts wait, and it is tried again"] or \
+        first.notes == ["the channel webhook did not answer within 0.3 s: its alerts wait, and it is tried again"]
     assert [each["subject"] for each in mail.mails] == [
-        "[millrace] shop: drift since 2026-07-01 (novelty)", "[millrace] shop: alerts do not reach the webhook"]
+        "[millrace] shop: drift since 2026-07-01 (novelty)", "[millrace] shop: alerts do not reach the channel webhook"]
     later = tell(lake, "shop", chosen, [alert()], now=datetime.now(UTC) + timedelta(minutes=5))
     assert later.notes == [] and len(mail.mails) == 2 and later.waiting == 1
     webhook.status = 200
     webhook.released.set()
     again = tell(lake, "shop", chosen, [alert()], now=datetime.now(UTC) + timedelta(minutes=30))
-    assert again.notes == ["the webhook takes alerts again"] and [each["id"] for each in webhook.got] == [alert().id]
+    assert again.notes == ["the channel webhook takes alerts again"] and [each["id"] for each in webhook.got] == [alert().id]
 
 
 def test_a_failing_channel_is_tried_after_growing_pauses_and_a_bounded_number_of_times(lake, webhook):

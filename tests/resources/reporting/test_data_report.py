@@ -1,6 +1,7 @@
 """`millrace report data`: one page without network, on which logged text is text."""
 
 import json
+import os
 import re
 from datetime import date
 
@@ -54,6 +55,12 @@ def test_misuse_is_one_sentence_and_writes_nothing(lake, tmp_path):
         done = CliRunner().invoke(app, ["report", *map(str, words), "--lake", str(lake.root)])
         assert isinstance(done.exception, CatalogError) and said in str(done.exception)
     assert list(tmp_path.iterdir()) == [] and not (lake.root / "d.html").exists()
+
+
+def test_a_device_is_not_replaced_by_the_page(lake, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(app, ["report", "data", "--out", str(tmp_path / "pipe"), "--lake", str(lake.root)])
+    assert "give a file" in str(done.exception) and (tmp_path / "pipe").is_fifo()
 
 
 def test_statistics_of_files_show_no_text_and_count_over_all_of_them(tmp_path):
