@@ -43,6 +43,12 @@ def _what_is_decided(recipe: RecipeFields) -> Broken:
             "no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out")
     if decide.enabled and not decide.causes:
         yield "automation.decide.causes", "it is empty, so nothing would be looked at; name a cause, or set enabled to false"
+    if decide.enabled and decide.causes == ["schedule"] and not recipe.automation.retrain.enabled:
+        yield "automation.decide.causes", ("it is schedule alone, and there is none; set automation.retrain.enabled to true, "
+                                           "or name another cause")
+    if decide.enabled and "* * * * *" in decide.quiet:
+        yield "automation.decide.quiet", ("* * * * * is every minute, so nothing would ever be started; give the minutes in "
+                                          "which nothing may start, or set dry_run to true")
 
 
 def _what_is_made(recipe: RecipeFields) -> Broken:
@@ -54,7 +60,10 @@ def _what_is_made(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_released(recipe: RecipeFields) -> Broken:
-    """What a release of form adapter needs: its target is the base model and one adapter, and nothing drafts for it."""
+    """What a watch needs, and a release of form adapter: its target is the base model and one adapter, and nothing drafts for
+    it."""
+    if not recipe.release.enabled and recipe.release.watch is not None:
+        yield "release.watch", "release.enabled is false, so there is nothing to watch; leave it out, or set enabled to true"
     if not recipe.release.enabled or recipe.release.form != "adapter":
         return
     sft, key = recipe.sft, "release.form"

@@ -144,6 +144,12 @@ def said(folder, more):
      '"0 3 * * 1" is every Monday at 3:00'),
     ("automation: {decide: {budget: {money_per_week: 5}}}", "automation.decide.budget.money_per_week: no price is known, so no cost "
      "in money is either; set automation.decide.price_per_device_hour, or leave it out"),
+    ("automation: {decide: {enabled: true, causes: [schedule]}}", "automation.decide.causes: it is schedule alone, and there is none; "
+     "set automation.retrain.enabled to true, or name another cause"),
+    ('automation: {decide: {enabled: true, quiet: ["* * * * *"]}}', "automation.decide.quiet: * * * * * is every minute, so nothing "
+     "would ever be started; give the minutes in which nothing may start, or set dry_run to true"),
+    ("release: {enabled: false, watch: {hours: 24}}", "release.watch: release.enabled is false, so there is nothing to watch; leave it "
+     "out, or set enabled to true"),
     ("automation: {decide: {enabled: true, causes: []}}", "automation.decide.causes: it is empty, so nothing would be looked at; name "
      "a cause, or set enabled to false"),
     ("automation: {decide: {budget: {runs_per_week: -1}}}",
