@@ -37,7 +37,7 @@ from pipelines.contract.text import Place, RecipeText, dotted
 NOT_SHOWN = {"uri", "base_url", "api_key_env", "prompt", "request"}
 """Keys whose values may hold a secret or a person's text."""
 _SECRET = re.compile(r"://|@|secret|password|passwd|^sk-|api_?key", re.IGNORECASE)
-MOST_LISTED = 26
+MOST_LISTED = 30
 """Keys that one sentence lists."""
 YES_NO = ("yes", "no", "on", "off")
 """YAML 1.1's words for true and false; boolean keys accept them."""

@@ -17,7 +17,9 @@ from resources.deciding.facts import RecipeFacts
 from resources.deciding.settings import DecideSettings
 from resources.stages import STAGES, stage
 
-DATASETS = ("judgements", "eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "served_answers")
+DATASETS = tuple(each.name for each in STAGES if each.kind in ("table", "dataset") and each.group in ("traffic", "datasets")
+                 and not each.is_daily and not each.opt_in)
+"""What every training makes of the rows first."""
 AFTER_THE_MODEL = ("evaluation_report", "release_candidate", "endpoint")
 SPELLED: dict[Action, str] = {
     "nothing": "nothing", "drafter_continued": "a drafter continued from the previous one", "drafter_new": "a new drafter",

@@ -66,7 +66,8 @@ def test_the_graph_reads_the_dataset_that_the_stage_names(tmp_path):
     path.write_text(json.dumps({**STAGED, "first_day": "2026-06-01"}))
     graph = definitions(path, tmp_path / "lake").resolve_asset_graph()
     key = dg.AssetKey(["tutor", "second_sft_model"])
-    assert {parent.path[-1] for parent in graph.get(key).parent_keys} == {"sft_model", "best", "served_answers", "length_report"}
+    assert {parent.path[-1] for parent in graph.get(key).parent_keys} == {
+        "sft_model", "best", "served_answers", "length_report", "traffic_digest"}
     assert dg.AssetKey(["tutor", "second_sft_model"]) in graph.get(dg.AssetKey(["tutor", "student_model"])).parent_keys
 
 
