@@ -62,7 +62,7 @@ from resources.tables import Tables
 
 AT_A_TIME = 4
 MORNING, NIGHT = timedelta(hours=10), timedelta(hours=24, minutes=10)
-STARTS_WITHIN_S, NIGHT_S, SWITCHES_WITHIN_S = 900.0, 600.0, 600.0
+STARTS_WITHIN_S, SHIPS_WITHIN_S, NIGHT_S, SWITCHES_WITHIN_S = 900.0, 600.0, 2_400.0, 600.0
 LOOKS_EVERY_S, QUIET_LOOKS = 4.0, 3
 MINUTE = timedelta(seconds=65)
 AT_WORK = [getattr(dg.DagsterRunStatus, name) for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
@@ -153,7 +153,8 @@ class Week:
         with (self.folder / "answers.jsonl").open("a") as file:
             file.writelines(f"{json.dumps({'day': day, **asdict(answer)})}\n" for answer in self.answers[day])
         self._told(day, f"{sum(bool(each.problem) for each in self.answers[day])} of {len(requests)} requests failed")
-        self._until(lambda: self._is_shipped() and not self._is_at_work(), NIGHT_S, "captured traffic is not shipped and read")
+        self._until(self._is_shipped, SHIPS_WITHIN_S, "captured traffic is not shipped")
+        self._until(lambda: not self._is_at_work(day), NIGHT_S, "a run is at work")
         self._clock.jump_to(self._start + timedelta(days=day) + NIGHT)
         self._night(day)
 
@@ -162,8 +163,7 @@ class Week:
         until, quiet = time.monotonic() + NIGHT_S, 0
         while quiet < QUIET_LOOKS and time.monotonic() < until:
             time.sleep(LOOKS_EVERY_S)
-            self._kills.at_night(day)
-            if self._is_at_work():
+            if self._is_at_work(day):
                 quiet = 0
                 continue
             quiet = 0 if self._has_unread() else quiet + 1
@@ -185,8 +185,9 @@ class Week:
         self._millrace("approve", release, "--lake", str(self._lake.root), "--reason", "read 20 answers", "--yes")
         self.approved.append({"day": day, "release": release})
 
-    def _is_at_work(self) -> bool:
-        """Whether a run is at work or queued."""
+    def _is_at_work(self, day: int) -> bool:
+        """Whether a run is at work or queued. Its worker may be killed."""
+        self._kills.at_night(day)
         with dg.DagsterInstance.from_config(str(self._lake.dagster_home)) as instance:
             return instance.get_runs_count(dg.RunsFilter(statuses=AT_WORK)) > 0
 
