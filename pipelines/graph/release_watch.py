@@ -16,16 +16,23 @@ import dagster as dg
 from pipelines.contract.recipe import Recipe
 from resources.catalog.build import publish
 from resources.lake import Lake
+from resources.releasing.endpoint_log import EndpointLogError
+from resources.releasing.endpoints import EndpointError
 from resources.releasing.watch_settings import WatchSettings
+from resources.signing.keys import KeyProblemError
 from resources.watching.finding import Finding
 from resources.watching.watch import Look, Rows, look_after_promotion
 from stores.lake_error import LakeError
+from stores.s3 import S3Error
+
+NOT_NOW = (EndpointError, EndpointLogError, KeyProblemError, LakeError, S3Error, OSError)
+"""What a person or time mends."""
 
 
 def release_watch(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
     """The sensor of a recipe with `release.watch`; none without."""
     settings: WatchSettings | None = recipe.release.watch
-    if settings is None or not recipe.release.enabled:
+    if settings is None:
         return []
 
     @dg.sensor(
@@ -41,7 +48,7 @@ def release_watch(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
             if look.rolled_back is not None:
                 with suppress(LakeError, OSError):  # the next run brings the catalog up to date; the rollback must be reported
                     publish(lake)
-        except (LakeError, OSError) as error:
+        except NOT_NOW as error:
             return dg.SensorResult(skip_reason=f"the lake cannot be read now, and is read again: {error}")
         return dg.SensorResult(skip_reason=look.sentence, cursor=_cursor(known), asset_events=_moved(recipe.workload, look))
 

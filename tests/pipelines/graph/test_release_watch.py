@@ -27,7 +27,15 @@ def sensors(tmp_path, more=""):
 
 
 def test_only_a_recipe_that_asks_for_it_has_the_sensor(tmp_path):
-    assert sensors(tmp_path) == [] and sensors(tmp_path, "release: {enabled: false, watch: {}}\n") == []
+    assert sensors(tmp_path) == [] and len(sensors(tmp_path, "release: {watch: {}}\n")) == 1
+
+
+def test_an_endpoint_that_cannot_be_read_is_said_and_looked_at_again(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    (lake.root / "endpoints").mkdir(exist_ok=True)
+    (lake.root / "endpoints" / "tutor.json").write_text("{")
+    [sensor] = sensors(tmp_path, "release: {watch: {}}\n")
+    assert "cannot be read now, and is read again" in sensor.evaluate_tick(dg.build_sensor_context()).skip_message
 
 
 def test_a_tick_rolls_back_and_reports_the_endpoint(tmp_path, make_release, monkeypatch):
