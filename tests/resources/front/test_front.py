@@ -4,43 +4,22 @@ import http.client
 import json
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import urllib3
-from front_server import Server
+from front_client import CHAT, ask, wait_for
 
 from resources.front.front import Front, FrontError
 from resources.front.pass_through import RELEASE_HEADER
 from resources.front.routes import Backend, NoBackend, Route, Routes
 from resources.front.session import session_of
 
-CHAT = "/v1/chat/completions"
-
-
-@pytest.fixture
-def servers():
-    made = []
-
-    def make(*arguments, **named):
-        made.append(Server(*arguments, **named))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.gate.set()
-        server.stop()
-
 
 @pytest.fixture
 def front():
     with Front("127.0.0.1", 0, drain_s=5) as opened:
         yield opened
-
-
-def ask(front, body=b"{}", headers=None, path=CHAT, method="POST"):
-    return urllib3.request(method, front.url + path, body=body, headers=headers, retries=False, timeout=10)
 
 
 def test_an_answer_comes_as_its_server_gave_it_with_the_name_of_its_release(front, servers):
@@ -174,8 +153,3 @@ def test_the_session_of_a_request(headers, body, session):
     assert session_of(headers, body) == session
 
 
-def wait_for(condition):
-    until = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)

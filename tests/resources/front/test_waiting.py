@@ -6,27 +6,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import urllib3
-from front_server import Server
+from front_client import CHAT, ask, wait_for
 
 from resources.front.front import Front
 from resources.front.routes import Backend, Route
-
-CHAT = "/v1/chat/completions"
-
-
-@pytest.fixture
-def servers():
-    made = []
-
-    def make(*arguments, **named):
-        made.append(Server(*arguments, **named))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.gate.set()
-        server.stop()
 
 
 @pytest.fixture
@@ -41,19 +24,8 @@ def threads():
         yield pool
 
 
-def ask(front, body=b"{}", headers=None, path=CHAT, method="POST"):
-    return urllib3.request(method, front.url + path, body=body, headers=headers, retries=False, timeout=10)
-
-
 def waiting(front):
     return front._passing.waiting.requests
-
-
-def wait_for(condition):
-    until = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 def test_requests_that_come_before_a_server_wait_for_it(front, servers, threads):
