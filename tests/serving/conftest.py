@@ -6,6 +6,7 @@ a package index: it begins when the tests do, and the tests that need it come la
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm_environment import vllm_python
+from resources.lake import Lake
+from resources.releasing.approvals import approve
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.signature import Signature
+from resources.releasing.subject import subject_of
 from tests.once import made_once
 from tests.serving.served_in_vllm import Parts, served
 
@@ -52,3 +58,16 @@ def greedy_alone(python, parts, tmp_path_factory):
         (folder / "measured.pickle").write_bytes(pickle.dumps(measured[0]))
 
     return pickle.loads((made_once(tmp_path_factory, "greedy-alone", make) / "measured.pickle").read_bytes())
+
+
+@pytest.fixture
+def promoted(toy, tmp_path, monkeypatch):
+    """A copy of the toy's lake without its tables, and its release, which is the champion there."""
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    shutil.copytree(toy.lake, tmp_path / "lake", ignore=shutil.ignore_patterns("tables", ".dagster"))
+    lake = Lake.open(tmp_path / "lake")
+    [release] = (path.parent for path in lake.root.glob("releases/*/*/manifest.json"))
+    ann = Signature("ann", "MILLRACE_USER")
+    approve(lake, release, ann)
+    Endpoint(lake, toy.workload).promote(subject_of(release), ann)
+    return lake, release

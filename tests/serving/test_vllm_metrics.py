@@ -1,7 +1,6 @@
 """Traffic of a release in a real vLLM: what is captured, what is ingested of it, and windows of its metrics that agree."""
 
 import json
-import shutil
 
 import pytest
 import urllib3
@@ -10,14 +9,9 @@ from resources.capture.capture import Capture, CaptureSettings
 from resources.catalog.build import publish
 from resources.catalog.catalog import query
 from resources.front.front import Front
-from resources.lake import Lake
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
 from resources.releasing.release import read_release
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.scraping.scraper import Scraper
 from resources.scraping.target import Target
 from resources.serving.follow import Following, Slot
@@ -25,19 +19,13 @@ from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
 from resources.tables import Tables
 
-BY = Signature("ann", "MILLRACE_USER")
 WORDS = ["--enforce-eager", "--max-model-len", "512"]
 REQUESTS = 8
 
 
 @pytest.mark.slow
-def test_windows_agree_with_the_metrics_of_captured_requests(python, toy, tmp_path, monkeypatch):
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    shutil.copytree(toy.lake, tmp_path / "lake", ignore=shutil.ignore_patterns("tables", ".dagster"))
-    lake = Lake.open(tmp_path / "lake")
-    [release] = (path.parent for path in lake.root.glob("releases/*/*/manifest.json"))
-    approve(lake, release, BY)
-    Endpoint(lake, toy.workload).promote(subject_of(release), BY)
+def test_windows_agree_with_the_metrics_of_captured_requests(python, toy, promoted, tmp_path):
+    lake, release = promoted
     settings = ServeSettings(find_program(None, str(python)), tmp_path / "logs", WORDS, smoke=False)
     captured = CaptureSettings(str(tmp_path / "captured"), ask_for_ids=True)
     said = []

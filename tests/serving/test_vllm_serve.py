@@ -1,35 +1,23 @@
 """A release in a real vLLM: another model in its place is found out, and the right one passes the smoke set and answers."""
 
 import json
-import shutil
 
 import pytest
 import urllib3
 
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER
-from resources.lake import Lake
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.serving.follow import Following, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
 
-BY = Signature("ann", "MILLRACE_USER")
 WORDS = ["--enforce-eager", "--max-model-len", "512"]
 CHECKS = {"answers", "stream", "stop", "json schema", "tool call", "regex", "grammar", "long prompt", "drafting", "template", "text"}
 
 
 @pytest.mark.slow
-def test_the_release_is_tried_before_it_answers(python, toy, tmp_path, monkeypatch):
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    shutil.copytree(toy.lake, tmp_path / "lake", ignore=shutil.ignore_patterns("tables", ".dagster"))
-    lake = Lake.open(tmp_path / "lake")
-    [release] = (path.parent for path in lake.root.glob("releases/*/*/manifest.json"))
-    approve(lake, release, BY)
-    Endpoint(lake, toy.workload).promote(subject_of(release), BY)
+def test_the_release_is_tried_before_it_answers(python, toy, promoted, tmp_path):
+    lake, release = promoted
     program, said = find_program(None, str(python)), []
     with Front("127.0.0.1", 0, drain_s=30) as front:
         wrong = ServeSettings(program, tmp_path / "logs", [*WORDS, "--load-format", "dummy"])

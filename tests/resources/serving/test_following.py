@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,6 +31,7 @@ from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
 from resources.serving.serve import Traffic, scraping, serve
 from resources.tables import Tables
+from tests.resources.serving.served import Served
 
 ANN = Signature("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
@@ -57,25 +57,6 @@ def settings(tmp_path):
 def champion(lake, directory):
     approve(lake, directory, ANN)
     return Endpoint(lake, "tutor").promote(subject_of(directory), ANN)
-
-
-class Served:
-    """What serves, behind a front."""
-
-    def __init__(self, following, front, said):
-        self.following, self.front, self.said = following, front, said
-
-    def answering(self, headers=None):
-        body = json.dumps({"model": "tutor", "messages": [{"role": "user", "content": "hello"}]})
-        answer = urllib3.request("POST", f"{self.front.url}/v1/chat/completions", body=body, headers=headers, retries=False)
-        return answer.headers.get(RELEASE_HEADER) if answer.status == 200 else answer.status
-
-    def look_until(self, condition):
-        until = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < until, self.said
-            self.following.look()
-            time.sleep(0.02)
 
 
 @contextmanager
@@ -249,14 +230,14 @@ def test_a_canary_takes_its_share_of_the_sessions_until_its_alias_is_removed(lak
     with following(lake, settings, [Slot("champion", 1.0), Slot("canary", 0.25)]) as served:
         served.following.look()
         sessions = [f"session {number}" for number in range(60)]
-        chosen = {session: served.answering({"X-Session-Id": session}) for session in sessions}
+        chosen = {session: served.answering(headers={"X-Session-Id": session}) for session in sessions}
         assert 5 <= list(chosen.values()).count(two.name) <= 25
-        assert chosen == {session: served.answering({"X-Session-Id": session}) for session in sessions}
-        assert served.answering({RELEASE_HEADER: two.name}) == two.name
+        assert chosen == {session: served.answering(headers={"X-Session-Id": session}) for session in sessions}
+        assert served.answering(headers={RELEASE_HEADER: two.name}) == two.name
         endpoint.unname("canary", ANN)
         served.following.look()
-        assert {served.answering({"X-Session-Id": session}) for session in sessions} == {one.name}
-        assert served.answering({RELEASE_HEADER: two.name}) == 503
+        assert {served.answering(headers={"X-Session-Id": session}) for session in sessions} == {one.name}
+        assert served.answering(headers={RELEASE_HEADER: two.name}) == 503
 
 
 def test_a_server_that_ends_is_started_again(lake, settings, make_release, tmp_path):

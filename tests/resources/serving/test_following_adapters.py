@@ -30,6 +30,7 @@ from resources.serving.follow_adapters import FollowingAdapters
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
 from resources.serving.serve import Traffic, serve
+from tests.resources.serving.served import Served
 
 ANN = Signature("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
@@ -59,26 +60,6 @@ def champion(lake, directory):
     approve(lake, directory, ANN)
     Endpoint(lake, directory.parent.name).promote(subject_of(directory), ANN)
     return directory
-
-
-class Served:
-    def __init__(self, following, front, said):
-        self.following, self.front, self.said = following, front, said
-
-    def ask(self, model, **more):
-        body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hello"}], **more})
-        return urllib3.request("POST", f"{self.front.url}/v1/chat/completions", body=body, retries=False)
-
-    def answering(self, model):
-        answer = self.ask(model)
-        return answer.headers.get(RELEASE_HEADER) if answer.status == 200 else answer.status
-
-    def look_until(self, condition):
-        until = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < until, self.said
-            self.following.look()
-            time.sleep(0.02)
 
 
 @contextmanager
