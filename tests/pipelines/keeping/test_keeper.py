@@ -119,7 +119,7 @@ def test_servers_end_last_to_first_and_may_take_their_time(tmp_path):
     asked = []
     with Run(tmp_path, ("first", [*slow, "first"], {}),
              ("second", [*slow, "second"], {"ends_first": lambda pid, hurried: asked.append((pid, hurried()))})) as run:
-        until(lambda: (tmp_path / "first.up").exists() and (tmp_path / "second.up").exists())
+        until(lambda: (tmp_path / "first.up").exists() and (tmp_path / "second.up").exists() and run.state("second").is_running)
         pid = run.state("second").pid
     assert (tmp_path / "ends").read_text().split() == ["second", "first"]
     assert asked == [(pid, False)]
@@ -128,7 +128,7 @@ def test_servers_end_last_to_first_and_may_take_their_time(tmp_path):
 def test_a_server_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path):
     stubborn = shell(f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/child; wait; while :; do sleep 1; done")
     with Run(tmp_path, ("stubborn", stubborn, {"stop_s": 0.2})) as run:
-        until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text())
+        until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text() and run.state("stubborn").is_running)
         pid, child = run.state("stubborn").pid, int((tmp_path / "child").read_text())
         run.hurry.set()
     assert gone(pid) and gone(child)
