@@ -33,7 +33,7 @@ from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
 from resources.scraping.target import ScrapeError
-from resources.serving.programs import ServeError
+from resources.serving.programs import ServeError, UnknownServedError
 from resources.signing.keys import KeyProblemError
 from resources.signing.model_signature import SignatureRefusedError, SigningMissingError
 from resources.teaching.endpoint import TeacherError
@@ -42,7 +42,7 @@ from stores.s3 import S3Error
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
           NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError,
-           CaptureError, PostgresError, DevicesError, ScrapeError)
+           CaptureError, PostgresError, DevicesError, ScrapeError, UnknownServedError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,

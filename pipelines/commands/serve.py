@@ -70,6 +70,7 @@ def serve(
     workloads that are adapters on one base are served by one server."""
     from resources.capture.capture import CaptureSettings
     from resources.capture.keys import read_rules
+    from resources.releasing.endpoints import require_workload
     from resources.serving.programs import find_program
     from resources.serving.release_server import ServeSettings
     from resources.serving.serve import Traffic
@@ -79,6 +80,8 @@ def serve(
     names = list(takewhile(lambda word: not word.startswith("-"), workloads))  # a server's words begin with a flag
     if not names:
         raise typer.BadParameter("name a workload before --", param_hint="WORKLOADS")
+    for name in names:
+        require_workload(place, name)
     workload, *beside = names
     settings = ServeSettings(find_program(server.value if server else None, program),
                              logs or place.root / ".serving" / "+".join(names), workloads[len(names):], start, smoke)

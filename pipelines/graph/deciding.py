@@ -122,14 +122,16 @@ def _settled(ledger: Decisions, lake: Lake, facts: RecipeFacts, settings: Decide
 
 
 def run_of(instance: dg.DagsterInstance, decision: Decision) -> RunSeen | None:
-    """The newest run of a decision; a person may have started it again."""
-    records: Sequence[Any] = instance.get_run_records(dg.RunsFilter(tags={DECISION_TAG: decision.decision_id}), limit=1)
-    for record in records:
-        run, status = record.dagster_run, record.dagster_run.status.value
-        if status == "FAILURE" and _is_tried_again(record):
-            status = "STARTED"
-        return RunSeen(run.run_id, status, _seconds(record.start_time), _seconds(record.end_time))
-    return None
+    """The newest run of a decision, with what its earlier tries took: the daemon starts a killed run again, or a person did."""
+    records: Sequence[Any] = instance.get_run_records(dg.RunsFilter(tags={DECISION_TAG: decision.decision_id}))
+    if not records:
+        return None
+    newest, *earlier = records
+    run, status = newest.dagster_run, newest.dagster_run.status.value
+    if status == "FAILURE" and _is_tried_again(newest):
+        status = "STARTED"
+    return RunSeen(run.run_id, status, _seconds(newest.start_time), _seconds(newest.end_time),
+                   sum(each.end_time - each.start_time for each in earlier if each.start_time and each.end_time))
 
 
 def _is_tried_again(record: dg.RunRecord) -> bool:

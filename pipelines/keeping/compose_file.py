@@ -8,6 +8,7 @@ them hold in both.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ EVERYWHERE = "0.0.0.0"
 
 
 def compose_file(name: str, settings: UpSettings, words: list[str], lake: str, read: list[Path], written: list[Path],
-                 stop_s: int, version: str, gpus: bool) -> dict[str, Any]:
-    """words: arguments of `millrace`. lake: where it is, as --lake takes it. read, written: folders of this machine."""
+                 stop_s: int, version: str, gpus: bool, environment: Mapping[str, str]) -> dict[str, Any]:
+    """words: arguments of `millrace`. lake: where it is, as --lake takes it. read, written: folders of this machine.
+    environment: variables that are no secret."""
     ports = [settings.port, *(serving.port for serving in settings.serve), *([settings.capture_port] if settings.to else [])]
     volumes = [{**_mounted(path), "read_only": True} for path in read] + [_mounted(path) for path in written]
     service: dict[str, Any] = {
@@ -30,7 +32,9 @@ def compose_file(name: str, settings: UpSettings, words: list[str], lake: str, r
         "command": [_escaped(word) for word in words],
         "env_file": [{"path": ".env", "required": False}],
         "environment": {
-            "MILLRACE_POSTGRES": "postgresql://millrace:${MILLRACE_POSTGRES_PASSWORD:?set it in .env}@postgres:5432/millrace"},
+            "MILLRACE_POSTGRES": "postgresql://millrace@postgres:5432/millrace",
+            "PGPASSWORD": "${MILLRACE_POSTGRES_PASSWORD:?set it in .env}",  # some letters would not be right in an address
+            **{name: _escaped(value) for name, value in environment.items()}},
         "volumes": volumes,
         "ports": [f"{settings.host}:{port}:{port}" for port in ports],
         "depends_on": {"postgres": {"condition": "service_healthy"}},

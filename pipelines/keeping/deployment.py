@@ -30,9 +30,10 @@ from pipelines.contract.recipe import load_recipe
 from pipelines.keeping.compose_file import EVERYWHERE, compose_file
 from pipelines.keeping.dagster_servers import UiError, code_locations, require_recipes
 from pipelines.keeping.launched_runs import CHECKPOINT_S
-from pipelines.keeping.up_servers import DRAIN_S, UpSettings, require_choice
+from pipelines.keeping.up_servers import DRAIN_S, UpSettings, require_choice, require_known_workloads
 from pipelines.storage.locations import lake_location
 from resources.artefacts.source_digest import PROJECT
+from resources.lake import Lake
 from resources.launching.python_process import child_environment, python_module
 from stores.mirror.location import is_bucket
 
@@ -42,15 +43,19 @@ _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 
 
 def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: bool = False) -> list[Path]:
-    """Writes the files. gpus: the container gets the machine's GPUs. Raises RecipeError, UiError, CaptureError."""
+    """Writes the files. gpus: the container gets the machine's GPUs. Raises RecipeError, UiError, CaptureError,
+    LakeError."""
     if not settings.recipes:
         raise UiError("millrace deploy needs the recipes that it deploys: millrace deploy DIR RECIPE")
     require_recipes(settings.recipes)
     code_locations(settings.recipes)  # refuses two files of one name
     require_choice(settings)
+    lake = _lake(settings)
+    if not is_bucket(lake):
+        there = Lake.open(lake, create=False) if (Path(lake) / "lake.json").is_file() else None
+        require_known_workloads(settings, settings.recipes, there)
     if folder.exists() and not folder.is_dir():
         raise UiError(f"{folder} is a file: name a folder for the files of the deployment")
-    lake = _lake(settings)
     workloads = [load_recipe(path).workload for path in settings.recipes]
     name = f"millrace-{workloads[0]}" if len(workloads) == 1 else "millrace"
     unit, words = f"{name}.service", _words(settings, lake, settings.host)
@@ -62,7 +67,7 @@ def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: boo
         "typed": shlex.join(["deploy", str(folder.absolute()), *words[1:], *(["--gpus"] if gpus else [])]),
         "check": shlex.join(["up", "--check", "--lake", lake]), "uid": os.getuid(), "variables": _named_variables(settings)}
     compose = compose_file(name, settings, _words(settings, lake, EVERYWHERE), lake, sorted(_read(settings)),
-                           sorted(_written(settings, lake)), stop_s, version, gpus)
+                           sorted(_written(settings, lake)), stop_s, version, gpus, dict(_chosen()))
     files = {
         unit: _rendered("millrace.service", user=False, **values),
         f"user/{unit}": _rendered("millrace.service", user=True, **{**values, "secrets": f"%h/.config/millrace/{name}.env"}),
@@ -112,9 +117,14 @@ def _program() -> list[str]:
     return [str(script)] if script.exists() else python_module("pipelines.cli")
 
 
+def _chosen() -> dict[str, str]:
+    """Variables of millrace that are set now and are no secret."""
+    return {name: os.environ[name] for name in ("MILLRACE_HOME", "MILLRACE_DEVICES") if os.environ.get(name)}
+
+
 def _environment() -> list[tuple[str, str]]:
-    """Variables that are no secret: where a checkout that is not installed lies, and those of millrace that are set now."""
-    found = {name: os.environ[name] for name in ("MILLRACE_HOME", "MILLRACE_DEVICES") if os.environ.get(name)}
+    """Those, and where a checkout that is not installed lies."""
+    found = _chosen()
     if "PYTHONPATH" in child_environment() and not Path(sys.executable).with_name("millrace").exists():
         found["PYTHONPATH"] = str(PROJECT)
     return sorted(found.items())
@@ -143,6 +153,8 @@ def _written(settings: UpSettings, lake: str) -> set[Path]:
         found.add(Path(settings.capture).absolute())
     if settings.logs:
         found.add(settings.logs.absolute())
+    if home := os.environ.get("MILLRACE_HOME"):
+        found.add(Path(home).expanduser().absolute())
     return found
 
 

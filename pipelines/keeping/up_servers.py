@@ -92,16 +92,18 @@ def require_choice(settings: UpSettings) -> dict[str, int]:
     return ports
 
 
-def require_known_workloads(settings: UpSettings, recipes: Sequence[Path], lake: Lake) -> None:
-    """Raises UiError for --serve of a workload that neither a recipe nor the lake has: no release of it can come."""
-    known = set(workloads_with_endpoints(lake))
+def require_known_workloads(settings: UpSettings, recipes: Sequence[Path], lake: Lake | None) -> None:
+    """Raises UiError for --serve of a workload that neither a recipe nor the lake has: no release of it can come. lake: None
+    where there is none yet."""
+    known = set(workloads_with_endpoints(lake)) if lake is not None else set()
     for path in recipes if settings.serve else ():
         with suppress(RecipeError):  # a recipe that stopped loading breaks only its own code location
             known.add(load_recipe(path).workload)
+    place = f" {lake.place}" if lake is not None else ""
     for serving in settings.serve:
         if serving.workload not in known:
-            raise UiError(f"--serve {serving.workload}: neither the recipes nor the lake {lake.place} have this workload; "
-                          f"there are {', '.join(sorted(known)) or 'none yet'}")
+            raise UiError(f"--serve {serving.workload}: neither the recipes nor the lake{place} have this workload; there are "
+                          f"{', '.join(sorted(known)) or 'none yet'}")
 
 
 def require_free_ports(settings: UpSettings) -> None:

@@ -92,19 +92,24 @@ def artefact_version(op: str, source_digest: str, config: dict[str, Any], inputs
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def describe_files(directory: Path) -> list[File]:
+def files_under(directory: Path) -> list[Path]:
     """Every file of an artefact's directory except the manifest, records of erasures and the scratch folder, sorted by path."""
-    files = []
+    found = []
     for folder, folders, names in os.walk(directory):
-        folders[:] = sorted(name for name in folders if name != SCRATCH)
-        for name in names:
-            path = Path(folder) / name
-            relative = path.relative_to(directory).as_posix()
-            if relative not in ("manifest.json", *BESIDE) and not name.startswith("."):  # .x is an interrupted write
-                with path.open("rb") as content:
-                    sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-                files.append(File(path=relative, bytes=path.stat().st_size, sha256=sha256))
-    return sorted(files, key=lambda file: file.path)
+        folders[:] = [name for name in folders if name != SCRATCH]
+        found += [path for name in names if not name.startswith(".")  # .x is an interrupted write
+                  and (path := Path(folder) / name).relative_to(directory).as_posix() not in ("manifest.json", *BESIDE)]
+    return sorted(found, key=lambda path: path.relative_to(directory).as_posix())
+
+
+def describe_files(directory: Path) -> list[File]:
+    """The files of an artefact's directory, hashed, sorted by path."""
+    files = []
+    for path in files_under(directory):
+        with path.open("rb") as content:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        files.append(File(path=path.relative_to(directory).as_posix(), bytes=path.stat().st_size, sha256=sha256))
+    return files
 
 
 def files_digest(files: Iterable[File], kind: Kind | None = None) -> str:

@@ -34,6 +34,10 @@ class Remembered:
     def get(self, key: str) -> str | None:
         return self._answers.get(key)
 
+    def digest(self) -> str:
+        """Of all answers: changes when an answer is added or dropped."""
+        return hashlib.sha256(json.dumps(self._answers, sort_keys=True).encode()).hexdigest()
+
     def keep(self, answers: Mapping[str, str]) -> None:
         """Keeps these answers; drops all others."""
         if dict(answers) != self._answers:

@@ -2,20 +2,25 @@
 
     then, now = base_digests(lake, manifest, "/models/mine")        # (None, None) where it cannot change
 
-The files are hashed only if one is newer than the import, and once: the answer is kept by their names, sizes and times.
+The files are hashed only if one is newer than the import, each once: its hash is kept by its name, size and time. A look hashes
+for a limited time, so of a large model it says that nothing changed until later looks have hashed the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 
-from resources.artefacts.manifest import Manifest, describe_files, files_digest
+from resources.artefacts.manifest import File, Manifest, files_digest, files_under
 from resources.artefacts.remembered import Remembered
 from resources.lake import Lake
 
-HASHED_BYTES = 4_000_000_000
-"""Most bytes that are hashed within a tick of a sensor, which may take 60 s. Of larger models, new times count as new files."""
+HASHES_S = 15.0
+"""Seconds after which a look begins no further file: a tick of a sensor may take 60 s."""
+HASHED_BYTES = 20_000_000_000
+"""Largest file that is hashed within a look. Of a larger one, a new time counts as a new file."""
+MADE_BY = "base_revision 2"
 
 
 def stamp_of(directory: Path) -> str:
@@ -28,21 +33,38 @@ def stamp_of(directory: Path) -> str:
     return hashlib.sha256(repr(found).encode()).hexdigest() if found else ""
 
 
+def hashed_so_far(lake: Lake, workload: str) -> str:
+    """Changes when a look has hashed further files."""
+    return Remembered(lake, f"base/{workload}", MADE_BY).digest()
+
+
 def base_digests(lake: Lake, manifest: Manifest | None, directory: str) -> tuple[str | None, str | None]:
-    """Digest of the files that the base was imported from, and of those that are there now."""
+    """Digest of the files that the base was imported from, and of those that are there now, as far as that is known."""
     place = Path(directory)
     known = next((item.digest for item in manifest.inputs if item.kind == "external" and item.name == directory),
                  None) if manifest else None
     if known is None or manifest is None or not directory or not place.is_dir():
         return None, None
-    stats = [path.stat() for path in place.rglob("*") if path.is_file()]
-    if max((stat.st_mtime for stat in stats), default=0.0) <= manifest.created_at.timestamp():
+    paths = files_under(place)
+    if max((path.stat().st_mtime for path in paths), default=0.0) <= manifest.created_at.timestamp():
         return known, known
-    stamp = stamp_of(place)
-    memory = Remembered(lake, f"base/{manifest.name.split('/')[0]}", made_by="base_revision 1")
-    digest = memory.get(stamp)
-    if digest is None:
-        small = sum(stat.st_size for stat in stats) <= HASHED_BYTES
-        digest = files_digest(describe_files(place)) if small else f"files:{stamp[:32]}"
-        memory.keep({stamp: digest})
-    return known, digest
+    memory = Remembered(lake, f"base/{manifest.name.split('/')[0]}", MADE_BY)
+    until, files, hashes = time.monotonic() + HASHES_S, [], {}
+    for path in paths:
+        stat, relative = path.stat(), path.relative_to(place).as_posix()
+        key = f"{relative}:{stat.st_size}:{stat.st_mtime_ns}"
+        sha256 = memory.get(key)
+        if sha256 is None and time.monotonic() < until:
+            sha256 = _sha256(path, key, stat.st_size)
+        if sha256 is not None:
+            hashes[key] = sha256
+            files.append(File(path=relative, bytes=stat.st_size, sha256=sha256))
+    memory.keep(hashes)
+    return known, files_digest(files) if len(files) == len(paths) else known
+
+
+def _sha256(path: Path, key: str, size: int) -> str:
+    if size > HASHED_BYTES:
+        return hashlib.sha256(key.encode()).hexdigest()
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -8,7 +8,7 @@
 
 A decision is first claimed: its row is written to <lake>/deciding/<workload>/<decision_id>.json, which only one process can
 create (of a lake in a bucket: only one machine can publish). A process that is killed between the claim and the table leaves
-the claim; the next look writes its row.
+the claim; the next look writes its row, of a lake in a bucket only if the bucket has no claim of another machine.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -42,16 +43,20 @@ class Decisions:
         return _in_order([*found, *self._unwritten(found)])
 
     def all(self) -> list[Decision]:
-        """Every decision, oldest first; claimed ones whose row was not written yet get it now."""
+        """Every decision, oldest first; claimed ones whose row was not written yet get it now. Raises S3Error if the bucket
+        of a lake is away."""
         found = self._in_table()
+        for each in self._unwritten(found):
+            self._publish(self._path(each))  # a store that was away may not have it, or may have another machine's by now
         missing = self._unwritten(found)
         if missing:
             self._tables.append(TABLE, _table(missing))
         return _in_order([*found, *missing])
 
     def record(self, decision: Decision) -> bool:
-        """Claims and writes a new decision. False if it is claimed already, by this or another process."""
-        path = self._claims / f"{decision.decision_id}.json"
+        """Claims and writes a new decision. False if it is claimed already, by this or another process. Raises S3Error if the
+        bucket of a lake is away: the decision is not written then, and the next look at all decisions publishes its claim."""
+        path = self._path(decision)
         path.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps(decision.as_row(), default=_as_text) + "\n"
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -62,12 +67,22 @@ class Decisions:
             return False
         finally:
             temporary.unlink()
-        try:
-            self._lake.mirror.publish(path)
-        except Changed:  # another machine was faster
-            path.unlink()
+        if not self._publish(path):
             return False
         self._tables.append(TABLE, _table([decision]))
+        return True
+
+    def _path(self, decision: Decision) -> Path:
+        return self._claims / f"{decision.decision_id}.json"
+
+    def _publish(self, path: Path) -> bool:
+        """Of a lake in a bucket: whether the bucket has this claim now. If another machine was faster, its own takes the place
+        of this one at the next look."""
+        try:
+            self._lake.mirror.publish(path)
+        except Changed:
+            path.unlink()
+            return False
         return True
 
     def settle(self, *decisions: Decision) -> None:

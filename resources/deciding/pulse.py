@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from resources.deciding.base_revision import stamp_of
+from resources.deciding.base_revision import hashed_so_far, stamp_of
 from resources.deciding.facts import RecipeFacts
 from resources.lake import Lake
 from resources.slice_stamps import slice_stamp
@@ -29,7 +29,8 @@ def pulse(lake: Lake, facts: RecipeFacts) -> str:
         if pattern.startswith("endpoints"):
             lake.mirror.pull_file(path)
         parts.append(_stat(path))
-    parts.append(stamp_of(Path(facts.base_directory)) if facts.base_directory else "")
+    if facts.base_directory:
+        parts += [stamp_of(Path(facts.base_directory)), hashed_so_far(lake, facts.workload)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 

@@ -28,12 +28,13 @@ DRAFTERS = ("drafter_continued", "drafter_new")
 
 @dataclass(frozen=True)
 class RunSeen:
-    """A Dagster run. status: as Dagster names it."""
+    """The newest Dagster run of a decision. status: as Dagster names it. earlier_s: seconds of the tries before it."""
 
     run_id: str
     status: str
     started: datetime | None = None
     ended: datetime | None = None
+    earlier_s: float = 0.0
 
 
 def settled(decision: Decision, run: RunSeen | None, lake: Lake, facts: RecipeFacts, settings: DecideSettings) -> Decision:
@@ -43,7 +44,7 @@ def settled(decision: Decision, run: RunSeen | None, lake: Lake, facts: RecipeFa
     if run.status not in ("SUCCESS", "FAILURE", "CANCELED"):
         begun: Outcome = "running" if run.status in ("STARTED", "STARTING", "CANCELING") else "waiting"
         return replace(decision, run_id=run.run_id if begun == "running" else None, outcome=begun)
-    cost = (run.ended - run.started).total_seconds() if run.started and run.ended else None
+    cost = (run.ended - run.started).total_seconds() + run.earlier_s if run.started and run.ended else None
     price = settings.price_per_device_hour
     known = replace(decision, run_id=run.run_id, cost_s=cost,
                     money=cost * decision.devices / 3600 * price if cost is not None and price is not None else None)

@@ -11,6 +11,7 @@ or unreadable files count as no runs.
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -31,7 +32,8 @@ IN_PROGRESS = ("STARTED", "STARTING", "CANCELING", "QUEUED")
 
 @dataclass(frozen=True)
 class SeenRun:
-    """is_alive: whether its process still exists; None if the run does not record its process."""
+    """is_alive: whether its process still exists; None if the run does not record it, or another machine has it. host: the
+    machine; "" if the run does not record it."""
 
     run_id: str
     job: str
@@ -39,6 +41,7 @@ class SeenRun:
     started_at: datetime | None
     ended_at: datetime | None
     process: str = ""
+    host: str = ""
 
     @property
     def is_in_progress(self) -> bool:
@@ -46,7 +49,7 @@ class SeenRun:
 
     @property
     def is_alive(self) -> bool | None:
-        if not self.process:
+        if not self.process or self.host not in ("", socket.gethostname()):
             return None
         return is_same_process(self.process)
 
@@ -54,11 +57,12 @@ class SeenRun:
 def runs(lake: Lake, limit: int = 200) -> list[SeenRun]:
     """The newest runs, newest first."""
     if postgres_url():
-        found = _postgres_rows("history/postgres/runs", tag=PROCESS_TAG, count=limit)
+        found = _postgres_rows("history/postgres/runs", tag=PROCESS_TAG, host=HOST_TAG, count=limit)
     else:
-        found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", tag=PROCESS_TAG, count=limit)
-    return [SeenRun(run_id, job or "", status or "", _time(started), _time(ended), process or "")
-            for run_id, job, status, started, ended, process in found]
+        found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", tag=PROCESS_TAG, host=HOST_TAG,
+                      count=limit)
+    return [SeenRun(run_id, job or "", status or "", _time(started), _time(ended), process or "", host or "")
+            for run_id, job, status, started, ended, process, host in found]
 
 
 def running(lake: Lake) -> list[SeenRun]:

@@ -95,15 +95,21 @@ def facts_of(lake: Lake, workload: str, now: datetime) -> Facts:
     except (EndpointError, EndpointLogError) as error:
         facts.problems.append(str(error))
     facts.releases = list(_releases(lake, facts))[-MOST_RELEASES:]
-    _read_tables(Tables(lake), facts)
     curated = current_manifests(lake, workload).get("curated_interactions")
+    _read_tables(Tables(lake), facts, _least_good(curated))
     if curated is not None and {"records", "fates"} & curated.metrics.keys():
         facts.records = RecordCounts.of(curated)
     facts.runs = _runs(_manifests(lake, workload))[:MOST_RUNS]
     return facts
 
 
-def _read_tables(tables: Tables, facts: Facts) -> None:
+def _least_good(curated: Manifest | None) -> dict[str, float]:
+    """The lowest good value of feedback by its name, as the recipe had it (curation.feedback.least)."""
+    feedback = curated.config.get("feedback") if curated is not None else None
+    return feedback.get("least", {}) if isinstance(feedback, dict) else {}
+
+
+def _read_tables(tables: Tables, facts: Facts, least: dict[str, float]) -> None:
     workload, release = facts.workload, facts.aliases.champion or ""
     with workbench() as connection:
         days: list[Any] = []
@@ -112,7 +118,8 @@ def _read_tables(tables: Tables, facts: Facts) -> None:
             days = found[-DAYS:] if name == "interactions" else days
             attach_slice(connection, tables, name, workload, [day for day in found if not days or day >= days[0]])
         facts.traffic = rows(connection, "reporting/traffic_by_day").to_pylist()
-        facts.feedback = rows(connection, "reporting/feedback_by_day").to_pylist()
+        facts.feedback = rows(connection, "reporting/feedback_by_day",
+                              names=list(least), least=list(least.values())).to_pylist()
         facts.judged = rows(connection, "reporting/judged_by_day").to_pylist()
         for name in ("serving_metrics", "drift"):
             attach_slice(connection, tables, name, workload)

@@ -139,10 +139,16 @@ class AdapterServer:
         return loaded
 
     def unload(self, loaded: LoadedAdapter) -> None:
-        """Takes a release out of the server. Drain it first: vLLM refuses later requests for it. Raises ServeError."""
+        """Takes a release out of the server. Drain it first: vLLM refuses later requests for it. Raises ServeError while
+        the server still lists it."""
+        named = loaded.backend.naming.served_as
+        try:
+            self._ask("/v1/unload_lora_adapter", {"lora_name": named},
+                      f"release {loaded.version} of {loaded.workload} was not unloaded")
+        except ServeError:
+            if named in self._listed():
+                raise
         self.loaded.remove(loaded)
-        self._ask("/v1/unload_lora_adapter", {"lora_name": loaded.backend.naming.served_as},
-                  f"release {loaded.version} of {loaded.workload} was not unloaded")
 
     def smoke(self, lake: Lake, loaded: LoadedAdapter, settings: ServeSettings,
               check: Callable[[], None] = lambda: None) -> list[Finding]:
@@ -178,8 +184,6 @@ class AdapterServer:
             return {str(each["id"]): str(each.get("root")) for each in listed}
         except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError, AttributeError):
             return {}
-
-
 
 
 def _reason(content: bytes) -> str:

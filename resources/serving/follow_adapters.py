@@ -88,10 +88,11 @@ class FollowingAdapters:
             try:
                 version = Endpoint(self._lake, slot.workload).read().all().get(self._alias)
             except NOT_NOW as error:
-                self._tell_once(slot, ALIAS, f"the aliases of {slot.workload} cannot be read, so what serves goes on: {error}")
+                self._tell_once(slot.workload, ALIAS,
+                                f"the aliases of {slot.workload} cannot be read, so what serves goes on: {error}")
                 continue
             if version is None:
-                self._tell_once(slot, ALIAS,
+                self._tell_once(slot.workload, ALIAS,
                                 f"{slot.workload} has no release under the alias {self._alias}: what serves goes on")
                 continue
             self._told.pop((slot.workload, ALIAS), None)
@@ -128,7 +129,7 @@ class FollowingAdapters:
                           "until the alias moves")
                 return
             self._pauses[slot.workload, version] = paused(self._pauses.get((slot.workload, version)))
-            self._tell_once(slot, version,
+            self._tell_once(slot.workload, version,
                             f"{slot.workload}: release {version} cannot be served now, and is tried again: {error}")
         else:
             self._told.pop((slot.workload, version), None)
@@ -161,6 +162,9 @@ class FollowingAdapters:
         shared = SharedBase.of(directory, release)
         for server in self._servers:
             if not server.ended and not server.shared.differences(shared):
+                if slot.last is not None and release.served_drafting != server.drafting:
+                    self._say(f"release {directory.name} of {slot.workload} was measured with another drafting than that of "
+                              f"the server that serves it: start millrace serve again to choose anew")
                 return server
         others = [server for server in self._servers if not server.ended]
         if others and slot.last is None:
@@ -220,13 +224,13 @@ class FollowingAdapters:
             left = each.loaded.backend.in_flight
             if left and time.monotonic() < each.until:
                 continue
-            self._retired.remove(each)
             name = f"release {each.loaded.version} of {each.loaded.workload}"
             try:
                 each.server.unload(each.loaded)
-            except ServeError as error:
-                self._say(str(error))
+            except ServeError as error:  # it is still there, and the next look tries again
+                self._tell_once(each.loaded.workload, each.loaded.version, str(error))
                 continue
+            self._retired.remove(each)
             late = f"; {left} of its requests took more than {self._drain_s:g} s" if left else ""
             self._say(f"{name} is unloaded{late}")
             self._stop_unused()
@@ -255,9 +259,9 @@ class FollowingAdapters:
     def _of(self, loaded: LoadedAdapter) -> AdapterServer:
         return next(server for server in self._servers if loaded in server.loaded)
 
-    def _tell_once(self, slot: _Slot, about: str, sentence: str) -> None:
-        if sentence != self._told.get((slot.workload, about)):
-            self._told[slot.workload, about] = sentence
+    def _tell_once(self, workload: str, about: str, sentence: str) -> None:
+        if sentence != self._told.get((workload, about)):
+            self._told[workload, about] = sentence
             self._say(sentence)
 
 

@@ -39,6 +39,10 @@ class ServeError(Exception):
     """A release cannot be served; the message says why, and what to change."""
 
 
+class UnknownServedError(ServeError):
+    """What was asked for does not exist: a program, a server in it, a workload."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A server's program. words: what starts it, without the server's own command (`serve`)."""
@@ -60,7 +64,7 @@ def find_program(kind: ServedBy | None, given: str | None) -> Program:
     """The first server that is installed. kind: this one and no other. given: an interpreter whose environment has it, or the
     command `vllm`; None: this environment, and then vllm on PATH.
 
-    Raises ServeError if there is none.
+    Raises UnknownServedError if there is none.
     """
     kinds = [kind] if kind else list(PACKAGES)
     if given is not None:
@@ -70,24 +74,25 @@ def find_program(kind: ServedBy | None, given: str | None) -> Program:
             return _of_interpreter(each, sys.executable)
         if each == "vllm" and (command := shutil.which("vllm")) is not None:
             return Program("vllm", (command,))
-    raise ServeError(f"no inference server is installed here ({_any_of(kinds)}): name the interpreter of an environment that "
-                     "has one with --program; `make serve-env` in a checkout makes one with vLLM for CPUs")
+    raise UnknownServedError(f"no inference server is installed here ({_any_of(kinds)}): name the interpreter of an "
+                             "environment that has one with --program; `make serve-env` in a checkout makes one with vLLM "
+                             "for CPUs")
 
 
 def _given(kinds: list[ServedBy], given: str) -> Program:
     path = shutil.which(str(Path(given).expanduser()))
     if path is None:
-        raise ServeError(f"--program {given}: there is no such program")
+        raise UnknownServedError(f"--program {given}: there is no such program")
     path = str(Path.cwd() / path)  # not resolved: the links of a virtual environment must stay
     if Path(path).name == "vllm":
         if "vllm" not in kinds:
-            raise ServeError(f"--program {given} is vLLM, and --server asks for {kinds[0]}: leave one of them out")
+            raise UnknownServedError(f"--program {given} is vLLM, and --server asks for {kinds[0]}: leave one of them out")
         return Program("vllm", (path,))
     for each in kinds:
         if all(has_package(path, package) for package in PACKAGES[each]):
             return _of_interpreter(each, path)
-    raise ServeError(f"--program {given} runs no Python that has {_any_of(kinds)}: name the interpreter of an environment in "
-                     "which one of them is installed, or the command vllm")
+    raise UnknownServedError(f"--program {given} runs no Python that has {_any_of(kinds)}: name the interpreter of an "
+                             "environment in which one of them is installed, or the command vllm")
 
 
 def _of_interpreter(kind: ServedBy, python: str) -> Program:

@@ -116,6 +116,7 @@ def test_the_compose_file_has_only_keys_of_the_specification_and_mounts_what_the
     assert set(service["ports"]) == {"127.0.0.1:3000:3000", "127.0.0.1:8000:8000"}
     found = options_of([word.replace("$$", "$") for word in service["command"][1:]])
     assert found["host"] == "0.0.0.0" and found["recipe"] == recipes and found["capture"] == str(tmp_path / "50% $traffic")
+    assert service["environment"]["PGPASSWORD"].startswith("${MILLRACE_POSTGRES_PASSWORD:")  # as it is, whatever its letters
     assert set(service["depends_on"]) | set(compose["volumes"]) == {"postgres", "history"}
     assert service["deploy"]["resources"]["reservations"]["devices"][0]["driver"] == "nvidia"
 
@@ -133,6 +134,15 @@ def test_the_compose_file_is_read_by_a_parser_of_the_specification(recipes, tmp_
             compose_spec.PyCompose.from_yaml(text.replace(right, wrong)).validate()
 
 
+def test_what_is_set_for_this_machine_is_set_in_the_container(recipes, tmp_path, monkeypatch):
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "history $1"))
+    monkeypatch.setenv("MILLRACE_DEVICES", "cuda:0,cuda:1")
+    write_deployment(tmp_path / "deploy", settings(recipes, tmp_path), "1.2.3")
+    service = yaml.safe_load((tmp_path / "deploy" / "compose.yaml").read_text())["services"]["millrace"]
+    assert service["environment"]["MILLRACE_DEVICES"] == "cuda:0,cuda:1"
+    assert service["environment"]["MILLRACE_HOME"] == str(tmp_path / "history $$1") in {each["source"] for each in service["volumes"]}
+
+
 def test_no_secret_is_written(recipes, tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_POSTGRES", "postgresql://millrace:SECRET@db/millrace")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
@@ -145,7 +155,7 @@ def test_the_secrets_that_recipes_name_are_listed(recipes, tmp_path):
                           "curation: {judge: {base_url: http://localhost:1/v1, model: judge, api_key_env: JUDGE_KEY}}\n")
     write_deployment(tmp_path / "deploy", settings(recipes, tmp_path), "1.2.3")
     assert "\n#JUDGE_KEY=\n#SLACK_URL=\n" in (tmp_path / "deploy" / "millrace.env").read_text()
-    write_deployment(tmp_path / "deploy", settings(recipes[1:], tmp_path), "1.2.3")
+    write_deployment(tmp_path / "deploy", settings(recipes[1:], tmp_path, serve=(Serving("club", 8000),)), "1.2.3")
     assert "Named by the recipes" not in (tmp_path / "deploy" / "millrace.env").read_text()
 
 
@@ -168,6 +178,8 @@ def test_the_files_are_written_again_and_bad_input_writes_nothing(recipes, tmp_p
         write_deployment(folder, settings(recipes, tmp_path, serve=()), "1")
     with pytest.raises(UiError, match="port 3000 is asked for twice"):
         write_deployment(folder, settings(recipes, tmp_path, serve=(Serving("shop", 3000),)), "1")
+    with pytest.raises(UiError, match="--serve other: neither the recipes nor the lake have this workload; there are club, shop"):
+        write_deployment(folder, settings(recipes, tmp_path, serve=(Serving("other", 8000),)), "1")
     assert not folder.exists()
     first = [path.read_text() for path in write_deployment(folder, settings(recipes, tmp_path), "1")]
     assert [path.read_text() for path in write_deployment(folder, settings(recipes, tmp_path), "1")] == first

@@ -28,7 +28,8 @@ class Run:
     def __init__(self, folder, *servers):
         self.said, self.stop, self.hurry = [], threading.Event(), threading.Event()
         self.keeper = Keeper([Server(name, command, os.environ, folder / f"{name}.log", **{"stop_s": 5.0, **more})
-                              for name, command, more in servers], self.said.append, lambda: None)
+                              for name, command, more in servers], self.said.append, self._changed)
+        self.states = self.keeper.states()
         self.thread = threading.Thread(target=self.keeper.run, args=(self.stop, self.hurry))
 
     def __enter__(self):
@@ -40,8 +41,12 @@ class Run:
         self.thread.join(timeout=30)
         assert not self.thread.is_alive()
 
+    def _changed(self):
+        self.states = self.keeper.states()
+
     def state(self, name):
-        return next(state for state in self.keeper.states() if state.name == name)
+        """As the keeper told it last: `millrace up` writes the same into its file."""
+        return next(state for state in self.states if state.name == name)
 
 
 def until(condition, seconds=15):

@@ -14,6 +14,8 @@ from resources.deciding.settings import BudgetSettings
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
+from stores.mirror.bucket import Changed
+from stores.s3 import S3Error
 from tests.resources.deciding.examples import FACTS, SETTINGS
 from tests.resources.deciding.small_lake import log_day, make_all, trained_lake
 
@@ -113,6 +115,24 @@ def test_a_killed_process_leaves_a_claim_and_the_next_look_writes_its_row(lake):
     shutil.rmtree(lake.table("retraining_decisions"))  # as if it was killed before the commit
     assert [each.decision_id for each in Decisions(lake, "shop").all()] == [made.decision_id]
     assert len(Decisions(lake, "shop")._in_table()) == 1
+
+
+def test_a_claim_that_could_not_be_published_yields_to_another_machine(lake, monkeypatch):
+    log_day(lake, date(2026, 6, 4), 400)
+    made, ledger = decide(lake, FACTS, BUSY, [], NOW).decision, Decisions(lake, "shop")
+    answers = [S3Error("the store is away"), S3Error("the store is away"), Changed("another machine's claim is there")]
+
+    def publish(path):
+        if answers:
+            raise answers.pop(0)
+
+    monkeypatch.setattr(type(lake.mirror), "publish", lambda mirror, path: publish(path))
+    for look in (lambda: ledger.record(made), ledger.all):
+        with pytest.raises(S3Error):
+            look()
+        assert ledger._in_table() == []
+    assert ledger.all() == [] and not answers
+    assert ledger.record(made) and len(ledger.all()) == 1
 
 
 def test_a_settled_decision_replaces_its_row(lake):

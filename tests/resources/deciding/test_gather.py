@@ -1,5 +1,6 @@
 """Evidence from a lake: the base's files, the schedule, served acceptance, learning curves."""
 
+import itertools
 import json
 import os
 from datetime import UTC, date, datetime, timedelta
@@ -9,6 +10,7 @@ import pytest
 
 from resources.artefacts.manifest import external_input
 from resources.artefacts.registry import Registry
+from resources.deciding import base_revision
 from resources.deciding.base_revision import base_digests
 from resources.deciding.evidence import Evidence
 from resources.deciding.gains import drafter_gain, model_gain
@@ -42,6 +44,28 @@ def test_a_base_whose_files_change_is_told_and_one_that_is_only_touched_is_not(t
     assert base_digests(lake, made, str(base))[1] != then
     assert base_digests(lake, made, str(tmp_path / "away")) == (None, None)
     assert base_digests(lake, None, str(base)) == (None, None)
+
+
+def test_a_large_base_is_hashed_over_several_looks(tmp_path, monkeypatch):
+    lake, base = Lake.open(tmp_path / "lake"), tmp_path / "base"
+    base.mkdir()
+    for part in range(3):
+        (base / f"model-{part}.safetensors").write_bytes(b"weights %d" % part)
+    registry = Registry(lake, "shop")
+    draft = registry.draft("model", "base_model", "import_base", ("resources/stages.py",), {}, [external_input(str(base))])
+    draft.directory.mkdir(parents=True, exist_ok=True)
+    (draft.directory / "model.safetensors").write_bytes(b"weights")
+    made = registry.finish(draft, {})
+    then = made.inputs[0].digest
+    clock = itertools.count(step=base_revision.HASHES_S * 0.6)  # a look has time for one file
+    monkeypatch.setattr(base_revision.time, "monotonic", lambda: next(clock))
+    later = made.created_at.timestamp() + 60
+    (base / "model-2.safetensors").write_bytes(b"others")
+    for path in base.iterdir():
+        os.utime(path, (later, later))
+    looks = [(base_digests(lake, made, str(base))[1], base_revision.hashed_so_far(lake, "shop")) for _ in range(4)]
+    assert [now == then for now, _ in looks] == [True, True, False, False]
+    assert len({so_far for _, so_far in looks}) == 3
 
 
 def test_a_schedule_counts_for_a_day_in_its_own_time_zone():

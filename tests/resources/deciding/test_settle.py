@@ -38,6 +38,8 @@ def test_cost_and_money_are_of_all_devices(lake):
     found = now_is(lake, "FAILURE")
     assert (found.outcome, found.cost_s, found.money, found.spent_hours) == ("failed", 3600, 6.0, 2.0)
     assert found.settled_ts == NOW + timedelta(hours=1)
+    tried_twice = settled(OPEN, replace(seen("FAILURE"), earlier_s=1800), lake, FACTS, PRICED)
+    assert (tried_twice.cost_s, tried_twice.money) == (5400, 9.0)
 
 
 def test_a_candidate_waits_is_released_or_withdrawn(lake):

@@ -1,13 +1,14 @@
 """Dagster's history, read without Dagster: runs in progress, whether their process lives, seconds of steps."""
 
 import os
+import socket
 import sqlite3
 
 import psutil
 import pytest
 
 from resources.lake import Lake
-from resources.launching.run_history import PROCESS_TAG, running, runs, seconds_of_steps, steps_underway
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG, running, runs, seconds_of_steps, steps_underway
 
 
 @pytest.fixture
@@ -21,9 +22,11 @@ def lake(tmp_path):
         history.execute("create table run_tags (id integer, run_id text, key text, value text)")
         history.executemany("insert into runs values (?, ?, ?, ?, ?, ?)", [
             (1, "done", "logs", "SUCCESS", 1000.0, 1010.0), (2, "dead", "train", "STARTED", 1020.0, None),
-            (3, "alive", "train", "STARTED", 1030.0, None), (4, "unsaid", "train", "QUEUED", None, None)])
-        history.executemany("insert into run_tags values (?, ?, 'millrace/process', ?)",
-                            [(1, "dead", "999999@5.00"), (2, "alive", alive)])
+            (3, "alive", "train", "STARTED", 1030.0, None), (4, "unsaid", "train", "QUEUED", None, None),
+            (5, "elsewhere", "train", "STARTED", 1040.0, None)])
+        history.executemany("insert into run_tags values (?, ?, ?, ?)", [
+            (1, "dead", PROCESS_TAG, "999999@5.00"), (2, "alive", PROCESS_TAG, alive), (3, "alive", HOST_TAG, socket.gethostname()),
+            (4, "elsewhere", PROCESS_TAG, "999999@5.00"), (5, "elsewhere", HOST_TAG, "another-machine")])
     with sqlite3.connect(folder / "alive.db") as events:
         events.execute("create table event_logs (id integer, step_key text, dagster_event_type text, timestamp text)")
         events.executemany("insert into event_logs values (?, ?, ?, ?)", [
@@ -34,8 +37,9 @@ def lake(tmp_path):
 
 
 def test_runs_in_progress_and_whether_their_process_lives(lake):
-    assert [run.run_id for run in runs(lake)] == ["unsaid", "alive", "dead", "done"]
-    assert {run.run_id: run.is_alive for run in running(lake)} == {"unsaid": None, "alive": True, "dead": False}
+    assert [run.run_id for run in runs(lake)] == ["elsewhere", "unsaid", "alive", "dead", "done"]
+    assert {run.run_id: run.is_alive for run in running(lake)} == {
+        "unsaid": None, "alive": True, "dead": False, "elsewhere": None}
 
 
 def test_seconds_of_finished_steps_and_names_of_those_underway(lake):

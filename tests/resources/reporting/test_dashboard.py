@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -13,9 +14,11 @@ from resources.catalog.catalog import CatalogError
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.subject import subject_of
+from resources.reporting import dashboard_facts
 from resources.reporting.dashboard import write_dashboard
 from resources.reporting.day_charts import columns, day_lines, nice_bounds, nice_top, short_number
-from tests.resources.reporting.busy_lake import DAYS, fill
+from resources.tables import Tables
+from tests.resources.reporting.busy_lake import DAYS, FIRST, add, fill
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +54,16 @@ def test_each_section_shows_the_numbers_of_its_tables(busy):
     assert "2.5" in re.search(rf'{first}.*?data-column="served">([^<]*)<', shown)[1]
     assert section(page, "drift").count('class="h3"') == 4 and "novelty, 2026-07-10: 0.1" in page
     assert "mean points of 10" in section(page, "quality") and "tokens/s, as servers report" in section(page, "latency")
+
+
+def test_feedback_is_bad_below_the_least_good_value_of_its_name(tmp_path, monkeypatch):
+    lake = Lake.open(tmp_path / "lake")
+    add(Tables(lake), "feedback", [{"dt": FIRST, "name": name, "value": value} for name, value in (
+        ("stars", 2.0), ("stars", 4.0), ("thumb", -1.0), ("thumb", 0.0), ("comment", None))])
+    curated = SimpleNamespace(config={"feedback": {"least": {"stars": 4.0}}}, metrics={})
+    for manifests, bad in (({}, 1), ({"curated_interactions": curated}, 2)):
+        monkeypatch.setattr(dashboard_facts, "current_manifests", lambda *_, found=manifests: found)
+        assert dashboard_facts.facts_of(lake, "tutor", datetime(2026, 12, 1, tzinfo=UTC)).feedback == [{"dt": FIRST, "rated": 4, "bad": bad}]
 
 
 def test_the_tiles_name_what_somebody_should_look_at(busy):

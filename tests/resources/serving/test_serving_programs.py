@@ -4,8 +4,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks.stand_in_vllm import stand_in_vllm
+from pipelines.cli import app
+from pipelines.commands.exit_codes import MISUSE
 from resources.lake import Lake
 from resources.releasing.release import read_release
 from resources.serving import programs
@@ -95,3 +98,18 @@ def test_a_release_without_the_server_s_script_is_named(tmp_path, make_release):
     with pytest.raises(ServeError, match=r"has no serve-vllm.sh: serve it with another --server"), \
             command_of(Program("vllm", ("vllm",)), lake, release):
         pass
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (("nosuch",), "has no release of 'nosuch'; there are: none yet"),
+    (("--", "--max-model-len", "4096"), "name a workload before --"),
+])
+def test_what_is_asked_for_in_vain_ends_before_a_server_is_sought(tmp_path, words, sentence):
+    Lake.open(tmp_path / "lake")
+    done = CliRunner().invoke(app, ["serve", "--lake", str(tmp_path / "lake"), "--program", "/nowhere", *words])
+    assert sentence in f"{done.exception} {done.output}"
+
+
+def test_an_absent_program_is_a_misuse():
+    with pytest.raises(MISUSE, match="there is no such program"):
+        find_program(None, "/nowhere/python")
