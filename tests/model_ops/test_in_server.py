@@ -191,9 +191,11 @@ def agrees(place, answers):
 @pytest.mark.parametrize(("behaviour", "why"), [
     ({"exits": "ValueError: no kernel for this layer"},
      "vllm did not load it: it ended with exit code 1 before it could be asked: ValueError: no kernel for this layer"),
-    ({"late_s": 600}, "vllm did not load it: it could not be asked after 1 s: the server starts"),
-    ({"html": True}, "vllm loaded it and did not answer as it should: http://127.0.0.1:PORT lists no model at /v1/models: is it an "
-     "OpenAI-compatible server? (server.log in the report's folder has what it wrote)"),
+    pytest.param({"late_s": 600}, "vllm did not load it: it could not be asked after 1 s: the server starts",
+                 marks=pytest.mark.thorough),
+    pytest.param({"html": True}, "vllm loaded it and did not answer as it should: http://127.0.0.1:PORT lists no model at "
+                 "/v1/models: is it an OpenAI-compatible server? (server.log in the report's folder has what it wrote)",
+                 marks=pytest.mark.thorough),
     ({"dies_at": 3}, "vllm loaded it and ended while it was asked (server.log in the report's folder has what it wrote)"),
     ({"longest": 8}, "none of 12 test prompts fits into the 2 tokens that the server leaves to a prompt: raise its longest context "
      "in evaluation.server.arguments, or lower evaluation.server.max_new_tokens"),
