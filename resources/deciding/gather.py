@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from model_ops.training.learning_curve import Rise, rise_a_doubling
 from resources.artefacts.current import current_manifests
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.registry import Registry
@@ -23,7 +24,7 @@ from resources.deciding.decision import Action
 from resources.deciding.evidence import Evidence, Trained
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gains import drafter_gain, model_gain
-from resources.deciding.learning_curve import Rise, points_of, rise_a_doubling
+from resources.deciding.learning_curve import points_of
 from resources.deciding.options import ACTIONS, DRAFTERS, Predicted
 from resources.deciding.past_costs import Made, seconds_of
 from resources.deciding.schedule import due
