@@ -43,7 +43,7 @@ class EarlyEndOfDrafter(EarlyEndSettings):
 
     decode_hours_per_day: float | None = Field(
         None, gt=0, le=1e9, description="Device hours in which a day's answers are decoded. Left out: requests a day and "
-        "tokens of an answer by the logs, tokens/s as the release measured them (docs/automation.md)")
+        "tokens of an answer by the logs, tokens/s as the release measured them")
     decode_hours_at_tau: float | None = Field(
         None, ge=1, le=1000, description="Expected acceptance length, on held-out answers, of the drafter that "
         "`decode_hours_per_day` was measured with. Left out: the last drafter's")
@@ -60,7 +60,7 @@ class EarlyEndOfModel(EarlyEndSettings):
 
     nats_per_device_hour: float | None = Field(
         None, gt=0, le=1e6, description="Least fall of the held-out loss (nats per token) that a device hour of training has "
-        "to bring. Needed with `enabled`")
+        "to bring. Left out: only where `enabled` is false")
 
     @model_validator(mode="after")
     def _worth_is_said(self):

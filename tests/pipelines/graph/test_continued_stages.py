@@ -14,10 +14,11 @@ from model_ops.operations.sft_settings import SftSettings
 from model_ops.speculators.architectures.eagle3 import Eagle3Settings
 from resources.artefacts.manifest import ManifestError
 from resources.artefacts.registry import Registry
+from resources.deciding.training_worth import Retraining
 from resources.lake import Lake
 from resources.workshop.training_job import training_config
 from resources.workshop.workshop import Workshop
-from tests.resources.deciding.examples import FACTS
+from tests.resources.deciding.examples import FACTS, SETTINGS
 
 DRAFTER = Eagle3Settings(steps=100)
 
@@ -60,7 +61,8 @@ def handed(asset, lake, config, kept=(), **more):
     """The job that the asset hands over."""
     workshop = Workshop(Registry(lake, "shop"), Launcher(), 1, kept=frozenset(kept))
     given = {"context": None, "config": config, "workshop": workshop, "policy": FACTS.policy, "speculator_settings": DRAFTER,
-             "sft_settings": SftSettings(), "evaluate_settings": EvaluateSettings(), "evals": {}, **more}
+             "sft_settings": SftSettings(), "evaluate_settings": EvaluateSettings(), "evals": {},
+             "retraining": Retraining(FACTS, SETTINGS), **more}
     work = asset.op.compute_fn.decorated_fn
     with pytest.raises(Handed) as found:
         work(**{name: given[name] for name in work.__code__.co_varnames[:work.__code__.co_argcount]})
