@@ -87,7 +87,8 @@ def _stages(option: Option | None) -> str:
     """What an option costs by stage, the dearest first; stages of less than a second are left out."""
     costs = sorted(option.stage_costs_s.items(), key=lambda each: -each[1]) if option else []
     told = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in costs if seconds >= 1)
-    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}." if option and told else ""
+    planned = f" {_sentence(option.cost_says)}" if option and option.cost_says else ""
+    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}.{planned}" if option and told else ""
 
 
 def _gain(action: str, gain: Any) -> str:

@@ -9,6 +9,7 @@ left in the artefact's directory, and the manifest is written last.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +160,9 @@ class Workshop:
             job = Job(operation=operation, output=output, inputs=places, settings=config, threads=self.threads)
             tracked_as = f"{self.workload}/{name}/{output.name}"
             with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):
-                return self.launcher.run(job, context)
+                began_s = time.monotonic()
+                metrics = self.launcher.run(job, context)
+            return {"seconds": round(time.monotonic() - began_s, 3), **metrics}  # a training's own leave out loading
 
         taken = {manifest.digest: manifest.as_input().model_copy(update={"pinned": True})
                  for manifest in (pinned or {}).values()}

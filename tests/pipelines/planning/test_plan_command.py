@@ -57,6 +57,8 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(cli, recipe):
     hub = cli("plan", recipe(base="nobody/nothing-7B"), "--gpus", "H100", check=2, HF_HUB_OFFLINE="1").stderr
     assert "nobody/nothing-7B is an id on a hub" in hub and "config.json is enough" in hub
     assert "--stage quantize: choose sft or student" in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
+    nowhere = cli("plan", recipe(), "--gpus", "H100", "--lake", recipe().parent / "nowhere", check=2).stderr
+    assert "nowhere" in nowhere and "Traceback" not in nowhere
     off = recipe(more="student: {enabled: false}\n")
     assert "--stage student: this recipe switches it off (student.enabled)" in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
 
