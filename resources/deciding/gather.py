@@ -75,6 +75,12 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
     return seen, _predicted(lake, facts, settings, seen, manifests)
 
 
+def traffic(lake: Lake, workload: str, settings: DecideSettings, now: datetime) -> dict[str, Any]:
+    """requests_a_day and answer_tokens_a_request of the last days that are over, as far as they are known."""
+    tables = Tables(lake)
+    return _traffic(tables, workload, _rows_by_day(tables, workload, now), settings, now)
+
+
 def _rows_by_day(tables: Tables, workload: str, now: datetime) -> dict[date, int]:
     """Rows that cleaning kept. A day in the future is left out: a clock is wrong."""
     with workbench() as connection:
