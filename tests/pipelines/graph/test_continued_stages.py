@@ -1,5 +1,6 @@
 """What a stage that continues hands to its worker: the previous model, what it has learnt, fewer steps; else what the recipe says."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -136,3 +137,32 @@ def test_an_evaluation_of_a_drafter_takes_less(lake):
     job = handed(evaluation_report, lake, EvaluationOverrides(share=0.5, only_the_drafter=True), kept=MODELS)
     assert job.settings["prompts"] == 100 and job.settings["student_drafts"]["prompts"] == 0
     assert job.inputs["target"].name == version(lake, "model", "quantized_model")
+
+
+def test_a_training_that_may_end_early_gets_what_the_lake_knows_and_keeps_its_version(lake):
+    kept_dataset(lake)
+    rule = {"early_end": {"enabled": True}}
+    job = handed(speculator, lake, DrafterOverrides(), kept=MODELS, speculator_settings=Eagle3Settings(steps=100, **rule))
+    assert job.settings["early_end"]["serves_days"] == 30.0 and job.settings["early_end"]["decode_hours_per_day"] is None
+    weekly = Retraining(replace(FACTS, cron="0 3 * * 1"), SETTINGS)
+    again = handed(speculator, lake, DrafterOverrides(), kept=MODELS, retraining=weekly,
+                   speculator_settings=Eagle3Settings(steps=100, **rule))
+    assert again.settings["early_end"]["serves_days"] == 7.0 and again.output == job.output
+    rule["early_end"]["serves_days"] = 7.0
+    assert handed(speculator, lake, DrafterOverrides(), kept=MODELS,
+                  speculator_settings=Eagle3Settings(steps=100, **rule)).output != job.output
+
+
+def test_an_artefact_of_a_worker_has_its_seconds_unless_the_worker_says_them(lake):
+    class Works:
+        def __init__(self, **metrics):
+            self.metrics = metrics
+
+        def run(self, job, context):
+            (job.output / "file").write_text("")
+            return self.metrics
+
+    given = Registry(lake, "shop").current("model", "base_model")
+    said = [Workshop(Registry(lake, "shop"), Works(**metrics), 1).train(
+        "sft_model", "sft", SftSettings(steps=steps), {"model": given}, None).metrics for steps, metrics in ((1, {}), (2, {"seconds": 7.0}))]
+    assert 0 <= said[0]["seconds"] < 5 and said[1]["seconds"] == 7.0
