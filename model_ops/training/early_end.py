@@ -25,7 +25,7 @@ from typing import Any
 
 from model_ops.training.early_end_settings import EarlyEndOfDrafter, EarlyEndOfModel, EarlyEndSettings
 from model_ops.training.learning_curve import Point
-from model_ops.training.marginal_gain import DecodingWorth, Further, LossWorth, Worth, further
+from model_ops.training.marginal_gain import FEWEST, DecodingWorth, Further, LossWorth, Worth, further
 from model_ops.training.schedules import cooled_learning_rate, learning_rate_at
 from model_ops.training.settings import TrainingSettings
 from model_ops.wording import counted, duration
@@ -54,7 +54,8 @@ class EarlyEnd:
             self._worth = None
             self.says = f"trained to its end: {unknown}"
         elif not self.says:
-            self.says = "trained to its end: no interval that was weighed costs more than it may save"
+            self.says = (f"trained to its end: nothing was weighed, which takes {FEWEST} evaluations that measure "
+                         f"{self._stop.MEASURES} before the learning rate falls")
 
     @property
     def is_on(self) -> bool:
@@ -90,6 +91,7 @@ class EarlyEnd:
         found = further(self._points, more, seconds, self._worth, self._stop.RISES)
         if found is None:
             return {}
+        self.says = "trained to its end: no interval that was weighed costs more than it may save"
         if not found.pays:
             self.last, self._falls_from = done + falls_for, done
             self.says = self._sentence(done, found)

@@ -206,6 +206,7 @@ def test_a_constant_schedule_ends_at_once():
 def test_an_evaluation_without_a_number_is_no_point():
     early = EarlyEnd(settings(steps=100), drafter_rule(), 100, 5, 1)
     assert after(early, [math.nan] * 20) is None and early.state()["points"] == []
+    assert early.says.startswith("trained to its end: nothing was weighed, which takes 4 evaluations that measure validation_expected_tau")
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "wsd", "linear", "multi_step"])

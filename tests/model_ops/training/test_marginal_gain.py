@@ -115,3 +115,17 @@ def test_a_real_loss_curve_ends_later_the_less_a_device_hour_has_to_bring():
     wanted = [ends_after(points, costs, LossWorth(nats), rises=False) for nats in (1.0, 300.0, 1_000.0, 1e6)]
     reached = [len(points) if each is None else each for each in wanted]
     assert reached == sorted(reached, reverse=True) and reached[0] == len(points) and reached[-1] == 4
+
+
+@pytest.mark.parametrize(("requests_a_day", "ended"), [(20, True), (20_000, False)])
+def test_the_recorded_drafters_of_150_and_600_steps_say_for_which_traffic_the_further_steps_pay(requests_a_day, ended):
+    """Acceptance at temperature 1 of benchmarks/results/drafter_drift.json, on a line in the logarithm of the tokens between both."""
+    figures = json.loads((PROJECT / "benchmarks/results/drafter_drift.json").read_text())["figures"]
+    few, many = (figures["runs"][name] for name in ("from_scratch_in_few_steps", "from_scratch"))
+    low, high = (figures["taus"][name]["t1"]["tau"] for name in ("from_scratch_in_few_steps", "from_scratch"))
+    slope = (high - low) / math.log2(many["tokens"] / few["tokens"])
+    interval = few["tokens"] / 3  # fifty steps
+    points = [(interval * place, low + slope * math.log2(place / 3)) for place in range(1, 13)]
+    worth = DecodingWorth(requests_a_day * 200 / 1_000 / 3_600, 30.0)
+    found = ends_after(points, interval * many["seconds"] / many["tokens"], worth, rises=True)
+    assert (found is not None) == ended
