@@ -2,7 +2,7 @@
 
     found = drafter_payback(lake, "math-tutor", release, decide_settings)
     found.says          # "the drafter cost 24 min of a device (speculator_dataset 4 min, speculator 20 min); it pays back
-                        #  within 30 days from 1,240 requests a day on (the logs have 5,000); drafter, K = 3 pays up to about
+                        #  within 30 days from 1,240 requests a day on (there are 5,000 now); drafter, K = 3 pays up to about
                         #  12.0 requests at a time"
 
 A request takes (tokens of an answer) / (tokens/s) device seconds, with and without the drafter, as the evaluation measured both
@@ -34,7 +34,7 @@ STAGES = ("speculator_dataset", "speculator")
 @dataclass(frozen=True)
 class DrafterPayback:
     """stage_costs_s: seconds by stage. saved_s: device seconds that a request saves. break_even_requests: a day, from which on
-    the costs are saved within `days`; None if unknown or never. requests_a_day: by the logs. says: all in one sentence."""
+    the costs are saved within `days`; None if unknown or never. requests_a_day: now. says: all in one sentence."""
 
     release: str
     says: str
@@ -115,7 +115,7 @@ def _sentence(costs: dict[str, float], missing: list[str], devices: int, at_leas
     said = f"the drafter cost {duration(sum(costs.values()))} of {on} ({each})" if costs else "what the drafter cost is unknown"
     if costs and missing:
         said += f" and the unknown time of {' and '.join(missing)}"
-    logged = f" (the logs have {requests:,.0f})" if requests else ""
+    logged = f" (there are {requests:,.0f} now)" if requests else ""
     if why:
         said += f"; from how many requests a day on it pays back is unknown: {why}"
     elif at_least is not None:

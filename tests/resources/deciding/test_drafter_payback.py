@@ -45,7 +45,7 @@ def test_a_measured_drafter_has_costs_a_break_even_and_a_concurrency(lake):
     assert found.break_even_requests == pytest.approx(200 / (30 * 0.05))
     assert found.says == (
         "the drafter cost 3 min of a device (speculator_dataset 2 min, speculator 2 min); it pays back within 30 days from 133 "
-        "requests a day on (the logs have 100); drafter, K = 3 pays up to about 17.3 requests at a time")
+        "requests a day on (there are 100 now); drafter, K = 3 pays up to about 17.3 requests at a time")
 
 
 def test_devices_and_days_of_the_recipe_count(lake):
