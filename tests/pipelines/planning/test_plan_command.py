@@ -35,12 +35,14 @@ def test_a_plan_is_printed_and_can_be_pasted(cli, recipe):
     again = recipe(sft=json.dumps({**pasted["sft"], "max_length": 8192, "tokens_per_step": 131072}))
     found = json.loads(cli("plan", again, "--gpus", "8xH100", "--format", "json").stdout)
     assert found["settings"] == pasted["sft"]
+    assert found["seconds_estimate"] is None and "epochs depend on the dataset, which a plan does not read" in done.stdout
     assert found["memory_gib"]["total"] < found["device_gib"]
 
 
 def test_a_student_needs_room_for_its_teacher(cli, recipe):
-    path = recipe(more="student: {layers: 8, max_length: 2048, tokens_per_step: 16384}\n")
+    path = recipe(more="student: {layers: 8, max_length: 2048, tokens_per_step: 16384, steps: 30}\n")
     found = json.loads(cli("plan", path, "--gpus", "H200", "--stage", "student", "--format", "json").stdout)
+    assert found["seconds_estimate"] == pytest.approx(30 * 16_384 / found["tokens_per_second_estimate"])
     assert found["memory_gib"]["teacher"] == pytest.approx(4 * 8.03e9 / 2**30, rel=0.01)
     assert found["weights"] < 3.5e9
 
