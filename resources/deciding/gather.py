@@ -27,7 +27,7 @@ from resources.deciding.gains import drafter_gain, model_gain
 from resources.deciding.kept_plans import kept_plans
 from resources.deciding.learning_curve import points_of
 from resources.deciding.options import ACTIONS, DRAFTERS, Predicted
-from resources.deciding.past_costs import Made, planned_stages, seconds_of, unknown_stages
+from resources.deciding.past_costs import Made, known_seconds, planned_stages, seconds_of, unknown_stages
 from resources.deciding.schedule import due
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
@@ -211,10 +211,12 @@ def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: E
         new = seen.new_rows_of_drafter if action in DRAFTERS else seen.new_rows_of_model
         work = work_of(action, facts, settings)
         work = replace(work, overrides={**work.overrides, "base_model": {"again": True}}) if new_base else work
-        stages = seconds_of(work, made, facts, seen.rows, new / seen.rows if seen.rows else 0.0)
+        new_share = new / seen.rows if seen.rows else 0.0
+        stages = seconds_of(work, made, facts, seen.rows, new_share)
         gain = drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share) \
             if action in DRAFTERS else model_gain(seen, rises["sft_model"])
-        found[action] = Predicted(stages, gain, unknown_stages(work, made), planned_stages(work, made))
+        found[action] = Predicted(stages, gain, unknown_stages(work, made), planned_stages(work, made),
+                                  known_seconds(work, made, facts, seen.rows, new_share))
     return found
 
 

@@ -1,13 +1,16 @@
 """Costs of stages that no run was seen of: by the plan that `millrace plan` kept, said as such, until a run replaces it."""
 
+import io
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from examples import FACTS, NOW, PREDICTED, SEEN, SETTINGS
+from examples import FACTS, NOW, PREDICTED, SEEN, SETTINGS, decision
+from rich.console import Console
 from small_lake import trained_lake
 
 from model_ops.operations.sft_settings import SftSettings
+from pipelines.status.decisions_text import print_decisions
 from resources.artefacts.current import current_manifests
 from resources.artefacts.registry import Registry
 from resources.deciding.causes import Found
@@ -76,6 +79,22 @@ def test_tokens_of_rows_are_those_of_the_dataset_s_own_count(tmp_path):
     (draft.directory / "file").write_text("")
     registry.finish(draft, {"seconds": 1.0, "tokens": {"base": {"train": 9_000, "test": 70}, "student": {"train": 8_000}}})
     assert gather(lake, FACTS, SETTINGS, NOW)[1]["full"].stages["student_model"] == pytest.approx(18.0)
+
+
+def test_before_the_first_run_decisions_show_what_the_planner_knows(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    keep(lake, "shop", PLAN)
+    seen, predicted = gather(lake, FACTS, SETTINGS, NOW)
+    assert predicted["full"].stages is None and predicted["full"].known == {"student_model": 30.0}
+    assert "evaluation_report" in predicted["full"].unknown and "student_model" not in predicted["full"].unknown
+    options, chosen, _ = weigh(Found("new_logs", "1,000 new rows", "w"), seen, predicted, FACTS, SETTINGS, [])
+    full = next(each for each in options if each.action == "full")
+    assert chosen == "nothing" and full.predicted_cost_s is None and full.stage_costs_s == {"student_model": 30.0}
+    assert full.cost_says == PLAN.says
+    console = Console(file=io.StringIO(), width=400)
+    print_decisions([decision(1, outcome="not_run", action="nothing", options=options)], console, 1)
+    assert ("Everything that is out of date would cost: student_model 30 s; what its other stages cost is unknown. Of these, "
+            "student_model by the planner (about 1,000 tokens/s on 2 H100), no run of this stage was seen.") in console.file.getvalue()
 
 
 def test_what_is_not_known_is_named_and_what_is_planned_is_said():
