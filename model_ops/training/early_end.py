@@ -44,7 +44,7 @@ class EarlyEnd:
         if self._stop is None:
             return
         if state:
-            self._stop = self._stop.model_copy(update=state["looked_up"])
+            self._stop, self.devices = self._stop.model_copy(update=state["looked_up"]), state["devices"]
             self._tokens, self._points = state["tokens"], [(at, value) for at, value in state["points"]]
             self.last, self._falls_from, self.says = state["last"], state["falls_from"], state["says"]
         self._worth, unknown = _worth(self._stop)
@@ -101,8 +101,8 @@ class EarlyEnd:
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint, as JSON values."""
         looked_up = {name: getattr(self._stop, name) for name in sorted(self._stop.LOOKED_UP)} if self._stop else {}
-        return {"looked_up": looked_up, "tokens": self._tokens, "points": [list(each) for each in self._points],
-                "last": self.last, "falls_from": self._falls_from, "says": self.says}
+        return {"looked_up": looked_up, "devices": self.devices, "tokens": self._tokens,
+                "points": [list(each) for each in self._points], "last": self.last, "falls_from": self._falls_from, "says": self.says}
 
     def _fall(self, done: int) -> int:
         """Steps of the fall of the learning rate after `done` steps: `decay_share` of both together."""

@@ -110,11 +110,12 @@ def test_a_new_lake_knows_nothing_and_a_model_needs_no_traffic(tmp_path):
 
 def test_what_is_looked_up_counts_for_no_version_and_what_is_declared_does(lake):
     version = training_config("speculator", DRAFTER)[1]
-    assert training_config("speculator", Eagle3Settings())[1].keys() == version.keys() - {"early_end", "validation_tokens"}
+    assert training_config("speculator", Eagle3Settings())[1].keys() == version.keys() - {"early_end", "validation_tokens", "mesh"}
     off = Eagle3Settings(early_end={"evaluations": 7}, validation_tokens=9)
     assert training_config("speculator", off)[1] == training_config("speculator", Eagle3Settings())[1]
     for changed in ({"early_end": {"enabled": True, "serves_days": 3.0}},
-                    {"early_end": {"enabled": True}, "validation_tokens": 900}):
+                    {"early_end": {"enabled": True}, "validation_tokens": 900},
+                    {"early_end": {"enabled": True}, "mesh": {"processes": 2}}):
         assert training_config("speculator", Eagle3Settings(**changed))[1] != version
     whole, _ = training_config("speculator", looked_up(DRAFTER, lake, "speculator", RETRAINING, NOW))
     assert whole["early_end"]["decode_hours_per_day"] > 0
