@@ -102,7 +102,8 @@ class EarlyEnd:
         """The state for a checkpoint, as JSON values."""
         looked_up = {name: getattr(self._stop, name) for name in sorted(self._stop.LOOKED_UP)} if self._stop else {}
         return {"looked_up": looked_up, "devices": self.devices, "tokens": self._tokens,
-                "points": [list(each) for each in self._points], "last": self.last, "falls_from": self._falls_from, "says": self.says}
+                "points": [list(each) for each in self._points], "last": self.last,
+                "falls_from": self._falls_from, "says": self.says}
 
     def _fall(self, done: int) -> int:
         """Steps of the fall of the learning rate after `done` steps: `decay_share` of both together."""
