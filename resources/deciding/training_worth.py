@@ -8,7 +8,7 @@ Keys that the recipe gives stay. Keys that nothing is known of stay empty: the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -82,7 +82,5 @@ def _decoding(lake: Lake, retraining: Retraining, continues: bool, now: datetime
         (point.tokens_per_second for point in (choice.curve if choice else ())
          if point.label == choice.drafting.label and point.concurrency in choice.concurrencies),
         default=seen.tokens_per_second)
-    hours = None
-    if seen.requests_a_day and seen.answer_tokens_a_request and speed:
-        hours = seen.requests_a_day * seen.answer_tokens_a_request / speed / 3600
+    hours = replace(seen, tokens_per_second=speed).decode_hours_a_day
     return {"serves_days": days, "decode_hours_per_day": hours, "decode_hours_at_tau": None if continues else seen.drafter_tau}
