@@ -3,13 +3,13 @@
     python -m benchmarks.release_served --lake demo/lake            # some minutes; --vllm VENV names vLLM's environment
     python -m benchmarks.release_served --lake demo/quick/lake --quick
 
-The lake's newest release is copied, signed with a key made here, approved, and packaged as a directory. A new virtual
+The lake's newest release (or --release) is copied, signed with a key made here, approved, and packaged as a directory. A new virtual
 environment with model-signing alone verifies the package by its own verify.py. Then the package's serve-vllm.sh starts vLLM,
 with the drafter and the weights as they were published, and the server is asked:
 
 - the prompts of the release's evaluation report, at its temperatures and length: acceptance_gap is the server's acceptance
   length (1 + accepted / drafts, from its counters) over the report's, less 1, where it is largest; gap_standard_error is that
-  of temperature 1, from the server's passes;
+  of temperature 1, from the spread of the server's passes, of which the report's one pass is another;
 - the same prompts greedily: parity is the share of the server's tokens that the project's own layers rank first after the same
   text, or within `tie` logits of the first (two steps of bfloat16 where the largest logits lie);
 - a prompt with a JSON schema, which the server enforces, at temperature 1: schema_valid is the share of complete answers that
@@ -53,6 +53,7 @@ SIGNING_PACKAGES = ("model-signing", "pyopenssl")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lake", type=Path, required=True, help="lake of a finished demo, such as demo/lake")
+    parser.add_argument("--release", default="", help="beginning of the release's version; default: the newest")
     parser.add_argument("--quick", action="store_true", help="one pass; nothing is recorded")
     parser.add_argument("--vllm", type=Path, default=HOME, help="vLLM's environment; made there where it is missing")
     given = parser.parse_args()
@@ -61,7 +62,7 @@ def main() -> None:
         home = Path(folder)
         keys = make_keys(home)
         os.environ[SIGNING_KEY], os.environ[TRUSTED_KEYS] = str(keys / "ann.pem"), str(keys / "trusted")
-        lake, directory = signed_copy(Lake.open(given.lake, create=False), home)
+        lake, directory = signed_copy(Lake.open(given.lake, create=False), home, given.release)
         package(lake, directory, home / "package", "directory")
         verified = _verified(home, keys / "trusted" / "ann.pub", directory.name)
         record("release_served", _served(home, lake, directory, python, 1 if given.quick else PASSES, verified),
@@ -100,7 +101,7 @@ def _served(home: Path, lake: Lake, directory: Path, python: Path, passes: int, 
     said = {f"t{summary['temperature']:g}": summary["tau_of_drafts"] for summary in report["acceptance"]
             if summary["drafter"] == drafter and summary["sampling"] != "as logged"}
     gaps = {name: statistics.mean(found) / said[name] - 1 for name, found in taus.items()}
-    error = statistics.stdev(taus["t1"]) / len(taus["t1"])**0.5 / said["t1"] if passes > 1 else None
+    error = statistics.stdev(taus["t1"]) * (1 / passes + 1)**0.5 / said["t1"] if passes > 1 else None
     parity = _parity(target, prompts, [reply.token_ids for reply in greedy.replies])
     allowed = max(BOUNDS["acceptance_gap"], 2 * (error or 0))
     gap = max(gaps.values(), key=abs)
