@@ -38,7 +38,8 @@ def signed_copy(source: Lake, home: Path, version: str = "") -> tuple[Lake, Path
     """A copy of a lake's release in a lake of its own, signed and approved. version: its beginning; "": the newest."""
     shutil.copytree(source.root, home / "lake", symlinks=True, ignore=shutil.ignore_patterns("tables", "dagster", ".mirror"))
     lake = Lake.open(home / "lake")
-    made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob(f"releases/*/{version}*/manifest.json")}
+    found = [path.parent for path in lake.root.glob(f"releases/*/{version}*/manifest.json")]
+    made = {path: read_manifest(path).created_at for path in found}
     directory = max(made, key=lambda path: made[path])
     attest(lake, directory, signing_key())
     approve(lake, directory, Signature("ann", "MILLRACE_USER"))
