@@ -19,7 +19,7 @@ MANIFEST_ALONE = "elsewhere.json"
 ARTEFACTS = {"datasets": 4, "models": 4, "releases": 3}
 """Folders of artefacts, and the number of parts of a version's path."""
 ANSWERS = "answers"
-SHARED = (*ARTEFACTS, "endpoints", ANSWERS, "counts", ".erasing")
+SHARED = (*ARTEFACTS, "endpoints", ANSWERS, "counts", ".erasing", "deciding")
 LOG = "_delta_log"
 
 
