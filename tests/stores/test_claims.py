@@ -1,10 +1,12 @@
-"""Decisions and requests of a lake in a bucket: every machine sees the claims and the requests of the others."""
+"""Decisions, requests and alerts of a lake in a bucket: every machine sees those of the others, and its own again."""
 
 import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from resources.alerting.alert import Alert
+from resources.alerting.outbox import Outbox
 from resources.deciding.decision import Decision, decision_id
 from resources.deciding.decisions_table import Decisions
 from resources.deciding.requests import Request, Requests, folder_of
@@ -58,3 +60,29 @@ def test_a_request_is_not_kept_where_the_bucket_is_away(machine, monkeypatch):
         with pytest.raises(S3Error, match="is away"):
             Requests(a, "tutor").ask(WANTED, NOW)
     assert Requests(a, "tutor").all() == []
+
+
+def test_an_alert_that_was_not_taken_yet_is_tried_again_and_no_machine_keeps_its_cause_twice(machine, monkeypatch):
+    alert = Alert(kind="drift", workload="tutor", cause="r1", at=datetime.now(UTC), title="t", text="t", todo="t", facts={})
+    a, later = machine("a"), datetime.now(UTC)
+
+    def look(lake):
+        outbox = Outbox(lake, "tutor")
+        with outbox.opened() as mine:
+            assert mine
+            return outbox.add(alert, ["webhook"], later), [each.id for each in outbox.waiting("webhook", later)]
+
+    assert look(a) == (True, [alert.id])
+    assert look(a) == (False, [alert.id])
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert look(machine("b")) == (False, [])
+
+
+def test_a_claim_that_two_processes_publish_does_not_fail_the_command_that_publishes_the_rest(machine):
+    a = machine("a")
+    path = a.root / "deciding" / "tutor" / "0.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    machine("b").mirror.bucket.put("deciding/tutor/0.json", b"another", None)
+    a.mirror.push()
+    assert path.read_text() == "{}"
