@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.overrides import TrainingOverrides
+from assets.overrides import BaseOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.models.adapter_base import model_places
@@ -19,7 +19,7 @@ from resources.workshop.workshop import Workshop
 )
 def base_model(
     context: dg.AssetExecutionContext,
-    config: TrainingOverrides,
+    config: BaseOverrides,
     workshop: dg.ResourceParam[Workshop],
     base_name: dg.ResourceParam[str],
     policy: dg.ResourceParam[ModelPolicy],
@@ -27,12 +27,14 @@ def base_model(
 ) -> dg.MaterializeResult:
     """The model that fine-tuning starts from: a Hugging Face id, a directory, or `tiny`, which the run trains.
 
-    A PEFT adapter is merged into the model that it was trained on. Every tensor is checked against the config. Lies in
+    A model of the Hub stays at the commit that it was imported from. A PEFT adapter is merged into the model that it was
+    trained on. Every tensor is checked against the config. Lies in
     `models/<workload>/base_model/<version>/`, in the Hugging Face layout.
     """
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:
-        settings = ImportBaseSettings(model=base_name, mtp_layer=policy.drafter_from == "base_model")
+        revision = workshop.commit_to_import(base_name, config.revision)
+        settings = ImportBaseSettings(model=base_name, revision=revision, mtp_layer=policy.drafter_from == "base_model")
         manifest = workshop.train("base_model", "import_base", settings, {}, context, outside=model_places(base_name))
     return shown(manifest, workshop)

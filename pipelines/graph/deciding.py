@@ -21,7 +21,7 @@ import dagster as dg
 from pipelines.contract.recipe import Recipe
 from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.decision_runs import DECISION_TAG, run_request
-from resources.deciding.actions import work_of
+from resources.deciding.actions import work_decided
 from resources.deciding.decide import decide
 from resources.deciding.decision import Decision
 from resources.deciding.decisions_table import Decisions
@@ -72,7 +72,7 @@ def tick(lake: Lake, facts: RecipeFacts, settings: DecideSettings, instance: dg.
         return dg.SensorResult(skip_reason=before.get("said") or "nothing changed", cursor=cursor)
     ledger, history = Decisions(lake, facts.workload), _history(lake, instance)
     decisions = _settled(ledger, lake, facts, settings, instance)
-    unstarted = [run_request(each, work_of(each.action, facts, settings, bool(each.evidence.get("widened"))))
+    unstarted = [run_request(each, work_decided(each, facts, settings))
                  for each in decisions if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
     if unstarted:
         return dg.SensorResult(run_requests=unstarted, cursor=_cursor(seen, True, now, "a run was asked for"))

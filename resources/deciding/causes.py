@@ -43,7 +43,7 @@ def causes(seen: Evidence, settings: DecideSettings) -> list[Found]:
 
 def _base_revision(seen: Evidence) -> Iterator[Found]:
     if seen.base_now and seen.base_then and seen.base_now != seen.base_then:
-        yield Found("base_revision", f"the base model's files changed: {seen.base_then[:12]} was trained from, "
+        yield Found("base_revision", f"the base model changed: {seen.base_then[:12]} was trained from, "
                     f"{seen.base_now[:12]} is there now", seen.base_now)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from resources.deciding.actions import Work, work_of
+from resources.deciding.actions import Work, work_decided
 from resources.deciding.budget import refusal
 from resources.deciding.causes import Found, asked, causes
 from resources.deciding.decision import Action, Decision, Option, decision_id
@@ -23,6 +23,7 @@ from resources.deciding.evidence import Evidence
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gather import gather
 from resources.deciding.holding import held_by
+from resources.deciding.hub_base import LOOKS_EVERY
 from resources.deciding.options import WISHES, Predicted, weigh
 from resources.deciding.requests import REQUEST, Request, Requests
 from resources.deciding.settings import DecideSettings
@@ -48,7 +49,7 @@ def decide(lake: Lake, facts: RecipeFacts, settings: DecideSettings, decisions: 
     every = [*asked(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
     found = [cause for cause in every if _id(cause, seen) not in known]
     if not found:
-        return Made(None, _midnight(now))
+        return Made(None, min(_midnight(now), now + LOOKS_EVERY) if facts.base_repository else _midnight(now))
     first_held: Made | None = None
     for cause in found:
         hold = held_by(seen, decisions, settings, now, _despite(cause))
@@ -60,7 +61,7 @@ def decide(lake: Lake, facts: RecipeFacts, settings: DecideSettings, decisions: 
         if row.decision_id in known:
             continue
         starts = row.outcome == "waiting"
-        return Made(row, now, work_of(row.action, facts, settings, widened=_drifts(seen)) if starts else None)
+        return Made(row, now, work_decided(row, facts, settings) if starts else None)
     if first_held is None:
         return Made(None, now + LOOKS_AGAIN)
     return replace(first_held, decision=None) if _is_known(first_held.decision, known) else first_held

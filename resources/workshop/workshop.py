@@ -18,6 +18,7 @@ import dagster as dg
 import numpy as np
 
 from model_ops.job import Job
+from model_ops.models.hub_model import imported_commit
 from model_ops.settings import Settings
 from resources.artefacts.current import step_of, up_to_date, warm_start_parent
 from resources.artefacts.erased import erased_in
@@ -35,6 +36,7 @@ from resources.launching.tracking import TrackingKind, tracked
 from resources.reading.sources import content_digest
 from resources.releasing.version_card import write_version_card
 from resources.tables import Tables
+from resources.workshop.base_commit import commit_to_import
 from resources.workshop.training_job import training_config, training_source
 
 
@@ -123,6 +125,14 @@ class Workshop:
     def external(self, place: str) -> Input:
         """An external model as an input."""
         return external_input(place)
+
+    def commit_to_import(self, model: str, wanted: str | None) -> str | None:
+        """The commit of the Hub at which a base model is imported; None where there is none (base_commit.py)."""
+        return commit_to_import(self.registry, model, wanted, self.hub_commit)
+
+    def hub_commit(self, model: str, revision: str | None) -> str | None:
+        """The commit of a model on the Hub, or of its local copy; None if neither is known."""
+        return imported_commit(model, revision)
 
     def publish_catalog(self) -> None:
         """Brings the catalog up to date."""
