@@ -27,7 +27,6 @@ from resources.artefacts.manifest import SCRATCH, Input, Kind, Manifest, Manifes
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
 from resources.catalog.build import publish
-from resources.curating.curation import SemanticDuplicates
 from resources.damaged_files import naming_damage
 from resources.lake import Lake
 from resources.launching.launcher import Launcher
@@ -192,12 +191,13 @@ class Workshop:
 
         return run
 
-    def embed(self, texts: Path, settings: SemanticDuplicates) -> np.ndarray:
-        """Embeddings of the texts in texts/texts.parquet, made by a worker: [rows, hidden], memory-mapped."""
+    def embed(self, texts: Path, model: str | Path, max_length: int) -> np.ndarray:
+        """Embeddings of the texts in texts/texts.parquet, made by a worker: [rows, hidden], memory-mapped. A text of more than
+        max_length tokens gets zeros."""
         into = texts / "vectors"
         self.launcher.run(
-            Job(operation="embed", output=into, inputs={"model": Path(settings.model), "texts": texts},
-                settings={"max_length": settings.max_length}, threads=self.threads)
+            Job(operation="embed", output=into, inputs={"model": Path(model), "texts": texts},
+                settings={"max_length": max_length}, threads=self.threads)
         )
         return np.load(into / "embeddings.npy", mmap_mode="r")
 
