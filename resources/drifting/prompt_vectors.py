@@ -25,6 +25,7 @@ from jaxtyping import Float32
 
 from model_ops.atomic_files import replaced
 from resources.lake import Lake
+from resources.unpublished import EMBEDDINGS
 
 TEXTS = ".texts-"
 
@@ -41,7 +42,7 @@ class PromptVectors:
     """The vectors of one workload's prompts by one model. Those of other models are removed."""
 
     def __init__(self, lake: Lake, workload: str, embedder: Embedder):
-        home = lake.root / ".remembered" / "embeddings" / workload
+        home = lake.root / EMBEDDINGS / workload
         self._embed, self._folder = embedder.embed, home / embedder.digest[:16]
         for other in home.glob("*"):
             if other != self._folder:
