@@ -24,6 +24,7 @@ from resources.artefacts.source_digest import source_digest
 from resources.drifting.acceptance import Acceptance, Served, acceptance
 from resources.drifting.compare import Comparison, Result
 from resources.drifting.days import Reference, reference_of, window_of
+from resources.drifting.kept_counts import KeptCounts
 from resources.drifting.prompt_vectors import Embedder, PromptVectors
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
 from resources.drifting.session_counts import Seen, SessionCounts
@@ -97,16 +98,19 @@ def _compare_days(
         return
     vectors = PromptVectors(tables.lake, workload, embedder) if embedder is not None else None
     source = SessionCounts(tables, workload, reference, settings, seen, vectors)
+    kept = KeptCounts(tables, workload, reference.vocabulary, digest, source.of_day)
+    kept.keep_days([*reference.comparison, *sorted(by_day)[-max(settings.windows) :]])
     if vectors is not None:
         vectors.keep_days(by_day)
         in_windows = {near for day in wanted for near in window_of(day, max(settings.windows), by_day, reference.end)}
-        source.embed(sorted({*reference.vocabulary, *reference.comparison, *in_windows}))
-    usual = {day: source.of_day(day) for day in reference.comparison}
+        uncounted = [day for day in {*reference.comparison, *in_windows} if not kept.has(day)]
+        source.embed(sorted({*reference.vocabulary, *uncounted}))
+    usual = {day: kept.of_day(day) for day in reference.comparison}
     comparison = Comparison(reference, usual, source.columns, settings, rate, f"{workload}/{report.release}")
     for first in range(0, len(wanted), DAYS_A_COMMIT):
         part: list[dict[str, Any]] = []
         for day in wanted[first : first + DAYS_A_COMMIT]:
-            near = {other: source.of_day(other) for other in window_of(day, max(settings.windows), by_day, reference.end)}
+            near = {other: kept.of_day(other) for other in window_of(day, max(settings.windows), by_day, reference.end)}
             part += [_row(result, workload, report.release, reference, digest, now,
                           sum(by_day[other] for other in window_of(day, result.window_days, by_day, reference.end)))
                      for result in comparison.of_day(day, near)]

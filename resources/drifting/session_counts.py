@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from jaxtyping import Float
 
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.drifting.days import Reference
@@ -56,7 +57,6 @@ MOST_KNOWN = 8_192
 """Vectors of the vocabulary that prompts are compared with; of more, as many are drawn."""
 DAYS_AT_ONCE = 16
 """Days whose prompts are embedded by one job of the worker."""
-DAYS_IN_MEMORY = 64
 CATEGORIES = pa.schema([("test", pa.string()), ("category", pa.string()), ("place", pa.int64())])
 
 
@@ -70,14 +70,13 @@ class Seen:
 
 
 class SessionCounts:
-    """Counts of the sessions of single days. A day that was read is remembered."""
+    """Counts of the sessions of single days."""
 
     def __init__(self, tables: Tables, workload: str, reference: Reference, settings: DriftSettings, seen: Seen,
                  vectors: PromptVectors | None = None):
         self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
         self._vocabulary_days, self._vectors = reference.vocabulary, vectors
         self._tests = TESTS | EMBEDDED if vectors is not None else TESTS
-        self.of_day = lru_cache(DAYS_IN_MEMORY)(self._of_day)
 
     @property
     def columns(self) -> list[Columns]:
@@ -171,7 +170,8 @@ class SessionCounts:
                 least=list(self._seen.least.values()))
             yield connection
 
-    def _of_day(self, day: date) -> np.ndarray:
+    def of_day(self, day: date) -> Float[np.ndarray, "sessions columns"]:
+        """What each session of a day counts in every test."""
         _, edges, known = self._known
         places = [(test, category) for test in self._tests for category in self._categories[test]]
         table = pa.Table.from_pylist([{"test": test, "category": category, "place": place}
