@@ -71,7 +71,7 @@ def retrain(
     from resources.releasing.signature import sign
 
     place = open_lake(lake)
-    known, by = known_workload(place, workload), sign(because)
+    known, by = known_workload(place, workload), sign(because, "--because")
     if withdraw:
         console.print(take_back(place, known, withdraw, by), soft_wrap=True, highlight=False, markup=False)
         return

@@ -48,8 +48,8 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
 def print_requests(requests: Sequence[Request], console: Console) -> None:
     """What people asked for and the sensor has not decided yet."""
     for each in requests:
-        asked = f"Not decided yet: request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC."
-        console.print(f"{asked} {_sentence(cause_text(each))}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {cause_text(each)}.",
+                      soft_wrap=True, highlight=False, markup=False)
 
 
 def decisions_json(decisions: Sequence[Decision]) -> str:

@@ -48,7 +48,8 @@ def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], f
         return [nothing, *found], "nothing", _why_nothing(cause, seen, settings, found)
     others = [each if each is chosen or each.why_not else
               replace(each, why_not=f"{SPELLED[chosen.action]} costs less and is enough") for each in found]
-    nothing = replace(nothing, why_not=f"{SPELLED[chosen.action]} is worth its cost")
+    nothing = replace(nothing, why_not=f"{cause.request.by} asked for {SPELLED[chosen.action]}" if cause.request else
+                      f"{SPELLED[chosen.action]} is worth its cost")
     return [nothing, *others], chosen.action, _why(cause, chosen, settings)
 
 

@@ -18,7 +18,7 @@ def asked_sentence(request: Request, is_new: bool, settings: DecideSettings | No
 def preview_sentences(decision: Decision, hold: str) -> str:
     """What a dry run says. hold: what would keep it from being decided now."""
     waits = f". It would wait: {hold}" if hold else ""
-    return f"dry run, nothing is kept or started. Decided would be: {decision.why}{waits}"
+    return f"dry run, nothing is kept or started. The decision would be: {decision.why}{waits}"
 
 
 def _next(settings: DecideSettings | None) -> str:

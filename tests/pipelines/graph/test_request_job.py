@@ -76,7 +76,7 @@ def test_the_next_tick_starts_what_was_asked_for_once_and_before_a_new_day(lake,
 
 def test_a_dry_run_keeps_nothing(lake, recipe, instance):
     said = ask(lake, recipe, instance, name="Ana", because="prices", dry_run=True)
-    assert said.startswith("dry run, nothing is kept or started. Decided would be: everything that is out of date costs about")
+    assert said.startswith("dry run, nothing is kept or started. The decision would be: everything that is out of date costs about")
     assert Requests(lake, "shop").all() == []
 
 

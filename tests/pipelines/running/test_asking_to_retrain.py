@@ -61,8 +61,8 @@ def test_a_request_is_kept_told_and_listed_until_it_is_withdrawn(lake, call):
     assert (request.by, request.identity_from, request.action, request.despite) == ("ana", "MILLRACE_USER", "drafter_new", ("quiet",))
     assert "nothing was added" in call("shop", *BECAUSE, "--action", "drafter_new", "--despite", "quiet").output
     listed = CliRunner().invoke(app, ["decisions", "shop", "--lake", str(lake.root)]).output
-    assert f"Not decided yet: request {request.request_id} of " in listed
-    assert "Ana asked for a new drafter, despite the quiet hours: the prices of June are wrong." in listed
+    assert f"Not decided yet, request {request.request_id} of " in listed
+    assert ": ana asked for a new drafter, despite the quiet hours: the prices of June are wrong." in listed
     assert "is withdrawn" in call("shop", "--withdraw", request.request_id).output
     assert "was decided already" in str(call("shop", "--withdraw", request.request_id).exception)
     assert [each.outcome for each in Decisions(lake, "shop").all()] == ["cancelled"]
@@ -71,7 +71,7 @@ def test_a_request_is_kept_told_and_listed_until_it_is_withdrawn(lake, call):
 def test_a_dry_run_shows_options_and_keeps_nothing(lake, call, recipe):
     remember(lake, "shop", recipe)
     said = call("shop", *BECAUSE, "--action", "drafter_continued", "--dry-run").output
-    assert "dry run, nothing is kept or started. Decided would be: a drafter continued from the previous one costs about" in said
+    assert "dry run, nothing is kept or started. The decision would be: a drafter continued from the previous one costs about" in said
     assert "Ana asked for everything" not in said and "ana asked for a drafter continued" in said and "why not" in said
     assert Requests(lake, "shop").all() == [] == Decisions(lake, "shop").all()
 
@@ -93,7 +93,7 @@ def test_wrong_input_is_one_sentence_and_keeps_nothing(lake, call, recipe, tmp_p
         (("shpo", *BECAUSE), "has no workload 'shpo'; did you mean shop?"),
         (("shop",), "the reason is empty"),
         (("shop", "--because", " \t "), "the reason is empty"),
-        (("shop", "--because", "a\nb"), "holds control characters"),
+        (("shop", "--because", "a\nb"), "--because holds control characters"),
         (("shop", *BECAUSE, "--action", "everything"), "action is 'everything', which does not exist"),
         (("shop", *BECAUSE, "--despite", "quite"), "did you mean quiet?"),
         (("shop", *BECAUSE, "--dry-run"), "does not know the recipe of shop"),
