@@ -55,7 +55,10 @@ def up(settings: UpSettings, say: Callable[[str], None]) -> int:
     require_known_workloads(settings, recipes, lake)
     home = writable_home(lake)
     logs = (settings.logs or folder_of(home)).expanduser().absolute()
-    logs.mkdir(parents=True, exist_ok=True)
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UiError(f"--logs {settings.logs}: a file is there; name a folder") from error
     require_writable(logs)
     folder_of(home).mkdir(exist_ok=True)
     with (folder_of(home) / LOCK).open("a") as lock, DaemonLock(home) as daemon_lock:

@@ -46,7 +46,7 @@ def refusal(settings: BudgetSettings, decisions: Sequence[Decision], cost_hours:
         if capacity is None:
             continue
         if capacity == 0:
-            return f"automation.decide.budget.{name} is 0, so nothing is run"
+            return f"automation.decide.budget.{name} is 0"
         if wanted is None:
             return f"automation.decide.budget.{name} is set, and the cost in money is unknown: set price_per_device_hour"
         held = level(capacity, uses, now)

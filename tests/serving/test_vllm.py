@@ -70,7 +70,7 @@ def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_
 @pytest.mark.slow
 @pytest.mark.parametrize("drafting", [
     pytest.param(Drafting(method="ngram", num_speculative_tokens=K), marks=pytest.mark.thorough),
-    Drafting(method="drafter", num_speculative_tokens=K, by_batch_size=((1, 4, K), (5, 8, 1), (9, 9, 0)))])
+    pytest.param(Drafting(method="drafter", num_speculative_tokens=K, by_batch_size=((1, 4, K), (5, 8, 1), (9, 9, 0))), marks=pytest.mark.thorough)])
 def test_a_drafting_that_a_release_chose_is_served_by_its_words(python, parts, greedy_alone, tmp_path, drafting):
     """16 requests at a time: with K by batch size, most of them are decoded without drafts, and the last ones with K."""
     target, _, _, *words = words_of("vllm", str(parts.target), "m", str(parts.speculator), ARCHITECTURES["eagle3"].serving, K,

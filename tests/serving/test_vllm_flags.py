@@ -30,6 +30,7 @@ print(json.dumps([{name: str(value) for name, value in each.items()} for each in
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_vllm_reads_the_same_arguments_from_every_file(python, tmp_path):
     said = fingerprint("3f2a91c0d4e5", "ab" * 32)
     plans = [ServingPlan("tutor", f"r{number}", "models/target", "models/drafter", ARCHITECTURES[name].serving,

@@ -28,6 +28,8 @@ from model_ops.progress import Progress
 from model_ops.rendering.chat_template import ChatTemplate
 from model_ops.rendering.row import Row
 
+pytestmark = pytest.mark.xdist_group("vllm parity")
+
 ROWS, NEW_TOKENS = 24, 32
 MERGED, SERVED = 0.05, 0.06
 """Nats per token, mean: merging rounds to bfloat16 what PEFT adds in float32; the server computes in bfloat16."""

@@ -23,6 +23,8 @@ from stores.mirror.mirror import Mirror
 sys.path.insert(0, str(Path(__file__).parents[1] / "resources" / "erasing"))
 from filled_lake import MARK, sources, write_logs
 
+pytestmark = pytest.mark.xdist_group("killed erasure")
+
 BY = Signature("tester", "test", "request 1")
 
 

@@ -7,6 +7,8 @@ import torch
 from forked_script import forked_script
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.xdist_group("sharded teacher")
+
 LAYOUTS = {"one": {}, "fsdp": {"dp_shard": 2}, "tp": {"tp": 2}, "cp": {"cp": 2}}
 
 SCRIPT = """

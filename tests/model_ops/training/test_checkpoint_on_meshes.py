@@ -7,7 +7,7 @@ import torch
 from forked_script import forked_script
 from safetensors.torch import load_file
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("checkpoints on meshes")]
 
 LAYOUTS = {
     "dense": {"one": {}, "dp": {"dp_shard": 2}, "replicas": {"dp_replicate": 2}, "tp": {"tp": 2},

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("ui")
+
 PROJECT = Path(__file__).resolve().parents[3]
 PICTURES = PROJECT / "tests" / "artifacts"
 CHROMIUM_FLAGS = [
@@ -66,6 +68,7 @@ def ask(address: str, query: str) -> dict:
     return answer["data"]
 
 
+@pytest.mark.slow
 def test_the_code_location_is_loaded_and_everything_shows_as_materialized(webserver, toy):
     entries = ask(webserver, LOCATIONS)
     [entry] = entries["workspaceOrError"]["locationEntries"]
@@ -80,6 +83,7 @@ def test_the_code_location_is_loaded_and_everything_shows_as_materialized(webser
     assert all(node["description"] for node in nodes)
 
 
+@pytest.mark.slow
 def test_jobs_schedules_and_sensor_are_there_and_runs_are_in_the_history(webserver, toy):
     found = ask(webserver, "{ repositoriesOrError { ... on RepositoryConnection { nodes { jobs { name } "
                            "schedules { name } sensors { name } } } } "

@@ -53,6 +53,10 @@ def test_a_workload_that_nobody_has_is_not_served(cli, recipe):
     assert not (recipe.parent / "lake" / ".dagster").exists()
 
 
+def test_logs_go_into_a_folder(cli, recipe):
+    assert f"--logs {recipe}: a file is there; name a folder" in " ".join(cli("up", recipe, "--logs", recipe, check=2).stderr.split())
+
+
 def test_a_broken_recipe_and_a_missing_one_start_nothing(cli, recipe, tmp_path):
     (tmp_path / "broken.yaml").write_text(RECIPE + "speculater: {}\n")
     assert "speculater" in cli("up", recipe, tmp_path / "broken.yaml", check=2).stderr

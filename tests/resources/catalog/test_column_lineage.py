@@ -5,13 +5,14 @@ from column_experiment import STEPS, experiment
 
 from resources.catalog.column_lineage import FILES, columns_of
 from resources.tables import SCHEMAS
+from tests.thorough_cases import thorough_except
 
 KEYS = {"workload", "interaction_id", "interaction_ids", "row_id"}
 """Columns that find a row again: the experiment cannot change them."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", sorted(STEPS))
+@pytest.mark.parametrize("step", thorough_except(["sft_dataset"], sorted(STEPS)))
 def test_what_is_said_of_columns_is_what_an_experiment_shows(step, tmp_path):
     said = {column: {".".join(source) for source in sources} for column, sources in columns_of(step).items()}
     found = experiment(step, tmp_path)

@@ -46,7 +46,7 @@ def test_real_costs_replace_the_predicted_ones():
 def test_a_budget_of_0_says_that_nothing_is_run(given_budget):
     [name] = given_budget
     said = refusal(BudgetSettings(**given_budget), [], 0.1, 1.0, NOW)
-    assert said == f"automation.decide.budget.{name} is 0, so nothing is run"
+    assert said == f"automation.decide.budget.{name} is 0"
 
 
 def test_a_run_that_costs_more_than_a_week_s_budget_never_fits():

@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from model_ops.job import Job
 from resources.launching.launcher import WorkerError
 from resources.launching.local_launcher import LocalLauncher, accelerators, laid_out
-from tests.thorough_cases import thorough_except
 
 SETTINGS = {"steps": 6, "tokens_per_step": 512, "max_length": 128, "learning_rate": 1e-3, "precision": "float32"}
 
@@ -55,6 +54,7 @@ def test_hidden_accelerators_do_not_count(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_processes_of_a_mesh_report_to_the_dagster_run_that_started_them(inputs, tmp_path):
     with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
         @dg.asset
@@ -88,6 +88,7 @@ def test_the_environment_of_a_mesh_says_where_dagster_listens(tmp_path, monkeypa
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_leave_what_one_leaves(inputs, tmp_path):
     with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
         one = launcher.run(sft(inputs, tmp_path / "one", {}))
@@ -129,7 +130,8 @@ def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, me
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", thorough_except([{"tp": 2}], [{"dp_shard": 2}, {"tp": 2}]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("mesh", [{"dp_shard": 2}, {"tp": 2}])
 def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
     def job(output, mesh):
         return Job(operation="distill", output=output, threads=1,

@@ -89,6 +89,7 @@ def wide_prefix(monkeypatch) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_prefix_of_100_000_keys_takes_bounded_memory(tables, wide_prefix):
     source = {"g": SourceSettings(uri="s3://wide/logs")}
     tracemalloc.start()
