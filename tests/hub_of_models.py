@@ -3,6 +3,7 @@
     with hub_of_models() as hub:
         hub.commit("company/base", {"model.safetensors": b"weights"})      # the newest commit of its default branch
         hub.asked, hub.status, hub.pause_s
+        hub.used_by(monkeypatch, cache)                                    # for huggingface_hub in this process, with a new cache
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass
 class Hub:
-    """commits: files by commit, of each model, oldest first. asked: path of every request. status: of every answer, if not 200."""
+    """commits: files by commit, of each model, oldest first. asked: path of every question about a model. status: of every answer, if not 200."""
 
     url: str = ""
     commits: dict = field(default_factory=dict)
@@ -32,8 +33,22 @@ class Hub:
         commits[found] = files
         return found
 
+    def used_by(self, monkeypatch, cache):
+        monkeypatch.setenv("HF_ENDPOINT", self.url)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        for name, value in {"HF_HUB_OFFLINE": False, "ENDPOINT": self.url, "HUGGINGFACE_CO_URL_TEMPLATE":
+                            self.url + "/{repo_id}/resolve/{revision}/{filename}", "HF_HUB_CACHE": str(cache)}.items():
+            monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+
+    def file(self, path):
+        """Commit and content of /ORG/NAME/resolve/COMMIT/FILE."""
+        name, _, rest = path.removeprefix("/").partition("/resolve/")
+        commit, _, file = rest.partition("/")
+        return commit, self.commits.get(name, {}).get(commit, {}).get(file)
+
     def answer(self, path):
-        name, _, revision = path.removeprefix("/api/models/").partition("/revision/")
+        kind = "/tree/" if "/tree/" in path else "/revision/"
+        name, _, revision = path.removeprefix("/api/models/").partition(kind)
         commits = self.commits.get(name, {})
         commit = revision if revision in commits else list(commits)[-1] if commits and revision in ("", "main") else None
         if commit is None:
@@ -43,6 +58,8 @@ class Hub:
             large = path.endswith(".safetensors")
             lfs = {"lfs": {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}} if large else {}
             siblings.append({"rfilename": path, "size": len(content), "blobId": hashlib.sha1(content).hexdigest(), **lfs})
+        if kind == "/tree/":
+            return [{"type": "file", "path": each["rfilename"], "size": each["size"], "oid": each["blobId"]} for each in siblings]
         return {"id": name, "sha": commit, "siblings": siblings}
 
 
@@ -54,9 +71,22 @@ def hub_of_models():
         def log_message(self, *_):
             pass
 
+        def do_HEAD(self):
+            commit, content = hub.file(unquote(urlsplit(self.path).path))
+            self.send_response(404 if content is None else 200)
+            self.send_header("X-Repo-Commit", commit)
+            self.send_header("ETag", f'"{hashlib.sha256(content or b"").hexdigest()}"')
+            self.send_header("Content-Length", str(len(content or b"")))
+            self.end_headers()
+
         def do_GET(self):
             path = unquote(urlsplit(self.path).path)
-            hub.asked.append(path)
+            if "/resolve/" in path:
+                self.do_HEAD()
+                self.wfile.write(hub.file(path)[1] or b"")
+                return
+            if path.startswith("/api/models/"):  # the library asks for other things by itself
+                hub.asked.append(path)
             time.sleep(hub.pause_s)
             found = hub.answer(path)
             body = hub.body if hub.body is not None else json.dumps(found or {"error": "no such model"}).encode()

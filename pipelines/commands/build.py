@@ -57,8 +57,8 @@ def retrain(
     despite: Annotated[list[str] | None, typer.Option(
         help="what does not apply to this request: budget, quiet or cool_down; may be repeated", show_default=False)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be decided; nothing is kept or started")] = False,
-    recipe: Annotated[Path | None, typer.Option(help="with --dry-run: the recipe's YAML file",
-                                                show_default="the one last run for the workload")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="the recipe's YAML file, whose settings tell what will be "
+                                                "done", show_default="the one last run for the workload")] = None,
     withdraw: Annotated[str, typer.Option(metavar="REQUEST", help="take back a request that is not decided yet",
                                           show_default=False)] = "",
     lake: LakeOption = None,
@@ -67,9 +67,11 @@ def retrain(
     from pipelines.running.asking_to_retrain import ask, ask_dry, take_back
     from pipelines.status.known_workload import known_workload
     from pipelines.terminal.shared_options import open_lake
-    from resources.deciding.requests import Request
+    from resources.deciding.requests import Request, RequestError
     from resources.releasing.signature import sign
 
+    if withdraw and dry_run:
+        raise RequestError("--dry-run shows what a request would do, and --withdraw takes one back: give one of them")
     place = open_lake(lake)
     known, by = known_workload(place, workload), sign(because, "--because")
     if withdraw:
@@ -77,7 +79,7 @@ def retrain(
         return
     wanted = Request.of(known, by, action, despite or [])
     if not dry_run:
-        console.print(ask(place, wanted), soft_wrap=True, highlight=False, markup=False)
+        console.print(ask(place, wanted, recipe), soft_wrap=True, highlight=False, markup=False)
         return
     from pipelines.status.decisions_text import print_decisions
 

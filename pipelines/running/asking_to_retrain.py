@@ -22,9 +22,10 @@ from resources.lake import Lake
 from resources.releasing.signature import Signature
 
 
-def ask(lake: Lake, wanted: Request) -> str:
-    """Keeps a request, once. Returns what the person is told. Raises S3Error if the bucket of a lake is away."""
-    recipe = _recipe(lake, wanted.workload)
+def ask(lake: Lake, wanted: Request, given: Path | None = None) -> str:
+    """Keeps a request, once. Returns what the person is told, by the recipe `given` or the one last run. Raises S3Error if the
+    bucket of a lake is away, and what `ask_dry` raises for a wrong recipe."""
+    recipe = _recipe(lake, wanted.workload, given)
     return asked_sentence(*Requests(lake, wanted.workload).ask(wanted, datetime.now(UTC)),
                           recipe.automation.decide if recipe else None)
 
@@ -32,12 +33,10 @@ def ask(lake: Lake, wanted: Request) -> str:
 def ask_dry(lake: Lake, wanted: Request, given: Path | None) -> tuple[Decision, str]:
     """What would be decided now, by the recipe `given` or the one last run. Raises RequestError if there is none, RecipeError
     if it is wrong."""
-    recipe = load_recipe(given) if given else _recipe(lake, wanted.workload)
+    recipe = _recipe(lake, wanted.workload, given)
     if recipe is None:
         raise RequestError(f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with "
                            "--recipe")
-    if recipe.workload != wanted.workload:
-        raise RequestError(f"{given} is the recipe of {recipe.workload}, not of {wanted.workload}: name the right one")
     decision, hold = preview(wanted, lake, facts_of(recipe), recipe.automation.decide, Decisions(lake, wanted.workload).seen(),
                              datetime.now(UTC))
     return decision, preview_sentences(decision, hold)
@@ -54,8 +53,13 @@ def take_back(lake: Lake, workload: str, named: str, by: Signature) -> str:
     return f"request {named} is withdrawn, and nothing will be started for it"
 
 
-def _recipe(lake: Lake, workload: str) -> Recipe | None:
-    """The recipe that was last run, if it can still be read."""
+def _recipe(lake: Lake, workload: str, given: Path | None) -> Recipe | None:
+    """The recipe `given`, or the one that was last run, if that can still be read."""
+    if given is not None:
+        recipe = load_recipe(given)
+        if recipe.workload != workload:
+            raise RequestError(f"{given} is the recipe of {recipe.workload}, not of {workload}: name the right one")
+        return recipe
     path = last_run(lake, workload)
     try:
         return load_recipe(path) if path is not None and path.is_file() else None

@@ -15,7 +15,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.deciding.actions import SPELLED
+from resources.deciding.claim import claim
 from resources.deciding.decision import Action, Decision, decision_id
 from resources.deciding.decisions_table import Decisions
 from resources.lake import Lake
@@ -88,7 +88,6 @@ class Requests:
         """
         decided = {each.decision_id for each in Decisions(self._lake, self._workload).seen()}
         self._lake.mirror.pull_folder(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps([wanted.workload, wanted.by, wanted.why, wanted.action, wanted.despite])
         for times in count():
             request = replace(wanted, request_id=hashlib.sha256(f"{content}{times}".encode()).hexdigest()[:12], ts=now)
@@ -128,14 +127,8 @@ class Requests:
     def _kept(self, request: Request) -> Request | None:
         """The request, once its file is there; None if the file was there before."""
         path = self._path(request)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(request.as_record(), ensure_ascii=False) + "\n", encoding="utf-8")
-        try:
-            os.link(temporary, path)  # fails where it exists, and leaves no half-written request
-        except FileExistsError:
+        if not claim(path, json.dumps(request.as_record(), ensure_ascii=False) + "\n"):
             return None
-        finally:
-            temporary.unlink()
         try:
             self._lake.mirror.publish(path)
         except BaseException as error:

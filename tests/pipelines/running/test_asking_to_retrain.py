@@ -98,7 +98,9 @@ def test_wrong_input_is_one_sentence_and_keeps_nothing(lake, call, recipe, tmp_p
         (("shop", *BECAUSE, "--despite", "quite"), "did you mean quiet?"),
         (("shop", *BECAUSE, "--dry-run"), "does not know the recipe of shop"),
         (("shop", *BECAUSE, "--dry-run", "--recipe", str(other)), "is the recipe of other, not of shop"),
+        (("shop", *BECAUSE, "--recipe", str(other)), "is the recipe of other, not of shop"),
         (("shop", "--withdraw", "123"), "shop has no request 123"),
+        (("shop", "--withdraw", "123", "--dry-run"), "give one of them"),
     ):
         error = call(*words).exception
         assert isinstance(error, MISUSE) and says in str(error) and "\n" not in str(error), words

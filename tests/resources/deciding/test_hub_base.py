@@ -9,6 +9,7 @@ from model_ops.errors import ModelError
 from model_ops.models import hub_model as hub_module
 from model_ops.models.hub_model import MODEL_FILES, hub_model, imported_commit, is_commit
 from model_ops.operations.base_directory import TAKEN
+from model_ops.operations.import_base import download
 from resources.artefacts.manifest import artefact_version, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.source_digest import source_digest
@@ -30,11 +31,9 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def hub(monkeypatch):
+def hub(monkeypatch, tmp_path):
     with hub_of_models() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        hub.used_by(monkeypatch, tmp_path / "cache")
         yield hub
 
 
@@ -173,14 +172,23 @@ def test_a_base_that_was_imported_before_commits_were_recorded_stays_valid(lake)
     assert commit_to_import(registry, BASE, None, lambda *_: "c" * 40) == "c" * 40  # it is imported again in any case
 
 
+def test_an_import_of_a_commit_takes_its_files_and_not_newer_ones_also_offline(hub, monkeypatch):
+    first = hub.commit(BASE, FILES)
+    hub.commit(BASE, FILES | {"model.safetensors": b"others!"})
+    place = download(BASE, first)
+    assert place.name == first and {path.name: path.read_bytes() for path in place.iterdir()} == {
+        name: content for name, content in FILES.items() if name != "README.md"}
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert download(BASE, first) == place and imported_commit(BASE, first) == first
+
+
 def test_the_commit_of_an_import_is_the_hubs_else_that_of_the_cache_else_unknown(hub, tmp_path, monkeypatch):
     then = hub.commit(BASE, FILES)
     assert imported_commit(BASE) == imported_commit(BASE, "main") == imported_commit(BASE, then) == then
-    cached, home = "d" * 40, tmp_path / "models--company--base"
+    cached, home = "d" * 40, tmp_path / "cache" / "models--company--base"
     for path, content in {"refs/main": cached, f"snapshots/{cached}/config.json": "{}"}.items():
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         (home / path).write_text(content)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     hub.status = 503
     assert imported_commit(BASE) == cached and imported_commit("company/none") is None
     asked = len(hub.asked)
