@@ -21,9 +21,9 @@ from resources.drifting.settings import DriftEmbeddings, DriftSettings
 from resources.lake import Lake
 from resources.tables import Tables
 
-SETTINGS = DriftSettings(reference_days=8, windows=[1], false_alarms_per_1000_days=10, ngram=16,
+SETTINGS = DriftSettings(reference_days=4, windows=[1], false_alarms_per_1000_days=10, ngram=16,
                          embeddings=DriftEmbeddings(model="/models/embedder"))
-END, NOW = FIRST + timedelta(8), datetime(2026, 6, 20, tzinfo=UTC)
+END, NOW = FIRST + timedelta(4), datetime(2026, 6, 20, tzinfo=UTC)
 
 
 def unit(vectors):
@@ -127,7 +127,7 @@ def other_topic(rng):
 
 def test_a_day_of_new_topics_in_known_words_alarms_and_the_quiet_day_before_it_does_not(tables):
     store(tables, "cleaned_interactions", [
-        *days_of_rows(9, generator(1)), *days_of_rows(1, generator(2), of=other_topic, first=END + timedelta(1))])
+        *days_of_rows(5, generator(1)), *days_of_rows(1, generator(2), of=other_topic, first=END + timedelta(1))])
     report = compared(tables, Meaning())
     quiet, changed = (far(report)[day] for day in (END, END + timedelta(1)))
     assert quiet["p"] > 0.01 and not quiet["alarm"] and quiet["sessions"] == 40
@@ -137,10 +137,10 @@ def test_a_day_of_new_topics_in_known_words_alarms_and_the_quiet_day_before_it_d
 
 def test_each_row_is_embedded_once_whatever_is_compared_with_it(tables):
     meaning = Meaning()
-    store(tables, "cleaned_interactions", days_of_rows(9, generator(1), sessions=25))
+    store(tables, "cleaned_interactions", days_of_rows(5, generator(1), sessions=25))
     first = compared(tables, meaning)
     read = len(meaning.texts)
-    assert meaning.jobs == 1 and 9 * 25 <= read <= 9 * 25 * 4  # at most 4 of a session's turns
+    assert meaning.jobs == 1 and 5 * 25 <= read <= 5 * 25 * 4  # at most 4 of a session's turns
     store(tables, "cleaned_interactions", days_of_rows(1, generator(2), sessions=25, first=END + timedelta(1)))
     second = compared(tables, meaning, SETTINGS.model_copy(update={"least_sessions": 21}))
     assert set(far(second)) == {END, END + timedelta(1)} and far(second)[END]["value"] == far(first)[END]["value"]
@@ -148,7 +148,7 @@ def test_each_row_is_embedded_once_whatever_is_compared_with_it(tables):
 
 
 def test_without_a_model_no_such_test_is_there_and_the_others_are_the_same(tables, tmp_path):
-    rows = days_of_rows(9, generator(3))
+    rows = days_of_rows(5, generator(3))
     store(tables, "cleaned_interactions", rows)
     other = Tables(Lake.open(tmp_path / "other"))
     store(other, "cleaned_interactions", rows)
@@ -161,10 +161,10 @@ def test_without_a_model_no_such_test_is_there_and_the_others_are_the_same(table
 def test_of_many_sessions_the_same_share_is_embedded_on_every_day(tables):
     meaning = Meaning()
     settings = SETTINGS.model_copy(update={"embeddings": DriftEmbeddings(model="/m", sessions_per_day=20, prompts_per_session=1)})
-    store(tables, "cleaned_interactions", [*days_of_rows(8, generator(4)), *days_of_rows(1, generator(5), sessions=120, first=END)])
+    store(tables, "cleaned_interactions", [*days_of_rows(4, generator(4)), *days_of_rows(1, generator(5), sessions=120, first=END)])
     report = compared(tables, meaning, settings)
     kept = {path.stem: pq.read_metadata(path).num_rows for path in tables.lake.root.glob(".remembered/embeddings/tutor/*/*.parquet")}
-    assert 40 <= kept.pop(END.isoformat()) <= 80 and 100 <= sum(kept.values()) <= 220  # half of 120, and of 8 days of 40
+    assert 40 <= kept.pop(END.isoformat()) <= 80 and 50 <= sum(kept.values()) <= 110  # half of 120, and of 4 days of 40
     assert far(report)[END]["sessions"] == 120 and far(report)[END]["value"] is not None
 
 
@@ -197,6 +197,6 @@ def test_a_text_without_a_vector_is_not_compared(tables):
     def nothing(folder):
         return np.zeros((pq.read_metadata(folder / "texts.parquet").num_rows, 4), np.float32)
 
-    store(tables, "cleaned_interactions", days_of_rows(9, generator(1), of=lambda rng: {"messages": json.dumps([])} if rng.random() < 0.1 else {}))
+    store(tables, "cleaned_interactions", days_of_rows(5, generator(1), of=lambda rng: {"messages": json.dumps([])} if rng.random() < 0.1 else {}))
     row = far(compared(tables, nothing))[END]
     assert row["value"] is None and "nothing to count" in row["problem"]

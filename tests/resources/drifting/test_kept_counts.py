@@ -1,4 +1,4 @@
-"""Counts of days are kept: the same report with fewer reads, and counted again where rows, settings or the vocabulary changed."""
+"""Counts of days are kept: the same report with fewer reads, and counted again where rows or the vocabulary changed."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -14,8 +14,8 @@ from resources.drifting.settings import DriftSettings
 from resources.lake import Lake
 from resources.tables import Tables
 
-SETTINGS = DriftSettings(reference_days=8, windows=[1, 2], false_alarms_per_1000_days=10)
-END, NOW = FIRST + timedelta(8), datetime(2026, 6, 20, tzinfo=UTC)
+SETTINGS = DriftSettings(reference_days=4, windows=[1, 2], false_alarms_per_1000_days=10)
+END, NOW = FIRST + timedelta(4), datetime(2026, 6, 20, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def values(report):
 
 
 def test_the_next_day_is_compared_with_kept_counts_and_gives_the_very_same_values(tables, tmp_path, counted):
-    rows, late = days_of_rows(9, generator(1), sessions=25), days_of_rows(1, generator(2), sessions=25, first=END + timedelta(1))
+    rows, late = days_of_rows(5, generator(1), sessions=25), days_of_rows(1, generator(2), sessions=25, first=END + timedelta(1))
     store(tables, "cleaned_interactions", rows)
     compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
-    assert counted == [FIRST + timedelta(day) for day in range(2, 9)]  # all but the vocabulary
+    assert counted == [FIRST + timedelta(day) for day in range(1, 5)]  # all but the vocabulary
     store(tables, "cleaned_interactions", late)
     counted.clear()
     warm = compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
@@ -50,26 +50,25 @@ def test_the_next_day_is_compared_with_kept_counts_and_gives_the_very_same_value
     assert values(warm) == [row for row in found if row["dt"] == END + timedelta(1)] and len(warm.rows) == 24
 
 
-def test_other_rows_of_a_day_of_the_vocabulary_and_other_settings_are_counted_again(tables, counted):
-    rows = days_of_rows(9, generator(3), sessions=20)
+def test_other_rows_of_a_day_and_of_the_vocabulary_are_counted_again(tables, counted):
+    rows = days_of_rows(5, generator(3), sessions=20)
     store(tables, "cleaned_interactions", rows)
-    everything = [FIRST + timedelta(day) for day in range(2, 9)]
+    everything = [FIRST + timedelta(day) for day in range(1, 5)]
 
-    def look(settings=SETTINGS, *changed):
+    def look(*changed):
         counted.clear()
         for day in changed:
             store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == day), cleaned(10**9, day, "late")])
         seen.append(cleaned(10**9 + len(seen), END, "one more"))
         store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == END), *seen])
-        compare_traffic(tables, "tutor", settings, Seen(), now=NOW)
+        compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
         return counted
 
     seen = []
     assert look() == everything
     assert look() == [END]
-    assert look(SETTINGS, FIRST + timedelta(4)) == [FIRST + timedelta(4), END]
-    assert look(SETTINGS, FIRST) == everything
-    assert look(SETTINGS.model_copy(update={"ngram": 2})) == everything
+    assert look(FIRST + timedelta(2)) == [FIRST + timedelta(2), END]
+    assert look(FIRST) == everything
 
 
 def test_broken_files_are_counted_again_and_other_days_are_forgotten(tables):
