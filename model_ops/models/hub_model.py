@@ -24,6 +24,8 @@ TIMEOUT_S = 5.0
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 """Files that an import takes (TAKEN of model_ops/operations/base_directory.py): a commit without changes of them changes no
 model."""
+NO_ANSWER_OF_A_HUB = (TypeError, KeyError, AttributeError)
+"""What the library raises for an answer of another form."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -52,12 +54,12 @@ def hub_model(name: str, revision: str | None = None, timeout_s: float = TIMEOUT
     try:
         found = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None).model_info(
             name, revision=revision, timeout=timeout_s, files_metadata=True)
-    except (OSError, RuntimeError, ValueError, *HfHubHTTPError.__bases__) as error:  # its bases: those of the HTTP library
+        contents = sorted((each.rfilename, _content(each)) for each in found.siblings or () if _is_taken(each.rfilename))
+    except (OSError, RuntimeError, ValueError, *NO_ANSWER_OF_A_HUB, *HfHubHTTPError.__bases__) as error:  # the HTTP library's
         raise ModelError(f"the Hugging Face Hub does not tell the current commit of {name} ({type(error).__name__}): check the "
                          "network, the id, and access to it") from error
     if not is_commit(found.sha):
         raise ModelError(f"the Hugging Face Hub names no commit of {name}: check HF_ENDPOINT")
-    contents = sorted((each.rfilename, _content(each)) for each in found.siblings or () if _is_taken(each.rfilename))
     return HubModel(str(found.sha), hashlib.sha256(repr(contents).encode()).hexdigest())
 
 

@@ -88,8 +88,7 @@ drift:
   reference_days: 28
   false_alarms_per_1000_days: 1
 """),
-    Section("drift.embeddings", "drift.embeddings", "[drift.md](drift.md#what-prompts-mean) says what is compared, and what it "
-            "costs.", """\
+    Section("drift.embeddings", "drift.embeddings", "[drift.md](drift.md#what-prompts-mean) says what is compared.", """\
 drift:
   embeddings: {model: ./models/embedder}
 """),

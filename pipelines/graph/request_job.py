@@ -21,7 +21,7 @@ from resources.lake import Lake, LakeError
 from resources.releasing.signature import SignatureError, signed_as
 from stores.s3 import S3Error
 
-REFUSALS = (RequestError, SignatureError, LakeError, S3Error)
+REFUSALS = (RequestError, SignatureError, LakeError, S3Error, OSError)
 
 
 class RetrainForm(dg.Config):

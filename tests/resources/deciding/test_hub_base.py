@@ -80,7 +80,8 @@ def test_a_hub_that_is_away_slow_or_wrong_is_asked_again_an_hour_later_and_fails
     then = hub.commit(BASE, FILES)
     made = imported(lake, then)
     monkeypatch.setattr(hub_module.hub_model, "__defaults__", (None, 0.2))
-    for hour, state in enumerate(({"status": 503}, {"status": 401}, {"body": b"<html>"}, {"body": b'{"id": "x"}'}, {"pause_s": 0.5})):
+    for hour, state in enumerate(({"status": 503}, {"status": 401}, {"body": b"<html>"}, {"body": b'{"id": "x"}'}, {"body": b"[]"},
+                                  {"body": b'"x"'}, {"body": b'{"id": "x", "siblings": [{}]}'}, {"pause_s": 0.5})):
         for name, value in {"status": 200, "body": None, "pause_s": 0.0, **state}.items():
             setattr(hub, name, value)
         before = len(hub.asked)
