@@ -9,6 +9,8 @@ import pytest
 import millrace
 from tests.conftest import PROJECT
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("analysts notebook")]
+
 PATH = PROJECT / "docs" / "notebooks" / "analysts.ipynb"
 CELLS = json.loads(PATH.read_text(encoding="utf-8"))["cells"]
 CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]

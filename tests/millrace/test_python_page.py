@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import PROJECT
 
+pytestmark = pytest.mark.slow
+
 PAGE = PROJECT / "docs" / "python.md"
 
 

@@ -32,6 +32,8 @@ from model_ops.quantization.quantized_model import load_quantized
 from model_ops.serving.drafting import NO_DRAFTING, Drafting
 from resources.artefacts.manifest import describe_files, files_digest
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("in server")]
+
 NEW_TOKENS = 6
 
 

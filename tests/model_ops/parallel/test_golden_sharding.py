@@ -11,6 +11,8 @@ from model_ops.parallel import sharding
 from model_ops.parallel.mesh_settings import MeshSettings
 from tests.golden.sharding.dump import CASES, golden, path_of, placed, planned, written
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("golden sharding")]
+
 IDS = [path_of(name, mesh).stem for name, mesh in CASES]
 
 

@@ -12,6 +12,8 @@ from model_ops.trials.recorded import as_markdown, reasons, recorded
 from model_ops.verify import verify
 from tests.thorough_cases import thorough_except
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recorded trials")]
+
 DOCS = Path(__file__).parents[3] / "docs" / "models.md"
 
 

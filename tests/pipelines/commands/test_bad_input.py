@@ -10,6 +10,8 @@ from safetensors.torch import save_file
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bad input")]
+
 RECIPE = "workload: shop\nbase_model: tiny\nsources:\n  gateway: {uri: logs}\nlast_day: 2026-06-02\n"
 
 

@@ -14,6 +14,8 @@ from pipelines.init.recipe_text import place, plain, scalar
 from pipelines.init.write_recipe import InitError, Wanted, check_name, check_uri, write_recipe
 from tests.thorough_cases import thorough_except
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("init")]
+
 
 @pytest.fixture(scope="module")
 def traffic(tmp_path_factory):

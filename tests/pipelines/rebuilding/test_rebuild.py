@@ -8,6 +8,8 @@ import pytest
 from resources.artefacts.manifest import RUN_RECORDS, describe_files
 from tests.thorough_cases import thorough_except
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rebuild")]
+
 
 def rebuilt(cli, toy, artefact, *words, check=0):
     return cli("rebuild", f"{toy.workload}/{artefact}", "--lake", toy.lake, *words, check=check)

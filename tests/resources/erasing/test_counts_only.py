@@ -24,6 +24,8 @@ from resources.releasing.signature import Signature
 from resources.tables import Tables
 from resources.workshop.workshop import Workshop
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("counts only")]
+
 BOTH = ["gateway", "thumbs"]
 
 

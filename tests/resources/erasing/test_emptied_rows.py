@@ -20,6 +20,8 @@ from resources.reading.sources import SourceSettings
 from resources.releasing.signature import Signature
 from resources.tables import Tables
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("emptied rows")]
+
 NOW = datetime(2026, 6, 4, 12, tzinfo=UTC)
 RAW_FIRST = RetentionSettings(raw_days=2, curated_days=300, old_files_days=0)
 """On NOW, raw rows of 1 June are too old and those of 2 June are not."""

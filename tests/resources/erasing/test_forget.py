@@ -27,6 +27,8 @@ from resources.releasing.signature import Signature
 from resources.tables import SCHEMAS, Tables
 from tests.thorough_cases import thorough_except
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forget")]
+
 BY = Signature("tester", "test", "request 1")
 
 
