@@ -10,6 +10,7 @@ from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
+from resources.workshop.base_commit import outside_name
 from resources.workshop.workshop import Workshop
 
 
@@ -22,6 +23,7 @@ def base_model(
     config: BaseOverrides,
     workshop: dg.ResourceParam[Workshop],
     base_name: dg.ResourceParam[str],
+    base_revision: dg.ResourceParam[str],
     policy: dg.ResourceParam[ModelPolicy],
     tiny_settings: dg.ResourceParam[TinyBaseSettings],
 ) -> dg.MaterializeResult:
@@ -34,7 +36,8 @@ def base_model(
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:
-        revision = workshop.commit_to_import(base_name, config.revision)
+        revision = workshop.commit_to_import(base_name, base_revision, config.revision)
         settings = ImportBaseSettings(model=base_name, revision=revision, mtp_layer=policy.drafter_from == "base_model")
-        manifest = workshop.train("base_model", "import_base", settings, {}, context, outside=model_places(base_name))
+        manifest = workshop.train("base_model", "import_base", settings, {}, context,
+                                  outside=[outside_name(base_name, base_revision), *model_places(base_name)[1:]])
     return shown(manifest, workshop)

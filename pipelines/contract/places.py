@@ -157,6 +157,9 @@ def _settle_merged(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]
 
 def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     name = recipe.base_model
+    is_here = name == "tiny" or name.startswith((".", "/", "~")) or (home / name).is_dir()
+    if recipe.base_revision is not None and is_here:
+        yield "base_revision", f"it is {recipe.base_revision}, and base_model is not on the Hugging Face Hub; leave it out"
     if name == "tiny":
         return
     try:

@@ -106,6 +106,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
     return {
         "policy": (recipe.policy, "The recipe's stages, and which model each starts from."),
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
+        "base_revision": (recipe.base_revision or "", "The recipe's `base_revision`: of a Hugging Face id."),
         "drift_settings": (recipe.drift, "The recipe's `drift`: the reference window, and the rate of false alarms."),
         "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
         "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),

@@ -77,7 +77,7 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
 def _base(lake: Lake, made: Manifest | None, facts: RecipeFacts, now: datetime) -> tuple[str | None, str | None]:
     """What the base was imported from, and what is there now: commits of the Hub, or digests of a directory's files."""
     if facts.base_repository:
-        return hub_commits(lake, made, facts.base_repository, now)
+        return hub_commits(lake, made, facts.base_repository, now, facts.base_branch)
     return base_digests(lake, made, facts.base_directory)
 
 

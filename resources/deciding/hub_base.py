@@ -21,28 +21,30 @@ MADE_BY = "hub_base 1"
 ASKED, SEEN = "asked_at", "commit"
 
 
-def hub_commits(lake: Lake, manifest: Manifest | None, repository: str, now: datetime) -> tuple[str | None, str | None]:
-    """The commit that the base was imported from, and the newest one of the default branch as far as it is known.
+def hub_commits(lake: Lake, manifest: Manifest | None, repository: str, now: datetime,
+                branch: str = "") -> tuple[str | None, str | None]:
+    """The commit that the base was imported from, and the newest one of the branch as far as it is known.
 
-    A base that was imported before commits were recorded has none.
+    branch: "" for the default branch; a commit never changes, so nothing is asked. A base that was imported before commits
+    were recorded has none.
     """
     then = manifest.config.get("revision") if manifest is not None and manifest.config.get("model") == repository else None
-    if manifest is None or not is_commit(then) or is_offline():
+    if manifest is None or not is_commit(then) or is_commit(branch) or is_offline():
         return None, None
     memory = Remembered(lake, f"hub/{manifest.name.split('/')[0]}", MADE_BY)
     kept = {key: value for key in (ASKED, SEEN, _files(then), _files(memory.get(SEEN))) if (value := memory.get(key))}
     if _is_due(kept.get(ASKED), now):
-        kept |= {ASKED: now.isoformat(), **_asked(repository, then, kept)}
+        kept |= {ASKED: now.isoformat(), **_asked(repository, branch, then, kept)}
         memory.keep(kept)
     seen = kept.get(SEEN)
     before, after = kept.get(_files(then)), kept.get(_files(seen))
     return then, then if not seen or (before and before == after) else seen
 
 
-def _asked(repository: str, then: str, kept: dict[str, str]) -> dict[str, str]:
+def _asked(repository: str, branch: str, then: str, kept: dict[str, str]) -> dict[str, str]:
     """What the Hub says; nothing if it is away. The files of the commit `then` are asked for once, if another one is there."""
     try:
-        found = hub_model(repository)
+        found = hub_model(repository, branch or None)
         answers = {SEEN: found.commit, _files(found.commit): found.files}
         if found.commit != then and _files(then) not in kept:
             answers[_files(then)] = hub_model(repository, then).files

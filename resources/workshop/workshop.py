@@ -125,9 +125,9 @@ class Workshop:
         """An external model as an input."""
         return external_input(place)
 
-    def commit_to_import(self, model: str, wanted: str | None) -> str | None:
+    def commit_to_import(self, model: str, branch: str, wanted: str | None) -> str | None:
         """The commit of the Hub at which a base model is imported; None where there is none (base_commit.py)."""
-        return commit_to_import(self.registry, model, wanted, self.hub_commit)
+        return commit_to_import(self.registry, model, branch, wanted, self.hub_commit)
 
     def hub_commit(self, model: str, revision: str | None) -> str | None:
         """The commit of a model on the Hub, or of its local copy; None if neither is known."""

@@ -19,7 +19,7 @@ from resources.deciding.decide import decide
 from resources.deciding.decisions_table import Decisions
 from resources.deciding.hub_base import hub_commits
 from resources.lake import Lake
-from resources.workshop.base_commit import commit_to_import
+from resources.workshop.base_commit import commit_to_import, outside_name
 from tests.hub_of_models import hub_of_models
 from tests.resources.deciding.examples import FACTS, SEEN, SETTINGS
 from tests.resources.deciding.small_lake import trained_lake
@@ -37,11 +37,11 @@ def hub(monkeypatch, tmp_path):
         yield hub
 
 
-def imported(lake, revision, model=BASE, **config):
+def imported(lake, revision, model=BASE, branch="", **config):
     """The base model of a lake, as an import of this commit leaves it."""
     registry = Registry(lake, "shop")
     draft = registry.draft("model", "base_model", "import_base", ("model_ops/operations/import_base.py",),
-                           {"model": model, "revision": revision, **config}, [external_input(model)])
+                           {"model": model, "revision": revision, **config}, [external_input(outside_name(model, branch))])
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     return registry.finish(draft, {})
@@ -104,6 +104,14 @@ def test_what_was_seen_stays_while_the_hub_is_away_and_a_clock_that_was_wrong_is
     assert hub_commits(lake, made, BASE, NOW) == (then, later) and len(hub.asked) == asked + 1
 
 
+def test_the_branch_that_the_recipe_names_is_looked_at_and_a_commit_is_not(hub, lake):
+    first, second = hub.commit(BASE, FILES), hub.commit(BASE, FILES | {"config.json": b"[]"})
+    made = imported(lake, first, branch=first)
+    assert hub_commits(lake, made, BASE, NOW, first) == (None, None) and hub.asked == []
+    assert hub_commits(lake, made, BASE, NOW, "main") == (first, second) and hub.asked[0].endswith("/revision/main")
+    assert hub_commits(lake, made, BASE, NOW + HOUR, "gone") == (first, second)  # a branch that is gone is as a Hub that is away
+
+
 def test_nothing_is_asked_offline_nor_of_a_base_whose_commit_is_unknown(hub, lake, monkeypatch):
     then = hub.commit(BASE, FILES)
     made = imported(lake, then)
@@ -149,19 +157,27 @@ def test_a_base_stays_at_its_commit_until_another_one_is_asked_for(hub, lake, tm
         return "c" * 40
 
     asked = []
-    assert commit_to_import(registry, BASE, None, ask) == "c" * 40 and asked == [(BASE, None)]
+    def commit(model=BASE, branch="", wanted=None):
+        asked.clear()
+        return commit_to_import(registry, model, branch, wanted, ask)
+
+    assert commit() == "c" * 40 and asked == [(BASE, None)]
     imported(lake, "a" * 40)
-    assert commit_to_import(registry, BASE, None, ask) == "a" * 40
-    assert commit_to_import(registry, BASE, "b" * 40, ask) == "b" * 40 and asked == [(BASE, None)]
-    assert commit_to_import(registry, BASE, "v2", ask) == "c" * 40 and asked[1:] == [(BASE, "v2")]
-    assert commit_to_import(registry, BASE, "v2", lambda *_: None) == "v2"  # the import says what is wrong with it
-    assert commit_to_import(registry, "company/other", None, ask) == "c" * 40
-    assert commit_to_import(registry, str(tmp_path), "b" * 40, ask) is None
+    assert commit() == "a" * 40 and asked == []
+    assert commit(wanted="b" * 40) == "b" * 40 and asked == []
+    assert commit(wanted="v2") == "c" * 40 and asked == [(BASE, "v2")]
+    assert commit_to_import(registry, BASE, "", "v2", lambda *_: None) == "v2"  # the import says what is wrong with it
+    assert commit("company/other") == "c" * 40
+    assert commit(str(tmp_path), wanted="b" * 40) is None
+    assert commit(branch="v2") == "c" * 40 and asked == [(BASE, "v2")]  # the recipe names another branch now
+    imported(lake, "e" * 40, branch="v2")
+    assert commit(branch="v2") == "e" * 40 and asked == []
+    assert commit(branch="b" * 40) == "b" * 40 and asked == []
 
 
 def test_a_base_that_was_imported_before_commits_were_recorded_stays_valid(lake):
     registry, made = Registry(lake, "shop"), imported(lake, None)
-    found = commit_to_import(registry, BASE, None, lambda *_: pytest.fail("nothing is asked"))
+    found = commit_to_import(registry, BASE, "", None, lambda *_: pytest.fail("nothing is asked"))
     assert found is None and made.version == artefact_version(
         "import_base", source_digest("model_ops/operations/import_base.py"), {"model": BASE, "revision": found}, made.inputs)
     path = registry.directory(made) / "manifest.json"
@@ -170,7 +186,7 @@ def test_a_base_that_was_imported_before_commits_were_recorded_stays_valid(lake)
     registry.directory(made).rename(other)
     pointer = other.parent / "current.json"
     pointer.write_text(pointer.read_text().replace(made.version, "0" * 12))
-    assert commit_to_import(registry, BASE, None, lambda *_: "c" * 40) == "c" * 40  # it is imported again in any case
+    assert commit_to_import(registry, BASE, "", None, lambda *_: "c" * 40) == "c" * 40  # it is imported again in any case
 
 
 def test_an_import_of_a_commit_takes_its_files_and_not_newer_ones_also_offline(hub, monkeypatch):
