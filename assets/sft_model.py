@@ -8,6 +8,7 @@ from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.sft_settings import SftSettings
 from resources.artefacts.source_digest import source_digest
+from resources.deciding.training_worth import Retraining
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import parent_of
 from resources.workshop.workshop import Workshop
@@ -24,6 +25,7 @@ def sft_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     sft_settings: dg.ResourceParam[SftSettings],
+    retraining: dg.ResourceParam[Retraining],
 ) -> dg.MaterializeResult:
     """The base model fine-tuned on the assistant's turns of `sft_dataset`.
 
@@ -41,7 +43,8 @@ def sft_model(
     settings = config.model(sft_settings, may_continue=learnt is not None)
     continues = settings.continue_from == "last" and learnt is not None
     manifest = workshop.train("sft_model", "sft", settings, inputs, context, continue_from="last" if continues else None,
-                              pinned={"learnt": learnt} if continues and learnt is not None else None)
+                              pinned={"learnt": learnt} if continues and learnt is not None else None,
+                              retraining=retraining)
     return shown(manifest, workshop)
 
 

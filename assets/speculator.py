@@ -9,6 +9,7 @@ from assets.presentation import shown
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
+from resources.deciding.training_worth import Retraining
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import last_model, stage
 from resources.workshop.workshop import Workshop
@@ -25,6 +26,7 @@ def speculator(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
+    retraining: dg.ResourceParam[Retraining],
 ) -> dg.MaterializeResult:
     """The draft model: proposes tokens that the served model verifies, so that answers come faster and stay the same.
 
@@ -43,7 +45,7 @@ def speculator(
     elif start is not None:
         outside = [place] if (place := getattr(settings, start.key)) else []
     manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,
-                              continue_from=settings.continue_from)
+                              continue_from=settings.continue_from, retraining=retraining)
     return shown(manifest, workshop)
 
 

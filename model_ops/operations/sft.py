@@ -28,7 +28,7 @@ from model_ops.training.tuning import load_to_tune, save_tuned
 from model_ops.training.validation import first_documents, plan_validation
 
 
-def run(job: Job, progress: Progress) -> dict[str, float | int]:
+def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     """Trains and saves the model; returns metrics. Raises ModelError for a bad model or dataset, before weights are loaded."""
     settings = job.settings_as(SftSettings)
     base = job.inputs.get("previous") or job.input("model")
@@ -43,11 +43,12 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     if settings.router_balance or settings.router_z:
         loss = RoutedLoss(loss, model, settings.router_balance, settings.router_z)
     plan = PackedPlan(chats.documents, settings)
-    checks = plan_validation(len(plan), settings)
+    checks = plan_validation(len(plan), settings, settings.early_end)
     held_out = first_documents(chats.validation, checks.tokens)
     result = train(
         model, plan, loss, settings, work, progress, "sft",
         validate=validation_of(model, held_out, settings.precision, world), validate_every=checks.every, world=world,
+        early_end=settings.early_end,
     )
     add_end_of_text(model, end_of_turn_ids(chats.tokenizer))
     numbers |= save_tuned(model, chats.tokenizer, base, settings, job.output)

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from model_ops.training.early_end_settings import EarlyEndOfModel
 from model_ops.training.tuning_settings import TuningSettings
 
 
@@ -22,6 +23,9 @@ class SftSettings(TuningSettings):
         "learnt and `replay` others for each. Left out: start from the base model, on all rows")
     replay: float = Field(
         0.5, ge=0, le=100, description="Rows that were learnt before, for each new one; needs `continue_from`")
+    early_end: EarlyEndOfModel = Field(
+        default_factory=EarlyEndOfModel, description="Whether the training ends when a further interval lowers the held-out "
+        "loss by less than its device time has to bring")
     z_loss: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
         "it off")

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from model_ops.answering.settings import GenerateSettings
 from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.training.early_end_settings import EarlyEndOfDrafter
 from model_ops.training.settings import OptimizerName, TrainingSettings
 
 
@@ -64,6 +65,9 @@ class SpeculatorSettings(TrainingSettings):
         None, gt=0, le=1, description="Share of the previous drafter in the first weights, the rest is a new drafter's; needs "
         "`continue_from`. Left out: 0.25, 0.5, 0.75 or 1, chosen by acceptance")
     overflow: Literal["truncate"] = Field("truncate", description="An answer longer than `max_length` is cut, and counted")
+    early_end: EarlyEndOfDrafter = Field(
+        default_factory=EarlyEndOfDrafter, description="Whether the training ends when a further interval costs more device "
+        "time than its gain saves in decoding")
     answers: GenerateSettings = Field(
         default_factory=GenerateSettings, description="The target's answers that the drafter learns from")
 

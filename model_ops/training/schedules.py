@@ -1,6 +1,7 @@
 """Learning rate schedules: a pure function of the step, so that checkpoints need not store them.
 
     learning_rate_at(step, steps, settings)     # step 0 is the first, steps - 1 the last
+    cooled_learning_rate(step, falls_from, last, steps, settings)      # of a run that ends early (early_end.py)
 
 All schedules begin with a linear warm-up over `warmup_share` of the steps. The floor is final_learning_rate_share:
 
@@ -40,6 +41,14 @@ def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float
         case "constant":
             factor = 1.0
     return settings.learning_rate * factor
+
+
+def cooled_learning_rate(step: int, falls_from: int, last: int, steps: int, settings: TrainingSettings) -> float:
+    """The learning rate of step `step` of a run that ends after `last` of `steps` steps: from that of the schedule in the step
+    before `falls_from` to its floor in step last - 1, in `decay_shape`. `settings` are resolved."""
+    begins = learning_rate_at(falls_from - 1, steps, settings)
+    floor = min(begins, settings.final_learning_rate_share * settings.learning_rate)
+    return floor + (begins - floor) * _decayed(_share(step, falls_from - 1, last), 0.0, settings.decay_shape)
 
 
 def _share(step: int, begins: int, steps: int) -> float:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,11 +35,12 @@ from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.determinism import deterministic_kernels
 from model_ops.training.dry_run import dry_run
+from model_ops.training.early_end import EarlyEnd
+from model_ops.training.early_end_settings import EarlyEndSettings
 from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.recovery import Recovery
-from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
 from model_ops.training.slow_bfloat16 import slow_bfloat16
 from model_ops.training.step import optimizer_step
@@ -55,7 +57,7 @@ DRAWS_APART = 2_654_435_761
 @dataclass(frozen=True)
 class TrainingResult:
     """Results of a finished run. loss: mean over the last tenth of its steps, also across restarts, without skipped steps.
-    Skipped steps (Recovery) are counted over the whole run."""
+    Skipped steps (Recovery) are counted over the whole run. steps: that were trained."""
 
     steps: int
     resumed_from: int
@@ -66,12 +68,16 @@ class TrainingResult:
     peak_memory_mb: float
     validation: dict[str, float]
     skipped_steps: int = 0
+    early_end: str = ""
+    """Why the run ended early, or did not; "" where nothing asked for it."""
 
-    def metrics(self, counts: Mapping[str, float | int]) -> dict[str, float | int]:
+    def metrics(self, counts: Mapping[str, float | int]) -> dict[str, float | int | str]:
         """Metrics of a training operation: the run's numbers, validation, and the operation's own `counts`.
 
         Raises ValueError if two of them share a name."""
         numbers = asdict(self)
+        if not self.early_end:
+            numbers.pop("early_end")
         numbers.update(numbers.pop("validation"))
         taken = numbers.keys() & counts.keys()
         if taken:
@@ -90,14 +96,15 @@ def train(
     validate: Callable[[], dict[str, float]] | None = None,
     validate_every: int | None = None,
     world: World | None = None,
+    early_end: EarlyEndSettings | None = None,
 ) -> TrainingResult:
     """Trains `model` in place through every step of `batches`, continuing from the newest checkpoint under `work`.
 
     In a `world` of several processes, each calls this with its part of the model and takes its share of the rows.
     settings: resolved. validate: runs after every `validate_every` steps (None: never) and after the last step; its
-    numbers are logged and the last ones returned. A new run tries its heaviest micro-batch first (model_ops.training.dry_run),
-    unless settings say otherwise. Raises Stopped after saving if a stop was requested, and ModelError if a step's numbers are
-    not finite and `on_bad_step` is not skip.
+    numbers are logged and the last ones returned. early_end: may end the run before its last step. A new run tries its
+    heaviest micro-batch first (model_ops.training.dry_run), unless settings say otherwise. Raises Stopped after saving if a
+    stop was requested, and ModelError if a step's numbers are not finite and `on_bad_step` is not skip.
     """
     steps = len(batches)
     if steps == 0:
@@ -111,7 +118,7 @@ def train(
         if said is not None:
             progress.event("note", message=f"{phase}: {said}")
     optimizer = build_optimizer(model, settings)
-    run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude=MAY_CHANGE), "steps": steps}
+    run = {"phase": phase, "settings": _fixed(settings, early_end), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
     if first == 0 and settings.dry_run:
@@ -128,16 +135,17 @@ def train(
         stateful.resume(state["source"])
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or steps
+    early = EarlyEnd(settings, early_end, steps, validate_every, world.size, state.get("early_end"), validate is not None)
     validation: dict[str, float] = {}
     losses, tokens, started_s = [], 0, time.monotonic()
     steps_data, meter = StepBatches(batches, world, first), StepMeter(model, world, settings.precision)
     model.train()
     with checkpoints, deterministic_kernels(settings.deterministic, device):
-        for index in range(first, steps):
+        for index in early.steps_from(first):
             step_started_s = time.monotonic()
             _seed_all(settings.seed * 1_000_003 + index + world.rng_stream * DRAWS_APART)
             data = steps_data.take(index)
-            learning_rate = learning_rate_at(index, steps, settings)
+            learning_rate = early.learning_rate(index)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
             with sparse_lookup_gradients(model, world):
@@ -151,27 +159,40 @@ def train(
                 if learning is not None:
                     learning.after_step(numbers)
                 shown = {"loss": numbers["loss"]}
-            done = index + 1
-            if validate is not None and (done % validate_every == 0 or done == steps):
-                validation = _evaluate(model, validate, world)
+            done, evaluated = index + 1, None
+            if validate is not None and (done % validate_every == 0 or done == early.last):
+                validation = evaluated = _evaluate(model, validate, world)
                 numbers.update(validation)
+            numbers.update(early.after_step(done, measured["tokens"], evaluated))
             log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
-            progress.report(phase, done, steps, "steps", **shown, **measured)
+            progress.report(phase, done, early.last, "steps", **shown, **measured)
             remembered = {**recovery.state(), **({} if learning is None else {"learned": learning.state()}),
+                          **({"early_end": early.state()} if early.is_on else {}),
                           **({} if stateful is None else {"source": stateful.state()})}
             if checkpoints.after_step(done, remembered, stop=progress.stop_requested):
                 raise Stopped
-    if first == steps and validate is not None:
+    if first == early.last and validate is not None:
         validation = _evaluate(model, validate, world)
+    if early.says:
+        progress.event("note", message=f"{phase}: {early.says}")
     model.eval()
     seconds = time.monotonic() - started_s
     losses = log.losses() or losses
     tail = losses[-max(1, len(losses) // 10):]
     return TrainingResult(
-        steps=steps, resumed_from=first, loss=sum(tail) / len(tail) if tail else math.nan, tokens=tokens,
+        steps=early.last, resumed_from=first, loss=sum(tail) / len(tail) if tail else math.nan, tokens=tokens,
         seconds=seconds, tokens_per_second=tokens / max(seconds, 1e-9), peak_memory_mb=peak_memory_mb(device),
-        validation=validation, skipped_steps=recovery.skipped,
+        validation=validation, skipped_steps=recovery.skipped, early_end=early.says,
     )
+
+
+def _fixed(settings: TrainingSettings, early_end: EarlyEndSettings | None) -> dict[str, Any]:
+    """The settings that a continued run must share with the one that it continues. Where a training may end early, its
+    validation changes its result; the numbers that it looked up are in its checkpoint."""
+    fixed = settings.model_dump(mode="json", exclude={*MAY_CHANGE, "early_end"})
+    if early_end is not None and early_end.enabled:
+        fixed |= {"early_end": early_end.declared(), "validation_tokens": settings.validation_tokens}
+    return fixed
 
 
 def _seed_all(seed: int) -> None:

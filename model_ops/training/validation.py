@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from model_ops.training.early_end_settings import EarlyEndSettings
 from model_ops.training.settings import MOST_VALIDATION_TOKENS, TrainingSettings
 
 AnyDocument = TypeVar("AnyDocument")
@@ -36,12 +37,14 @@ class ValidationPlan:
     every: int
 
 
-def plan_validation(steps: int, settings: TrainingSettings) -> ValidationPlan:
-    """The plan of a run of `steps` steps. settings: resolved; `validation_tokens`, if given, is used four times."""
+def plan_validation(steps: int, settings: TrainingSettings, early_end: EarlyEndSettings | None = None) -> ValidationPlan:
+    """The plan of a run of `steps` steps. settings: resolved; `validation_tokens`, if given, is used four times. early_end:
+    where it is enabled, its number of evaluations counts instead."""
+    asked = early_end.evaluations if early_end is not None and early_end.enabled else None
     if settings.validation_tokens is not None:
-        return ValidationPlan(settings.validation_tokens, max(1, math.ceil(steps / TIMES)))
+        return ValidationPlan(settings.validation_tokens, max(1, math.ceil(steps / (asked or TIMES))))
     budget = int(SHARE * steps * settings.tokens_per_step)
-    times = max(1, min(TIMES, budget // ENOUGH_TOKENS))
+    times = asked or max(1, min(TIMES, budget // ENOUGH_TOKENS))
     return ValidationPlan(max(1, min(MOST_VALIDATION_TOKENS, budget // times)), max(1, math.ceil(steps / times)))
 
 

@@ -123,19 +123,27 @@ def plan(
     gpus: Annotated[str, typer.Option(help="devices: 8xH100, A100-40, 4x24GB (memory only), or cpu")],
     stage: Annotated[str | None, typer.Option(help="sft or student (default: the first one that the recipe trains)")] = None,
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
+    lake: LakeOption = None,
 ) -> None:
-    """Predicts a stage's memory and speed on given devices and prints settings that fit, with reasons."""
+    """Predicts a stage's memory and speed on given devices and prints settings that fit, with reasons.
+
+    Where there is a lake, its costs are predicted by this plan until the stage was run."""
     from pipelines.contract.recipe import load_recipe
+    from pipelines.planning.keep_plan import keep_plan, lake_to_keep_in
     from pipelines.planning.training_plan import as_json, plan_recipe, planned_stage, print_plan
+    from pipelines.storage.locations import lake_location
 
     read = load_recipe(recipe)
     stage = planned_stage(read, stage)
+    kept_in = lake_to_keep_in(lake_location(recipe, lake), asked=lake is not None)
     with errors.status("looking at the model ..."):
         chosen = plan_recipe(read, gpus, stage)
     if format == ReportFormat.json:
         print(as_json(chosen, read, stage))
     else:
         print_plan(chosen, read, stage, console)
+    if said := keep_plan(chosen, read, stage, kept_in):
+        errors.print(said, soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -133,6 +133,11 @@ sft:
   learning_rate: 2e-4
 """),
     Section("sft.lora", "sft.lora", ""),
+    Section("sft.early_end", "sft.early_end", "Off by default; `second_sft` takes the same keys. "
+            "[training.md](training.md#ending-early) has the rule.", """\
+sft:
+  early_end: {enabled: true, nats_per_device_hour: 0.01}
+"""),
     Section("second_sft", "second_sft", "Leave the key out for one stage. It takes the [training keys](#training-keys) as "
             "well, and takes nothing over from `sft`. [training.md](training.md#a-second-stage) explains it.", """\
 datasets:
@@ -183,6 +188,11 @@ speculator:
   architecture: eagle3
   num_speculative_tokens: 3
   answers: {prompts: 20000, temperature: 1.0, max_new_tokens: 256}
+"""),
+    Section("speculator.early_end", "speculator.early_end", "Off by default. [training.md](training.md#ending-early) has the "
+            "rule, and says where each number comes from that is left out.", """\
+speculator:
+  early_end: {enabled: true, serves_days: 14}
 """),
     Section("speculator.answers", "speculator.answers", ""),
     Section("speculator.answers.endpoint", "speculator.answers.endpoint", "Leave the key out to answer with the project's own "

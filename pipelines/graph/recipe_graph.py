@@ -23,7 +23,7 @@ from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.dashboard import dashboard_after
 from pipelines.graph.days import daily_partitions
-from pipelines.graph.deciding import deciding
+from pipelines.graph.deciding import deciding, facts_of
 from pipelines.graph.decision_jobs import decision_jobs
 from pipelines.graph.decision_runs import kept_in
 from pipelines.graph.freshness import freshness_of
@@ -39,6 +39,7 @@ from pipelines.storage.locations import lake_location
 from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.registry import Registry
 from resources.composing.token_counts import local_tokenizers
+from resources.deciding.training_worth import Retraining
 from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
@@ -126,6 +127,8 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
         "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
         "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
+        "retraining": (Retraining(facts_of(recipe), recipe.automation.decide),
+                       "The recipe's `automation.decide`: what a training that may end early is worth."),
         "evaluate_settings": (recipe.evaluate_settings, "The recipe's `evaluation`: rows, prompts, temperatures."),
         "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
     }

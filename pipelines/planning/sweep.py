@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from model_ops.atomic_files import write_json
 from model_ops.job import Job
-from model_ops.training.settings import MOST_VALIDATION_TOKENS
+from model_ops.training.settings import MOST_VALIDATION_TOKENS, TrainingSettings
 from pipelines.contract.recipe import Recipe
 from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.storage.storage_errors import storage_sentence
@@ -151,10 +151,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     with at_work(lake), LocalLauncher(worker_log=home / "worker.log") as launcher:
         for number, rate in enumerate(sorted(rates), 1):
             say(f"learning rate {rate:g}, {number} of {len(rates)}: {steps} steps")
-            changed = settings.model_copy(update={
-                "learning_rate": rate, "steps": steps, "epochs": None,
-                "validation_tokens": settings.validation_tokens or MOST_VALIDATION_TOKENS})  # it is what a sweep compares
-            config = changed.model_dump(mode="json")
+            config = trial_settings(settings, rate, steps).model_dump(mode="json")
             digests = {name: manifest.digest for name, manifest in inputs.items()}
             named = hashlib.sha256(json.dumps([operation, config, digests], sort_keys=True).encode()).hexdigest()[:12]
             tried.append(_try(launcher, lake, Job(operation=operation, output=home / named, inputs=places, settings=config,
@@ -165,6 +162,15 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
                                       "tried": [asdict(one) for one in tried]})
     plot(report, home / "report.png")
     return report
+
+
+def trial_settings(settings: TrainingSettings, rate: float, steps: int) -> TrainingSettings:
+    """The settings of one training: none ends early, because trainings of different lengths cannot be compared."""
+    changed: dict[str, Any] = {
+        "learning_rate": rate, "steps": steps, "epochs": None,
+        "validation_tokens": settings.validation_tokens or MOST_VALIDATION_TOKENS}  # it is what a sweep compares
+    stop = getattr(settings, "early_end", None)
+    return settings.model_copy(update=changed | ({} if stop is None else {"early_end": type(stop)()}))
 
 
 def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:

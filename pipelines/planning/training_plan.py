@@ -23,6 +23,8 @@ from model_ops.errors import ModelError
 from model_ops.models.adapter_base import model_places
 from model_ops.planning.choice import choose
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
+from model_ops.training.settings import TrainingSettings
+from model_ops.wording import counted, duration
 from pipelines.contract.recipe import Recipe
 from pipelines.planning.chosen_stage import chosen_stage
 
@@ -106,6 +108,10 @@ def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None
         console.print(f"  about [bold]{_two_digits(plan.tokens_per_second):,}[/] tokens/s{each}, an estimate: "
                       f"{_flops(needs.flops_per_token)} a token at an assumed {share:.{0 if share >= 0.1 else 1}%} of {whose} "
                       "bf16 peak", highlight=False)
+        seconds = estimated_seconds(plan, getattr(recipe, stage).resolved())
+        console.print(f"  cost: about {duration(seconds)} on {counted(used, 'device')}" if seconds is not None else
+                      "  [dim]cost unknown: epochs depend on the dataset, which a plan does not read; steps do not[/]",
+                      highlight=False)
     else:
         console.print("  [dim]no estimate of speed: this device's peak is not known[/]", highlight=False)
     grid = Table.grid(padding=(0, 1))
@@ -115,6 +121,14 @@ def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None
     console.print(f"[dim]to paste into the recipe ({setup.mesh}):[/]", highlight=False)
     console.print(yaml.safe_dump({stage: settings_of(plan)}, sort_keys=False, default_flow_style=False).rstrip(),
                   markup=False, highlight=False)
+
+
+def estimated_seconds(plan: Plan, settings: TrainingSettings) -> float | None:
+    """Estimated seconds of the training; None without an estimate of speed, and for epochs of rows that a plan does not read.
+    settings: resolved."""
+    if plan.tokens_per_second is None or settings.steps is None:
+        return None
+    return settings.steps * settings.tokens_per_step / plan.tokens_per_second
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
@@ -137,6 +151,7 @@ def as_json(plan: Plan, recipe: Recipe, stage: str) -> str:
         "device": plan.device.name,
         "device_gib": round(plan.device.memory_gib, 3), "memory_gib": plan.memory.as_gib(),
         "settings": settings_of(plan), "tokens_per_second_estimate": plan.tokens_per_second,
+        "seconds_estimate": estimated_seconds(plan, getattr(recipe, stage).resolved()),
         "flops_per_token": plan.needs.flops_per_token, "reasons": list(plan.reasons),
     })
 

@@ -88,14 +88,20 @@ def _option(option: Option) -> list[str]:
 
 def _cheapest(decision: Decision) -> Option | None:
     known = [each for each in decision.options if each.action != "nothing" and each.predicted_cost_s is not None]
-    return min(known, key=lambda each: each.predicted_cost_s or 0.0, default=None)
+    partly = [each for each in decision.options if each.cost_says]
+    return min(known, key=lambda each: each.predicted_cost_s or 0.0, default=None) or max(
+        partly, key=lambda each: (len(each.stage_costs_s), each.action == "full"), default=None)
 
 
 def _stages(option: Option | None) -> str:
     """What an option costs by stage, the dearest first; stages of less than a second are left out."""
     costs = sorted(option.stage_costs_s.items(), key=lambda each: -each[1]) if option else []
     told = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in costs if seconds >= 1)
-    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}." if option and told else ""
+    if option is None or not told:
+        return ""
+    planned = f" Of these, {option.cost_says}." if option.cost_says else ""
+    rest = "" if option.predicted_cost_s is not None else "; what its other stages cost is unknown"
+    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}{rest}.{planned}"
 
 
 def _gain(action: str, gain: Any) -> str:

@@ -25,6 +25,7 @@ from resources.artefacts.freshness import StaleInput, stale_inputs
 from resources.artefacts.manifest import Input, Manifest, ManifestError
 from resources.artefacts.slice_digest import slice_digest
 from resources.artefacts.taint import Taint, tainted
+from resources.deciding.drafter_payback import DrafterPayback, drafter_payback
 from resources.lake import Lake
 from resources.launching.run_history import SeenRun, runs, seconds_of_steps, steps_underway
 from resources.releasing.approvals import approvals_of, was_decided
@@ -108,6 +109,8 @@ class WorkloadStatus:
     stages: list[StageStatus]
     tables: list[TableStatus]
     endpoint: EndpointStatus
+    payback: DrafterPayback | None = None
+    """Of the drafter of the champion, or else of the candidate; None where there is no release."""
     unread_objects: int | None = None
     unread_more: bool = False
     sources_problem: str = ""
@@ -176,6 +179,8 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
     status.endpoint.tainted = [
         f"{alias} {version}" for alias in ("champion", "candidate", "previous")
         if (version := getattr(status.endpoint, alias)) and f"release:{workload}/release@{version}" in taints]
+    if release := status.endpoint.champion or status.endpoint.candidate:
+        status.payback = drafter_payback(lake, workload, release, recipe.automation.decide if recipe else None)
     disabled = recipe.disabled if recipe is not None else _switched_off(lake, workload, manifests)
     named = recipe.datasets.named if recipe is not None else {}
     for name in [*STEPS, *named, *(name for name in manifests if name not in STEPS and name not in named)]:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 
+from model_ops.training.learning_curve import Rise
 from resources.deciding.estimate import Estimate
 from resources.deciding.evidence import Evidence
-from resources.deciding.learning_curve import Rise
 
 RECOVERED, RECOVERED_LOW = 0.80, 0.60
 """(2.174 - 1.141) / (2.433 - 1.141), and the same with the ends of the intervals that are furthest apart."""

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from model_ops.training.learning_curve import Rise, rise_a_doubling
 from resources.artefacts.current import current_manifests
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.registry import Registry
@@ -24,9 +25,10 @@ from resources.deciding.evidence import Evidence, Trained
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gains import drafter_gain, model_gain
 from resources.deciding.hub_base import hub_commits
-from resources.deciding.learning_curve import Rise, points_of, rise_a_doubling
+from resources.deciding.kept_plans import kept_plans
+from resources.deciding.learning_curve import points_of
 from resources.deciding.options import ACTIONS, DRAFTERS, Predicted
-from resources.deciding.past_costs import Made, seconds_of
+from resources.deciding.past_costs import Made, known_seconds, planned_stages, seconds_of, unknown_stages
 from resources.deciding.schedule import due
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
@@ -79,6 +81,12 @@ def _base(lake: Lake, made: Manifest | None, facts: RecipeFacts, now: datetime) 
     if facts.base_repository:
         return hub_commits(lake, made, facts.base_repository, now, facts.base_branch)
     return base_digests(lake, made, facts.base_directory)
+
+
+def traffic(lake: Lake, workload: str, settings: DecideSettings, now: datetime) -> dict[str, Any]:
+    """requests_a_day and answer_tokens_a_request of the last days that are over, as far as they are known."""
+    tables = Tables(lake)
+    return _traffic(tables, workload, _rows_by_day(tables, workload, now), settings, now)
 
 
 def _rows_by_day(tables: Tables, workload: str, now: datetime) -> dict[date, int]:
@@ -198,6 +206,7 @@ def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: E
                manifests: Mapping[str, Manifest]) -> dict[Action, Predicted]:
     registry = Registry(lake, facts.workload)
     made = {name: _made(lake, registry, name, seen, manifests) for name in ARTEFACTS}
+    made |= {name: [planned] for name, planned in _planned(lake, facts, manifests).items() if not made.get(name)}
     rises = {name: _rise(registry, manifests.get(name), names) for name, names in (
         ("speculator", ("validation_expected_tau", "expected_tau")), ("sft_model", ("validation_loss", "loss")))}
     found: dict[Action, Predicted] = {}
@@ -210,11 +219,32 @@ def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: E
         new = seen.new_rows_of_drafter if action in DRAFTERS else seen.new_rows_of_model
         work = work_of(action, facts, settings)
         work = replace(work, overrides={**work.overrides, "base_model": {"again": True}}) if new_base else work
-        stages = seconds_of(work, made, facts, seen.rows, new / seen.rows if seen.rows else 0.0)
+        new_share = new / seen.rows if seen.rows else 0.0
+        stages = seconds_of(work, made, facts, seen.rows, new_share)
         gain = drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share) \
             if action in DRAFTERS else model_gain(seen, rises["sft_model"])
-        found[action] = Predicted(stages, gain)
+        found[action] = Predicted(stages, gain, unknown_stages(work, made), planned_stages(work, made),
+                                  known_seconds(work, made, facts, seen.rows, new_share))
     return found
+
+
+def _planned(lake: Lake, facts: RecipeFacts, manifests: Mapping[str, Manifest]) -> dict[str, Made]:
+    """What stages would take by the plans that `millrace plan` kept."""
+    found = {}
+    for name, plan in kept_plans(lake, facts.workload).items():
+        if name not in ARTEFACTS:
+            continue
+        seconds = plan.seconds(_tokens_of(manifests.get(facts.policy.rows_of(name))))
+        if seconds is not None:
+            found[name] = Made(seconds, 0, {"steps": plan.steps}, planned=plan.says)
+    return found
+
+
+def _tokens_of(dataset: Manifest | None) -> float | None:
+    """Tokens of a dataset's training rows, in the tokenizer that counts the most; None where none is local."""
+    counted = dataset.metrics.get("tokens") if dataset else None
+    found = [splits.get("train") for splits in counted.values()] if isinstance(counted, dict) else []
+    return max((float(each) for each in found if each), default=None)
 
 
 def _made(lake: Lake, registry: Registry, name: str, seen: Evidence, manifests: Mapping[str, Manifest]) -> list[Made]:

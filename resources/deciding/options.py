@@ -10,7 +10,7 @@ own wish: they get a full run, or what the request names, whatever it gains.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from model_ops.wording import duration
 from resources.deciding.actions import SPELLED
@@ -30,10 +30,14 @@ WISHES = ("base_revision", "schedule", "request")
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of one action, before corrections. stages: seconds by stage; None: unknown."""
+    """Of one action, before corrections. stages: seconds by stage; None: unknown, because of the stages in `unknown`; `known`
+    has those of the others. planned: where the costs come from that no run was seen of, in words."""
 
     stages: Mapping[str, float] | None
     gain: Estimate | None
+    unknown: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()
+    known: Mapping[str, float] = field(default_factory=dict)
 
 
 def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], facts: RecipeFacts, settings: DecideSettings,
@@ -61,11 +65,11 @@ def _option(action: Action, cause: Found, seen: Evidence, predicted: Predicted, 
     hours = seconds * settings.devices / 3600 if seconds is not None else None
     option = Option(
         action, seconds, _money(hours, settings), gain.value if gain else None, gain.low if gain else None,
-        gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or {}), corrected_cost=cost_by.value,
-        corrected_gain=gain_by.value)
+        gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or predicted.known),
+        corrected_cost=cost_by.value, corrected_gain=gain_by.value, cost_says="; ".join(predicted.planned))
     if action in DRAFTERS and gain is not None and hours is not None:
         option = replace(option, **_payback(hours, gain, seen, settings))
-    return replace(option, why_not=_why_not(action, cause, seen, option, facts, settings))
+    return replace(option, why_not=_why_not(action, cause, seen, option, facts, settings, predicted.unknown))
 
 
 def _payback(hours: float, gain: Estimate, seen: Evidence, settings: DecideSettings) -> dict[str, float | None]:
@@ -77,7 +81,8 @@ def _payback(hours: float, gain: Estimate, seen: Evidence, settings: DecideSetti
             "break_even_requests": break_even_requests(hours, days, a_day / seen.requests_a_day, gain.low)}
 
 
-def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts: RecipeFacts, settings: DecideSettings) -> str:
+def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts: RecipeFacts, settings: DecideSettings,
+             unknown: Sequence[str] = ()) -> str:
     if seen.missing and not (cause.request is not None and action == "full"):
         return f"{', '.join(seen.missing)} was never made"
     if cause.kind == "drift" and not settings.drift_trains:
@@ -97,7 +102,8 @@ def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts
     if cause.kind == "acceptance" and action == "sft_continued":
         return "other answers bring no acceptance back"
     if option.predicted_cost_s is None:
-        return "its cost is unknown: a stage of it was never made"
+        return (f"its cost is unknown: no run of {' and '.join(unknown) or 'a stage of it'} was seen, and no version says how "
+                "long it took")
     if option.gain_lower is None:
         return "nothing says what it would gain: no learning curve and no served acceptance"
     return _too_little(action, seen, option, settings)
@@ -129,6 +135,7 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
 def _why(cause: Found, chosen: Option, settings: DecideSettings) -> str:
     what, seconds = SPELLED[chosen.action], chosen.predicted_cost_s
     cost = f" costs about {duration(seconds)}" if seconds is not None else ", whose cost is unknown,"
+    cost += f" ({chosen.cost_says})" if chosen.cost_says else ""
     money = f" ({chosen.predicted_money:,.2f})" if chosen.predicted_money is not None else ""
     if cause.kind in WISHES:
         return f"{what}{cost}{money}: {cause.request.by if cause.request else f'a {_wish(cause)}'} asks for it"

@@ -1,6 +1,7 @@
-"""Whether the recipe's cron schedule was due lately.
+"""Whether the recipe's cron schedule was due lately, and how far apart its times are.
 
     due("0 3 * * 1", "UTC", now)        # "2026-06-01 03:00", or ""
+    days_between("0 3 * * 1", "UTC", now)       # 7.0
 """
 
 from __future__ import annotations
@@ -14,7 +15,20 @@ CAUGHT_UP = timedelta(days=1)
 """How long after its time a schedule still counts: a daemon that was away for a week does not make up for it."""
 
 
+TIMES = 8
+"""Times of a schedule whose distance is averaged: the weekdays of a week, and its weekend."""
+
+
 def due(cron: str, timezone: str, now: datetime) -> str:
     """The newest time of the schedule, in its time zone, if it is at most a day ago; "" otherwise."""
     at = croniter(cron, now.astimezone(ZoneInfo(timezone))).get_prev(datetime)
     return "" if now - at > CAUGHT_UP else f"{at:%Y-%m-%d %H:%M}"
+
+
+def days_between(cron: str, timezone: str, now: datetime) -> float:
+    """Mean days from one of the next times of the schedule to the one after it."""
+    times = croniter(cron, now.astimezone(ZoneInfo(timezone)))
+    first = times.get_next(float)
+    for _ in range(TIMES - 1):
+        last = times.get_next(float)
+    return (last - first) / (TIMES - 1) / 86_400

@@ -9,6 +9,7 @@ left in the artefact's directory, and the manifest is written last.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
 from resources.catalog.build import publish
 from resources.damaged_files import naming_damage
+from resources.deciding.training_worth import Retraining, looked_up
 from resources.lake import Lake
 from resources.launching.launcher import Launcher
 from resources.launching.relay import relay
@@ -148,22 +150,28 @@ class Workshop:
         outside: Sequence[str] = (),
         continue_from: str | None = None,
         pinned: Mapping[str, Manifest] | None = None,
+        retraining: Retraining | None = None,
     ) -> Manifest:
         """Makes an artefact with a worker. outside: models that are not artefacts of the lake. continue_from: the warm
         start's parent: `last` for the lake's last version if there is one, or an external directory. pinned: further inputs
-        that stay what they are when a newer version becomes current."""
+        that stay what they are when a newer version becomes current. retraining: what the recipe says of it, for a training
+        that may end early; what is looked up then counts for no version."""
         previous = warm_start_parent(self.registry, kind, name, inputs.values()) if continue_from == "last" else None
         if previous:
             inputs = {**inputs, "previous": previous}
         elsewhere = [place for place in (*outside, continue_from) if place and place != "last"]
-        config, counted = training_config(operation, settings)
+        _, counted = training_config(operation, settings)
 
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in {**inputs, **(pinned or {})}.items()}
+            known = settings if retraining is None else looked_up(settings, self.lake, name, retraining)
+            config, _ = training_config(operation, known)
             job = Job(operation=operation, output=output, inputs=places, settings=config, threads=self.threads)
             tracked_as = f"{self.workload}/{name}/{output.name}"
             with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):
-                return self.launcher.run(job, context)
+                began_s = time.monotonic()
+                metrics = self.launcher.run(job, context)
+            return {"seconds": round(time.monotonic() - began_s, 3), **metrics}  # a training's own leave out loading
 
         taken = {manifest.digest: manifest.as_input().model_copy(update={"pinned": True})
                  for manifest in (pinned or {}).values()}

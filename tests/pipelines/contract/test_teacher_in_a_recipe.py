@@ -11,6 +11,7 @@ from loopback import loopback
 
 from assets import evaluation_report, sft_model, student_model, teacher_answers
 from pipelines.contract.recipe import RecipeError, read_recipe
+from pipelines.graph.recipe_graph import recipe_parts
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.model_policy import ModelPolicy
@@ -107,7 +108,8 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
         recipe = read_recipe({**BARE, "teacher": {**TEACHER, "base_url": f"{address}/v1", "most_failed": 0.5, "trains": "sft",
                                                   "retries": 0}}, tmp_path)
         given = {"workshop": Workshop(registry, launcher, threads=1), "policy": recipe.policy, "sft_settings": recipe.sft,
-                 "teacher_settings": recipe.teacher, "student_settings": recipe.student, "curation_settings": recipe.curation}
+                 "teacher_settings": recipe.teacher, "student_settings": recipe.student, "curation_settings": recipe.curation,
+                 "retraining": recipe_parts(recipe)["retraining"][0]}
         assets = [teacher_answers.teacher_answers, sft_model.sft_model, student_model.student_model]
         assert dg.materialize([assets[0], assets[1]], resources={
             name: value for name, value in given.items() if name != "student_settings"}).success

@@ -1,5 +1,6 @@
 """What a stage that continues hands to its worker: the previous model, what it has learnt, fewer steps; else what the recipe says."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,10 +15,11 @@ from model_ops.operations.sft_settings import SftSettings
 from model_ops.speculators.architectures.eagle3 import Eagle3Settings
 from resources.artefacts.manifest import ManifestError
 from resources.artefacts.registry import Registry
+from resources.deciding.training_worth import Retraining
 from resources.lake import Lake
 from resources.workshop.training_job import training_config
 from resources.workshop.workshop import Workshop
-from tests.resources.deciding.examples import FACTS
+from tests.resources.deciding.examples import FACTS, SETTINGS
 
 DRAFTER = Eagle3Settings(steps=100)
 
@@ -60,7 +62,8 @@ def handed(asset, lake, config, kept=(), **more):
     """The job that the asset hands over."""
     workshop = Workshop(Registry(lake, "shop"), Launcher(), 1, kept=frozenset(kept))
     given = {"context": None, "config": config, "workshop": workshop, "policy": FACTS.policy, "speculator_settings": DRAFTER,
-             "sft_settings": SftSettings(), "evaluate_settings": EvaluateSettings(), "evals": {}, **more}
+             "sft_settings": SftSettings(), "evaluate_settings": EvaluateSettings(), "evals": {},
+             "retraining": Retraining(FACTS, SETTINGS), **more}
     work = asset.op.compute_fn.decorated_fn
     with pytest.raises(Handed) as found:
         work(**{name: given[name] for name in work.__code__.co_varnames[:work.__code__.co_argcount]})
@@ -134,3 +137,32 @@ def test_an_evaluation_of_a_drafter_takes_less(lake):
     job = handed(evaluation_report, lake, EvaluationOverrides(share=0.5, only_the_drafter=True), kept=MODELS)
     assert job.settings["prompts"] == 100 and job.settings["student_drafts"]["prompts"] == 0
     assert job.inputs["target"].name == version(lake, "model", "quantized_model")
+
+
+def test_a_training_that_may_end_early_gets_what_the_lake_knows_and_keeps_its_version(lake):
+    kept_dataset(lake)
+    rule = {"early_end": {"enabled": True}}
+    job = handed(speculator, lake, DrafterOverrides(), kept=MODELS, speculator_settings=Eagle3Settings(steps=100, **rule))
+    assert job.settings["early_end"]["serves_days"] == 30.0 and job.settings["early_end"]["decode_hours_per_day"] is None
+    weekly = Retraining(replace(FACTS, cron="0 3 * * 1"), SETTINGS)
+    again = handed(speculator, lake, DrafterOverrides(), kept=MODELS, retraining=weekly,
+                   speculator_settings=Eagle3Settings(steps=100, **rule))
+    assert again.settings["early_end"]["serves_days"] == 7.0 and again.output == job.output
+    rule["early_end"]["serves_days"] = 7.0
+    assert handed(speculator, lake, DrafterOverrides(), kept=MODELS,
+                  speculator_settings=Eagle3Settings(steps=100, **rule)).output != job.output
+
+
+def test_an_artefact_of_a_worker_has_its_seconds_unless_the_worker_says_them(lake):
+    class Works:
+        def __init__(self, **metrics):
+            self.metrics = metrics
+
+        def run(self, job, context):
+            (job.output / "file").write_text("")
+            return self.metrics
+
+    given = Registry(lake, "shop").current("model", "base_model")
+    said = [Workshop(Registry(lake, "shop"), Works(**metrics), 1).train(
+        "sft_model", "sft", SftSettings(steps=steps), {"model": given}, None).metrics for steps, metrics in ((1, {}), (2, {"seconds": 7.0}))]
+    assert 0 <= said[0]["seconds"] < 5 and said[1]["seconds"] == 7.0

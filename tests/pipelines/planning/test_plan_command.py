@@ -37,12 +37,14 @@ def test_a_plan_is_printed_and_can_be_pasted(cli, recipe):
     again = recipe(sft=json.dumps({**pasted["sft"], "max_length": 8192, "tokens_per_step": 131072}))
     found = json.loads(cli("plan", again, "--gpus", "8xH100", "--format", "json").stdout)
     assert found["settings"] == pasted["sft"]
+    assert found["seconds_estimate"] is None and "epochs depend on the dataset, which a plan does not read" in done.stdout
     assert found["memory_gib"]["total"] < found["device_gib"]
 
 
 def test_a_student_needs_room_for_its_teacher(cli, recipe):
-    path = recipe(more="student: {layers: 8, max_length: 2048, tokens_per_step: 16384}\n")
+    path = recipe(more="student: {layers: 8, max_length: 2048, tokens_per_step: 16384, steps: 30}\n")
     found = json.loads(cli("plan", path, "--gpus", "H200", "--stage", "student", "--format", "json").stdout)
+    assert found["seconds_estimate"] == pytest.approx(30 * 16_384 / found["tokens_per_second_estimate"])
     assert found["memory_gib"]["teacher"] == pytest.approx(4 * 8.03e9 / 2**30, rel=0.01)
     assert found["weights"] < 3.5e9
 
@@ -59,6 +61,8 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(cli, recipe):
     hub = cli("plan", recipe(base="nobody/nothing-7B"), "--gpus", "H100", check=2, HF_HUB_OFFLINE="1").stderr
     assert "nobody/nothing-7B is an id on a hub" in hub and "config.json is enough" in hub
     assert "--stage quantize: choose sft or student" in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
+    nowhere = cli("plan", recipe(), "--gpus", "H100", "--lake", recipe().parent / "nowhere", check=2).stderr
+    assert "nowhere" in nowhere and "Traceback" not in nowhere
     off = recipe(more="student: {enabled: false}\n")
     assert "--stage student: this recipe switches it off (student.enabled)" in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from model_ops.training.early_end_settings import EarlyEndOfModel
 from pipelines.contract.recipe import load_recipe
-from pipelines.planning.sweep import Report, SweepError, Tried, rates_around, read_rates, sweep
+from pipelines.planning.sweep import Report, SweepError, Tried, rates_around, read_rates, sweep, trial_settings
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from tests.model_ops.tiny_models import write_dataset, write_target
@@ -45,6 +46,13 @@ def put(lake, kind, name, folder):
 @pytest.fixture
 def lake(tmp_path):
     return Lake.open(tmp_path / "lake")
+
+
+def test_no_training_of_a_sweep_ends_early(recipe):
+    settings = recipe.sft.model_copy(update={"early_end": EarlyEndOfModel(enabled=True, nats_per_device_hour=1.0)}).resolved()
+    tried = trial_settings(settings, 1e-4, 20)
+    assert settings.early_end.enabled and not tried.early_end.enabled and (tried.steps, tried.learning_rate) == (20, 1e-4)
+    assert not hasattr(trial_settings(recipe.student.resolved(), 1e-4, 20), "early_end")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 
+from model_ops.training.learning_curve import Rise, rise_a_doubling
 from resources.artefacts.manifest import external_input
 from resources.artefacts.registry import Registry
 from resources.deciding import base_revision
@@ -15,7 +16,7 @@ from resources.deciding.base_revision import base_digests
 from resources.deciding.evidence import Evidence
 from resources.deciding.gains import drafter_gain, model_gain
 from resources.deciding.gather import gather
-from resources.deciding.learning_curve import Rise, points_of, rise_a_doubling
+from resources.deciding.learning_curve import points_of
 from resources.deciding.schedule import due
 from resources.lake import Lake
 from resources.tables import SCHEMAS, Tables
