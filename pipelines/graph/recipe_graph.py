@@ -19,11 +19,12 @@ from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
+from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.dashboard import dashboard_after
 from pipelines.graph.days import daily_partitions
-from pipelines.graph.deciding import deciding, facts_of
+from pipelines.graph.deciding import deciding
 from pipelines.graph.decision_jobs import decision_jobs
 from pipelines.graph.decision_runs import kept_in
 from pipelines.graph.freshness import freshness_of
