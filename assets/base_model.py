@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.overrides import TrainingOverrides
+from assets.overrides import BaseOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.models.adapter_base import model_places
@@ -10,6 +10,7 @@ from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
+from resources.workshop.base_commit import outside_name
 from resources.workshop.workshop import Workshop
 
 
@@ -19,20 +20,24 @@ from resources.workshop.workshop import Workshop
 )
 def base_model(
     context: dg.AssetExecutionContext,
-    config: TrainingOverrides,
+    config: BaseOverrides,
     workshop: dg.ResourceParam[Workshop],
     base_name: dg.ResourceParam[str],
+    base_revision: dg.ResourceParam[str],
     policy: dg.ResourceParam[ModelPolicy],
     tiny_settings: dg.ResourceParam[TinyBaseSettings],
 ) -> dg.MaterializeResult:
     """The model that fine-tuning starts from: a Hugging Face id, a directory, or `tiny`, which the run trains.
 
-    A PEFT adapter is merged into the model that it was trained on. Every tensor is checked against the config. Lies in
+    A model of the Hub stays at the commit that it was imported from. A PEFT adapter is merged into the model that it was
+    trained on. Every tensor is checked against the config. Lies in
     `models/<workload>/base_model/<version>/`, in the Hugging Face layout.
     """
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:
-        settings = ImportBaseSettings(model=base_name, mtp_layer=policy.drafter_from == "base_model")
-        manifest = workshop.train("base_model", "import_base", settings, {}, context, outside=model_places(base_name))
+        revision = workshop.commit_to_import(base_name, base_revision, config.revision)
+        settings = ImportBaseSettings(model=base_name, revision=revision, mtp_layer=policy.drafter_from == "base_model")
+        manifest = workshop.train("base_model", "import_base", settings, {}, context,
+                                  outside=[outside_name(base_name, base_revision), *model_places(base_name)[1:]])
     return shown(manifest, workshop)

@@ -43,7 +43,7 @@ def curated_interactions(
         items = workshop.directory(suite) / "items.parquet"
         report = curate(
             workshop.tables, workshop.workload, output, curation_settings, items,
-            embed=lambda texts: workshop.embed(texts, curation_settings.semantic_duplicates),
+            embed=lambda texts: workshop.embed(texts, semantic.model or "", semantic.max_length),
         )
         workshop.publish_catalog()
         counts = count_records(workshop.lake, workshop.workload, output.name)

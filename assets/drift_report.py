@@ -8,17 +8,22 @@ from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of
 from assets.presentation import column_schema, embedded, table
 from assets.questions import about_table, as_metadata
+from resources.artefacts.manifest import external_input
 from resources.artefacts.source_digest import source_digest
 from resources.curating.curation import CurationSettings
 from resources.drifting.drift import compare_traffic
 from resources.drifting.page import recent_rows, write_drift_page
 from resources.drifting.plots import plots
+from resources.drifting.prompt_vectors import Embedder
 from resources.drifting.release_reference import served_release
 from resources.drifting.session_counts import Seen
 from resources.drifting.settings import DriftSettings
 from resources.launching.relay import relay
 from resources.tables import SCHEMAS
 from resources.workshop.workshop import Workshop
+
+MOST_TOKENS = 512
+"""Tokens of a prompt's beginning that an embedding model reads; one with more gets no vector."""
 
 
 @dg.asset(
@@ -41,7 +46,8 @@ def drift_report(
     """
     tables, workload = workshop.tables, workshop.workload
     seen = Seen(curation_settings.judge, curation_settings.feedback.least)
-    report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload))
+    embedder = _embedder(workshop, drift_settings)
+    report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload), embedder=embedder)
     page = write_drift_page(tables, workload, report, drift_settings)
     workshop.publish_catalog()
     for note in report.notes:
@@ -65,6 +71,14 @@ def drift_report(
         "dagster/column_schema": column_schema(SCHEMAS["drift"], "drift"), "sql": as_metadata(about_table("drift", workload)),
         **{f"plot_{test}": embedded(picture, test) for test, picture in plots(shown).items()},
     })
+
+
+def _embedder(workshop: Workshop, settings: DriftSettings) -> Embedder | None:
+    """What makes vectors of prompts; None where the recipe names no embedding model."""
+    model = settings.embeddings.model
+    if model is None:
+        return None
+    return Embedder(lambda texts: workshop.embed(texts, model, MOST_TOKENS), external_input(model).digest)
 
 
 @dg.asset_check(asset="drift_report", blocking=False)

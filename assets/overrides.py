@@ -30,6 +30,14 @@ class TrainingOverrides(dg.Config):
         return _with(settings, steps=self.steps, learning_rate=self.learning_rate, seed=self.seed)
 
 
+class BaseOverrides(TrainingOverrides):
+    """The same for the base model, which can also be imported anew from the Hub."""
+
+    revision: str | None = Field(
+        default=None, description="Of a base model on the Hugging Face Hub: the branch, tag or commit to import instead of the "
+        "commit that it was imported from")
+
+
 class DrafterOverrides(TrainingOverrides):
     """The same for the drafter, which can also continue the lake's last one."""
 

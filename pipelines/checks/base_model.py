@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from model_ops.errors import ModelError
 from model_ops.families.table import FAMILIES
 from model_ops.models.adapter_base import WEIGHTS, tokenizer_directory
+from model_ops.models.hub_model import is_offline
 from model_ops.models.mtp_tensors import has_layers
 from model_ops.models.quantized_base import float_form
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
@@ -73,7 +73,7 @@ def _hub(name: str) -> Path | Finding:
 
     with suppress(LocalEntryNotFoundError, OSError, ValueError):  # no local copy: the Hub is asked below
         return Path(snapshot_download(name, local_files_only=True, allow_patterns=list(TAKEN)))
-    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+    if is_offline():
         return problem(CHECK, f"{name} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
                        "unset HF_HUB_OFFLINE, or name a directory")
     try:

@@ -56,9 +56,10 @@ def decisions(
     format: Annotated[ReportFormat, typer.Option(help="tables, or every decision as JSON")] = ReportFormat.table,
 ) -> None:
     """Shows what was decided about retraining and why, predicted and real costs and gains. Writes nothing."""
-    from pipelines.status.decisions_text import decisions_json, print_decisions
+    from pipelines.status.decisions_text import decisions_json, print_decisions, print_requests
     from pipelines.status.known_workload import known_workload
     from resources.deciding.decisions_table import Decisions
+    from resources.deciding.requests import Requests
 
     place = open_lake(lake)
     found = Decisions(place, known_workload(place, workload)).seen()
@@ -66,6 +67,7 @@ def decisions(
         print(decisions_json(found))
     else:
         print_decisions(found, console, count)
+        print_requests(Requests(place, workload).waiting(found), console)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -1,4 +1,4 @@
-"""Commands that build: `demo`, `run`, `ui`."""
+"""Commands that build: `demo`, `run`, `retrain`, `ui`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,47 @@ def run(
     for message in outcome.messages:
         say_error(message)
     raise typer.Exit(outcome.exit_code)
+
+
+@app.command(rich_help_panel=PANEL)
+def retrain(
+    workload: Annotated[str, typer.Argument(help="a workload of the lake")],
+    because: Annotated[str, typer.Option(help="why, in one line that is recorded; with --withdraw: why not any more",
+                                         show_default=False)] = "",
+    action: Annotated[str, typer.Option(
+        help="what is made again: drafter_continued, drafter_new, sft_continued or full")] = "full",
+    despite: Annotated[list[str] | None, typer.Option(
+        help="what does not apply to this request: budget, quiet or cool_down; may be repeated", show_default=False)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be decided; nothing is kept or started")] = False,
+    recipe: Annotated[Path | None, typer.Option(help="the recipe's YAML file, whose settings tell what will be "
+                                                "done", show_default="the one last run for the workload")] = None,
+    withdraw: Annotated[str, typer.Option(metavar="REQUEST", help="take back a request that is not decided yet",
+                                          show_default=False)] = "",
+    lake: LakeOption = None,
+) -> None:
+    """Asks for a retraining, with a reason. The sensor `decide` starts it at its next tick, within budget and quiet hours."""
+    from pipelines.running.asking_to_retrain import ask, ask_dry, take_back
+    from pipelines.status.known_workload import known_workload
+    from pipelines.terminal.shared_options import open_lake
+    from resources.deciding.requests import Request, RequestError
+    from resources.releasing.signature import sign
+
+    if withdraw and dry_run:
+        raise RequestError("--dry-run shows what a request would do, and --withdraw takes one back: give one of them")
+    place = open_lake(lake)
+    known, by = known_workload(place, workload), sign(because, "--because")
+    if withdraw:
+        console.print(take_back(place, known, withdraw, by), soft_wrap=True, highlight=False, markup=False)
+        return
+    wanted = Request.of(known, by, action, despite or [])
+    if not dry_run:
+        console.print(ask(place, wanted, recipe), soft_wrap=True, highlight=False, markup=False)
+        return
+    from pipelines.status.decisions_text import print_decisions
+
+    decision, said = ask_dry(place, wanted, recipe)
+    print_decisions([decision], console, 1)
+    console.print(f"\n{said}", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command(rich_help_panel=PANEL)

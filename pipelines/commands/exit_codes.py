@@ -22,6 +22,7 @@ from resources.catalog.why import UnknownIdError
 from resources.composing.dataset_diff import DiffError
 from resources.curating.judge_endpoint import JudgeError
 from resources.damaged_files import DamagedFileError
+from resources.deciding.requests import RequestError
 from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
 from resources.launching.devices import DevicesError
@@ -42,7 +43,8 @@ from stores.s3 import S3Error
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
           NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError,
-           CaptureError, PostgresError, DevicesError, ScrapeError, UnknownServedError)
+           CaptureError, PostgresError, DevicesError, ScrapeError, UnknownServedError,
+           RequestError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,

@@ -122,6 +122,9 @@ class RecipeFields(Settings):
     base_model: Annotated[str, Words("a Hugging Face id, a directory, or tiny")] = Field(
         min_length=1, description="Model to start from: a Hugging Face id, a directory of a model or of a "
         "PEFT adapter (merged into the model that it names), or `tiny` (a toy)")
+    base_revision: str | None = Field(
+        None, min_length=1, max_length=200, pattern=r"^[\w][\w./+-]*$", description="Of a base_model on the Hugging Face Hub: "
+        "its branch, tag or commit. Left out: the default branch")
     sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
     first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
     last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")

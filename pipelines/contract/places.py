@@ -71,6 +71,8 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     found["base_model"] = recipe.base_model
     if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
         semantic["model"] = recipe.curation.semantic_duplicates.model
+    if "model" in (embeddings := (found.get("drift") or {}).get("embeddings") or {}):
+        embeddings["model"] = recipe.drift.embeddings.model
     if (found.get("merge") or {}).get("models"):
         found["merge"]["models"] = recipe.merge.models
     for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
@@ -99,13 +101,15 @@ def _directories_of_drafter(recipe: RecipeFields) -> Iterator[tuple[str, str, st
 
 
 def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
-    semantic = recipe.curation.semantic_duplicates
-    if semantic.model:
-        key = "curation.semantic_duplicates.model"
+    semantic, drift = recipe.curation.semantic_duplicates, recipe.drift
+    for key, settings, is_used in (("curation.semantic_duplicates.model", semantic, semantic.enabled),
+                                   ("drift.embeddings.model", drift.embeddings, drift.enabled)):
+        if not settings.model:
+            continue
         try:
-            semantic.model = _absolute(semantic.model, home)
-            if semantic.enabled and not Path(semantic.model).is_dir():
-                yield key, f"there is no directory {semantic.model}; give the directory of an embedding model"
+            settings.model = _absolute(settings.model, home)
+            if is_used and not Path(settings.model).is_dir():
+                yield key, f"there is no directory {settings.model}; give the directory of an embedding model"
         except (_NoPathError, OSError):
             yield key, "this is not a path on this machine; give the directory of an embedding model"
     for field, word, what in _directories_of_drafter(recipe):
@@ -153,6 +157,9 @@ def _settle_merged(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]
 
 def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     name = recipe.base_model
+    is_here = name == "tiny" or name.startswith((".", "/", "~")) or (home / name).is_dir()
+    if recipe.base_revision is not None and is_here:
+        yield "base_revision", f"it is {recipe.base_revision}, and base_model is not on the Hugging Face Hub; leave it out"
     if name == "tiny":
         return
     try:

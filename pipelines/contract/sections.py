@@ -88,6 +88,10 @@ drift:
   reference_days: 28
   false_alarms_per_1000_days: 1
 """),
+    Section("drift.embeddings", "drift.embeddings", "[drift.md](drift.md#what-prompts-mean) says what is compared.", """\
+drift:
+  embeddings: {model: ./models/embedder}
+"""),
     Section("datasets", "datasets", "One dataset is always made, `sft`; the others where they are given."),
     Section("datasets.sft", "datasets.sft", "[data.md](data.md#datasets) explains mixing, splits and the card.", """\
 datasets:

@@ -19,8 +19,9 @@ from typing import Any
 import dagster as dg
 
 from pipelines.contract.recipe import Recipe
+from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.decision_runs import DECISION_TAG, run_request
-from resources.deciding.actions import work_of
+from resources.deciding.actions import work_decided
 from resources.deciding.decide import decide
 from resources.deciding.decision import Decision
 from resources.deciding.decisions_table import Decisions
@@ -48,9 +49,10 @@ def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
 
     @dg.sensor(
         name="decide", job=train_job, minimum_interval_seconds=60, default_status=status,
-        description="Every minute: looks for causes of a retraining (new logs, drift, acceptance, feedback, a new base, the "
-        "schedule) and starts the least that helps, within the budget of `automation.decide`. Every decision is in the table "
-        "retraining_decisions. On where the recipe says `automation.decide: {enabled: true}`, or when switched on here.",
+        description="Every minute: looks for causes of a retraining (requests, new logs, drift, acceptance, feedback, a new "
+        "base, the schedule) and starts the least that helps, within the budget of `automation.decide`. Every decision is in "
+        "the table retraining_decisions. On where the recipe says `automation.decide: {enabled: true}`, or when switched on "
+        "here.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
@@ -70,7 +72,7 @@ def tick(lake: Lake, facts: RecipeFacts, settings: DecideSettings, instance: dg.
         return dg.SensorResult(skip_reason=before.get("said") or "nothing changed", cursor=cursor)
     ledger, history = Decisions(lake, facts.workload), _history(lake, instance)
     decisions = _settled(ledger, lake, facts, settings, instance)
-    unstarted = [run_request(each, work_of(each.action, facts, settings, bool(each.evidence.get("widened"))))
+    unstarted = [run_request(each, work_decided(each, facts, settings))
                  for each in decisions if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
     if unstarted:
         return dg.SensorResult(run_requests=unstarted, cursor=_cursor(seen, True, now, "a run was asked for"))
@@ -86,16 +88,6 @@ def tick(lake: Lake, facts: RecipeFacts, settings: DecideSettings, instance: dg.
         return dg.SensorResult(skip_reason=f"{made.decision.cause_text}: {made.decision.why}", cursor=_cursor(
             "", still_open, made.again_at, made.decision.why))
     return dg.SensorResult(run_requests=[run_request(made.decision, made.work)], cursor=_cursor("", True, now, ""))
-
-
-def facts_of(recipe: Recipe) -> RecipeFacts:
-    """What deciding needs to know of a recipe."""
-    retrain = recipe.automation.retrain
-    return RecipeFacts(
-        recipe.workload, recipe.policy, recipe.base_model if Path(recipe.base_model).is_dir() else "",
-        retrain.cron if retrain.enabled else "", recipe.speculator.architecture, list(recipe.datasets.named),
-        recipe.evaluation.prompts, recipe.release.enabled,
-        as_adapter=recipe.release.enabled and recipe.release.form == "adapter")
 
 
 def _history(lake: Lake, instance: dg.DagsterInstance) -> str:

@@ -5,8 +5,6 @@ the endpoint's log are the same. The name in the form is what the person typed: 
 keys are trusted, the key of the process that runs the job signs the entry, as it does for a command.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -14,6 +12,7 @@ from pydantic import Field
 
 from assets.endpoint import endpoint_moved
 from pipelines.contract.recipe import Recipe
+from pipelines.graph.form_jobs import NAME, form_job, in_one_sentence
 from resources.artefacts.manifest import ManifestError
 from resources.catalog.build import publish
 from resources.lake import Lake, LakeError
@@ -31,7 +30,6 @@ from resources.signing.keys import KeyProblemError
 REFUSALS = (ReleaseError, EndpointError, EndpointLogError, ManifestError, LakeError, SignatureError, UnsureNameError,
             KeyProblemError)
 CHAMPION = "champion"
-NAME = Field(default="", description="Your name, which is recorded with the decision; needed")
 REASON = Field(default="", description="One line that is recorded with the decision")
 RELEASE = Field(default="", description=f"Version of the release, at least {SHORTEST_SURE} characters of it; needed")
 DIGEST = Field(default="", description="Beginning of the digest that you read on the approval page or in the release's "
@@ -76,7 +74,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
 
     @dg.op(name="approve_release", description="Checks gates, digests and policy again, records who and why, moves the alias.")
     def approving(context: dg.OpExecutionContext, config: ApproveForm) -> None:
-        with _in_one_sentence():
+        with in_one_sentence(REFUSALS):
             lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
             directory, seen = _read(lake, recipe.workload, config.release, config.digest)
             if config.alias.strip() not in ("", CHAMPION):
@@ -95,7 +93,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
 
     @dg.op(name="reject_release", description="Records the refusal of a candidate, or the withdrawal of an approval.")
     def rejecting(context: dg.OpExecutionContext, config: RejectForm) -> None:
-        with _in_one_sentence():
+        with in_one_sentence(REFUSALS):
             lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
             directory, seen = _read(lake, recipe.workload, config.release, config.digest)
             withdraw(lake, directory, by, seen)
@@ -104,7 +102,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
 
     @dg.op(name="roll_back_endpoint", description="Checks the earlier release again, records who and why, moves the alias.")
     def rolling_back(context: dg.OpExecutionContext, config: RollbackForm) -> None:
-        with _in_one_sentence():
+        with in_one_sentence(REFUSALS):
             lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
             _, seen = Endpoint(lake, recipe.workload).seen()
             wanted = config.champion.strip()
@@ -116,33 +114,13 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             _told(context, lake, aliases, f"champion moved from {seen.champion} back to {aliases.champion}")
 
     return [
-        _job("approve", approving, ApproveForm, "Approves a release, as `millrace approve` does: the form asks for its "
-             "version, your name and a reason. Or lets a further alias name an approved release."),
-        _job("reject", rejecting, RejectForm, "Refuses a candidate, or withdraws an approval, as `millrace reject` does. No "
-             "run serves the release by itself then."),
-        _job("rollback", rolling_back, RollbackForm, "Makes an earlier release champion again, as `millrace rollback` does, "
-             "and withdraws the release that it replaces."),
+        form_job("approve", approving, ApproveForm, "Approves a release, as `millrace approve` does: the form asks for its "
+                 "version, your name and a reason. Or lets a further alias name an approved release."),
+        form_job("reject", rejecting, RejectForm, "Refuses a candidate, or withdraws an approval, as `millrace reject` does. "
+                 "No run serves the release by itself then."),
+        form_job("rollback", rolling_back, RollbackForm, "Makes an earlier release champion again, as `millrace rollback` "
+                 "does, and withdraws the release that it replaces."),
     ]
-
-
-def _job(name: str, op: dg.OpDefinition, form: type[dg.Config], description: str) -> dg.JobDefinition:
-    """A job of one step whose form shows every field."""
-    shown = {"ops": {op.name: {"config": form().model_dump()}}}
-
-    @dg.job(name=name, description=description, config=shown)
-    def job():
-        op()
-
-    return job
-
-
-@contextmanager
-def _in_one_sentence() -> Iterator[None]:
-    """A refusal in the block is a failure with one sentence, without a traceback."""
-    try:
-        yield
-    except REFUSALS as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from None
 
 
 def _signed(name: str, reason: str, context: dg.OpExecutionContext) -> Signature:

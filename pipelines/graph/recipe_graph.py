@@ -19,16 +19,18 @@ from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
+from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.dashboard import dashboard_after
 from pipelines.graph.days import daily_partitions
-from pipelines.graph.deciding import deciding, facts_of
+from pipelines.graph.deciding import deciding
 from pipelines.graph.decision_jobs import decision_jobs
 from pipelines.graph.decision_runs import kept_in
 from pipelines.graph.freshness import freshness_of
 from pipelines.graph.jobs import TRAIN, jobs
 from pipelines.graph.release_watch import release_watch
+from pipelines.graph.request_job import request_job
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
@@ -57,7 +59,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     return dg.Definitions(
         assets=assets,
         asset_checks=_enabled_checks(recipe),
-        jobs=[*both, *removing, *decision_jobs(recipe, place)],
+        jobs=[*both, *removing, *decision_jobs(recipe, place), request_job(recipe, place)],
         schedules=[*schedules(recipe, *both), *nightly],
         sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place),
                  *alert_sensors(recipe, place)],
@@ -106,6 +108,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
     return {
         "policy": (recipe.policy, "The recipe's stages, and which model each starts from."),
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
+        "base_revision": (recipe.base_revision or "", "The recipe's `base_revision`: of a Hugging Face id."),
         "drift_settings": (recipe.drift, "The recipe's `drift`: the reference window, and the rate of false alarms."),
         "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
         "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),

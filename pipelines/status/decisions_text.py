@@ -19,6 +19,7 @@ from pipelines.terminal.text_table import print_table, text_table
 from resources.deciding.actions import SPELLED
 from resources.deciding.correction import cost_ratio, gain_ratio
 from resources.deciding.decision import Decision, Option
+from resources.deciding.requests import Request, cause_text
 
 COLUMNS = ("when (UTC)", "cause", "action", "outcome", "predicted", "took", "gain predicted", "gain", "decision_id")
 OF_A_DRAFTER = ("drafter_continued", "drafter_new")
@@ -42,6 +43,13 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
             console.print(said, soft_wrap=True, highlight=False, markup=False)
     for sentence in (*last.evidence.get("drafting", ()), *corrections(decisions)):
         console.print(_sentence(sentence), soft_wrap=True, highlight=False, markup=False)
+
+
+def print_requests(requests: Sequence[Request], console: Console) -> None:
+    """What people asked for and the sensor has not decided yet."""
+    for each in requests:
+        console.print(f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {cause_text(each)}.",
+                      soft_wrap=True, highlight=False, markup=False)
 
 
 def decisions_json(decisions: Sequence[Decision]) -> str:

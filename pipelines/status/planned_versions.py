@@ -118,6 +118,10 @@ class _Plan(Workshop):
             raise _Named(Planned("", unknown=f"{table} is too large to be compared here"))
         return Input(kind="table", name=table, digest=digest)
 
+    def hub_commit(self, model: str, revision: str | None) -> str | None:
+        """Nothing is asked: of a base model that was imported, its commit is known."""
+        return None
+
     def external(self, place: str) -> Input:
         """The recorded input if no file has changed since; else read again, if it is small."""
         directory = Path(place)

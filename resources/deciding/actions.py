@@ -2,6 +2,7 @@
 
     work = work_of("drafter_continued", facts, settings)
     work.stages, work.kept, work.overrides
+    work = work_decided(decision, facts, settings)
 
 A kept model is taken as it is, although its own inputs have newer versions: a drafter learns new rows for the released target.
 """
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from resources.deciding.decision import Action
+from resources.deciding.decision import Action, Decision
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.settings import DecideSettings
 from resources.stages import STAGES, stage
@@ -38,8 +39,16 @@ class Work:
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widened: bool = False) -> Work:
-    """What a run of an action makes. widened: a test of drift alarms, so the evaluation takes more rows and prompts."""
+def work_decided(decision: Decision, facts: RecipeFacts, settings: DecideSettings) -> Work:
+    """What the run of a decision makes. The base is imported anew only where that is the cause."""
+    base_commit = str(decision.evidence.get("base_now", "")) if decision.cause == "base_revision" else ""
+    return work_of(decision.action, facts, settings, bool(decision.evidence.get("widened")), base_commit)
+
+
+def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widened: bool = False,
+            base_commit: str = "") -> Work:
+    """What a run of an action makes. widened: a test of drift alarms, so the evaluation takes more rows and prompts.
+    base_commit: of the Hub, which a full run imports the base from instead of the one that it was imported from."""
     models = [*facts.policy.stages, *([facts.policy.drafting_model] if facts.policy.drafting_model else [])]
     every = [found.name for found in STAGES
              if found.name not in facts.policy.disabled and not found.is_daily and found.name != "logs"]
@@ -48,6 +57,8 @@ def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widene
     evaluation = {**({"share": share} if share != 1 else {}), **({"only_the_drafter": True} if only_drafter else {})}
     changed: dict[str, dict[str, Any]] = {"evaluation_report": evaluation} if evaluation else {}
     if action == "full":
+        if base_commit and facts.base_repository:
+            changed["base_model"] = {"revision": base_commit}
         return Work([*every, *facts.named_datasets], [], changed)
     if only_drafter:
         wanted = {*DATASETS, "speculator_dataset", "speculator", *AFTER_THE_MODEL}

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from resources.deciding.evidence import Evidence
+from resources.deciding.requests import REQUEST, Request, cause_text
 from resources.deciding.settings import CAUSES, Cause, DecideSettings
 
 OF_ANSWERS = ("bad_feedback", "quality", "refusals", "broken_answers", "errors")
@@ -19,11 +20,18 @@ ACCEPTANCE = "acceptance"
 
 @dataclass(frozen=True)
 class Found:
-    """A cause that holds. window: what identifies it, so that it is decided once."""
+    """A cause that holds. window: what identifies it, so that it is decided once. request: what a person asked for; None for
+    what was noticed."""
 
     kind: Cause
     text: str
     window: str
+    request: Request | None = None
+
+
+def asked(requests: Iterable[Request]) -> list[Found]:
+    """The causes that people named. They come before all that was noticed, whatever the recipe lists."""
+    return [Found(REQUEST, cause_text(each), each.request_id, each) for each in requests]
 
 
 def causes(seen: Evidence, settings: DecideSettings) -> list[Found]:
@@ -35,7 +43,7 @@ def causes(seen: Evidence, settings: DecideSettings) -> list[Found]:
 
 def _base_revision(seen: Evidence) -> Iterator[Found]:
     if seen.base_now and seen.base_then and seen.base_now != seen.base_then:
-        yield Found("base_revision", f"the base model's files changed: {seen.base_then[:12]} was trained from, "
+        yield Found("base_revision", f"the base model changed: {seen.base_then[:12]} was trained from, "
                     f"{seen.base_now[:12]} is there now", seen.base_now)
 
 

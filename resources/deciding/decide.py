@@ -4,25 +4,28 @@
     made.decision            # None: nothing new
     made.again_at            # when to look again although nothing changed
     made.work                # what its run makes; None where nothing is started
+    preview(request, lake, facts, settings, decisions, now)      # what would be decided about a request that nobody made yet
 
-Nothing is written or started here: pipelines/graph/deciding.py records the decision and requests the run.
+Nothing is written or started here: pipelines/graph/deciding.py records the decision and asks Dagster for the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from resources.deciding.actions import Work, work_of
+from resources.deciding.actions import Work, work_decided
 from resources.deciding.budget import refusal
-from resources.deciding.causes import Found, causes
+from resources.deciding.causes import Found, asked, causes
 from resources.deciding.decision import Action, Decision, Option, decision_id
 from resources.deciding.evidence import Evidence
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gather import gather
 from resources.deciding.holding import held_by
-from resources.deciding.options import WISHES, weigh
+from resources.deciding.hub_base import LOOKS_EVERY
+from resources.deciding.options import WISHES, Predicted, weigh
+from resources.deciding.requests import REQUEST, Request, Requests
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
 
@@ -43,31 +46,52 @@ def decide(lake: Lake, facts: RecipeFacts, settings: DecideSettings, decisions: 
     now = now or datetime.now(UTC)
     seen, predicted = gather(lake, facts, settings, now)
     known = {each.decision_id for each in decisions}
-    found = [cause for cause in causes(seen, settings) if _id(cause, seen) not in known]
+    every = [*asked(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
+    found = [cause for cause in every if _id(cause, seen) not in known]
     if not found:
-        return Made(None, _midnight(now))
-    hold = held_by(seen, decisions, settings, now)
-    if hold is not None:
-        again = min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN)
-        held = _row(found[0], seen, [], "nothing", hold.text, settings, now, held=hold.kind)
-        return Made(None if held.decision_id in known else held, again)
+        return Made(None, min(_midnight(now), now + LOOKS_EVERY) if facts.base_repository else _midnight(now))
+    first_held: Made | None = None
     for cause in found:
-        options, action, why = weigh(cause, seen, predicted, facts, settings, decisions)
-        held, option = "", next(each for each in options if each.action == action)
-        if action != "nothing":
-            refused = refusal(settings.budget, decisions, (option.predicted_cost_s or 0.0) * settings.devices / 3600,
-                              option.predicted_money, now)
-            if refused is not None:
-                options = [replace(each, why_not=refused) if each is option else each for each in options]
-                action, why, held = "nothing", f"nothing is run: {refused}", "budget"
-        if settings.dry_run:
-            held = held or "dry_run"
-        row = _row(cause, seen, options, action, why, settings, now, held)
+        hold = held_by(seen, decisions, settings, now, _despite(cause))
+        if hold is not None:  # all wait for the same, unless a person has set it aside, so the first one says it for all
+            first_held = first_held or Made(_row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind),
+                                            min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN))
+            continue
+        row = _weighed(cause, seen, predicted, facts, settings, decisions, now)
         if row.decision_id in known:
             continue
         starts = row.outcome == "waiting"
-        return Made(row, now, work_of(action, facts, settings, widened=_drifts(seen)) if starts else None)
-    return Made(None, now + LOOKS_AGAIN)
+        return Made(row, now, work_decided(row, facts, settings) if starts else None)
+    if first_held is None:
+        return Made(None, now + LOOKS_AGAIN)
+    return replace(first_held, decision=None) if _is_known(first_held.decision, known) else first_held
+
+
+def preview(request: Request, lake: Lake, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
+            now: datetime) -> tuple[Decision, str]:
+    """What would be decided about a request if it was made now, and the sentence about what would hold it; "" if nothing
+    would."""
+    seen, predicted = gather(lake, facts, settings, now)
+    [cause] = asked([request])
+    hold = held_by(seen, decisions, settings, now, request.despite)
+    row = _weighed(cause, seen, predicted, facts, settings, decisions, now)
+    return replace(row, dry_run=True, outcome="not_run"), hold.text if hold is not None else ""
+
+
+def _weighed(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], facts: RecipeFacts, settings: DecideSettings,
+             decisions: Sequence[Decision], now: datetime) -> Decision:
+    """The decision about a cause that nothing holds: the least that helps, if the budget suffices."""
+    options, action, why = weigh(cause, seen, predicted, facts, settings, decisions)
+    held, option = "", next(each for each in options if each.action == action)
+    if action != "nothing" and "budget" not in _despite(cause):
+        refused = refusal(settings.budget, decisions, (option.predicted_cost_s or 0.0) * settings.devices / 3600,
+                          option.predicted_money, now)
+        if refused is not None:
+            options = [replace(each, why_not=refused) if each is option else each for each in options]
+            action, why, held = "nothing", f"nothing is run: {refused}", "budget"
+    if settings.dry_run:
+        held = held or "dry_run"
+    return _row(cause, seen, options, action, why, settings, now, held)
 
 
 def _row(cause: Found, seen: Evidence, options: list[Option], action: Action, why: str, settings: DecideSettings, now: datetime,
@@ -75,13 +99,22 @@ def _row(cause: Found, seen: Evidence, options: list[Option], action: Action, wh
     starts = action != "nothing" and not settings.dry_run
     return Decision(
         seen.workload, _id(cause, seen, held), now, cause.kind, cause.text,
-        {**seen.as_record(), "window": cause.window, **({"held": held} if held else {}), "widened": _drifts(seen)}, options,
-        action, why, settings.dry_run, outcome="waiting" if starts else "not_run")
+        {**seen.as_record(), "window": cause.window, **({"held": held} if held else {}), "widened": _drifts(seen),
+         **({REQUEST: cause.request.as_record()} if cause.request else {})}, options, action, why,
+        settings.dry_run, outcome="waiting" if starts else "not_run")
 
 
 def _id(cause: Found, seen: Evidence, held: str = "") -> str:
     """A cron's time and a base's files are decided once, also where the release changes meanwhile."""
     return decision_id(seen.workload, cause.kind, "" if cause.kind in WISHES else seen.release, cause.window, held)
+
+
+def _despite(cause: Found) -> tuple[str, ...]:
+    return cause.request.despite if cause.request is not None else ()
+
+
+def _is_known(decision: Decision | None, known: Collection[str]) -> bool:
+    return decision is not None and decision.decision_id in known
 
 
 def _drifts(seen: Evidence) -> bool:

@@ -14,13 +14,13 @@ the claim; the next look writes its row, of a lake in a bucket only if the bucke
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from resources.deciding.claim import claim
 from resources.deciding.decision import Decision
 from resources.lake import Lake
 from resources.sql_files import attach_slice, rows, workbench
@@ -57,17 +57,7 @@ class Decisions:
         """Claims and writes a new decision. False if it is claimed already, by this or another process. Raises S3Error if the
         bucket of a lake is away: the decision is not written then, and the next look at all decisions publishes its claim."""
         path = self._path(decision)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = json.dumps(decision.as_row(), default=_as_text) + "\n"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(content, encoding="utf-8")
-        try:
-            os.link(temporary, path)  # fails where it exists, and leaves no half-written claim
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink()
-        if not self._publish(path):
+        if not claim(path, json.dumps(decision.as_row(), default=_as_text) + "\n") or not self._publish(path):
             return False
         self._tables.append(TABLE, _table([decision]))
         return True

@@ -9,7 +9,8 @@ from resources.releasing.model_policy import ModelPolicy
 
 @dataclass(frozen=True)
 class RecipeFacts:
-    """base_directory: the base model's own directory; "" for one that cannot change (a hub's id, `tiny`). cron: of the
+    """base_directory: the base model's own directory; "" for one on the Hub and for `tiny`. base_repository: its id on the Hub;
+    "" for one that is not there. base_branch: its branch, tag or commit there; "" for the default branch. cron: of the
     schedule; "" where it is off. architecture: of the drafter. named_datasets: every dataset under `datasets.named`.
     evaluation_prompts: of the recipe. releases: whether it makes a release. as_adapter: whether that is an adapter on the base
     model, which a model that continues an earlier one has not."""
@@ -23,3 +24,5 @@ class RecipeFacts:
     evaluation_prompts: int = 0
     releases: bool = True
     as_adapter: bool = False
+    base_repository: str = ""
+    base_branch: str = ""

@@ -24,6 +24,7 @@ from resources.deciding.decision import Action
 from resources.deciding.evidence import Evidence, Trained
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gains import drafter_gain, model_gain
+from resources.deciding.hub_base import hub_commits
 from resources.deciding.kept_plans import kept_plans
 from resources.deciding.learning_curve import points_of
 from resources.deciding.options import ACTIONS, DRAFTERS, Predicted
@@ -59,7 +60,7 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
     by_day = _rows_by_day(tables, facts.workload, now)
     release, candidate, report = _endpoint(lake, facts.workload, manifests)
     served = _served(tables, facts, release, now)
-    then, base_now = base_digests(lake, manifests.get("base_model"), facts.base_directory)
+    then, base_now = _base(lake, manifests.get("base_model"), facts, now)
     models = [*facts.policy.stages, *(["speculator"] if facts.policy.speculator else [])]
     seen = Evidence(
         facts.workload, release, sum(by_day.values()), max(by_day, default=None), by_day,
@@ -73,6 +74,13 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
         missing=tuple(name for name in models if name not in manifests), devices=settings.devices)
     seen = _with_speed(seen, settings, report, served)
     return seen, _predicted(lake, facts, settings, seen, manifests)
+
+
+def _base(lake: Lake, made: Manifest | None, facts: RecipeFacts, now: datetime) -> tuple[str | None, str | None]:
+    """What the base was imported from, and what is there now: commits of the Hub, or digests of a directory's files."""
+    if facts.base_repository:
+        return hub_commits(lake, made, facts.base_repository, now, facts.base_branch)
+    return base_digests(lake, made, facts.base_directory)
 
 
 def traffic(lake: Lake, workload: str, settings: DecideSettings, now: datetime) -> dict[str, Any]:

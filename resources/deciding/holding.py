@@ -7,7 +7,7 @@ A held cause is written to the table once for each kind of hold, and decided whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -28,18 +28,22 @@ class Hold:
     until: datetime | None = None
 
 
-def held_by(seen: Evidence, decisions: Sequence[Decision], settings: DecideSettings, now: datetime) -> Hold | None:
-    """The first hold. One run at a time, and one candidate at a time: a second one would replace what a person looks at."""
+def held_by(seen: Evidence, decisions: Sequence[Decision], settings: DecideSettings, now: datetime,
+            despite: Collection[str] = ()) -> Hold | None:
+    """The first hold. One run at a time, and one candidate at a time: a second one would replace what a person looks at.
+
+    despite: `cool_down`, `quiet`: what a person has set aside for this cause.
+    """
     going = next((each for each in decisions if each.is_open and each.started), None)
     if going is not None and not (going.outcome == "waiting" and going.run_id):
         return Hold("at_work", f"the run of decision {going.decision_id} is at work")
     if seen.candidate:
         return Hold("candidate", f"release {seen.candidate} waits for an approval: millrace approve {seen.candidate}")
-    if (until := _cools_until(decisions, settings)) is not None and now < until:
+    if "cool_down" not in despite and (until := _cools_until(decisions, settings)) is not None and now < until:
         failures = _failures(decisions)
         after = f"{failures} failed in a row" if failures else "the last run ended"
         return Hold("cool_down", f"{after}, so nothing is started before {until:%Y-%m-%d %H:%M} UTC", until)
-    if (quiet := closed_by(settings.quiet, settings.timezone, now)) is not None:
+    if "quiet" not in despite and (quiet := closed_by(settings.quiet, settings.timezone, now)) is not None:
         return Hold("quiet", f"nothing is started now: automation.decide.quiet has {quiet!r} ({settings.timezone})")
     return None
 

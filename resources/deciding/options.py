@@ -3,8 +3,8 @@
     options, chosen, why = weigh(cause, seen, predictions, facts, settings, decisions)
 
 Chosen is the cheapest option whose gain, by its lower bound, is worth its cost: a drafter has to save its device hours within
-`payback_days`; a model has to learn at least `least_loss_gain`. A new base revision and the schedule are the operator's own
-wish: they get a full run, whatever it gains.
+`payback_days`; a model has to learn at least `least_loss_gain`. A new base revision, the schedule and a request are a person's
+own wish: they get a full run, or what the request names, whatever it gains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from resources.deciding.settings import DecideSettings
 
 ACTIONS: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "full")
 DRAFTERS = ("drafter_continued", "drafter_new")
-WISHES = ("base_revision", "schedule")
+WISHES = ("base_revision", "schedule", "request")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], f
         return [nothing, *found], "nothing", _why_nothing(cause, seen, settings, found)
     others = [each if each is chosen or each.why_not else
               replace(each, why_not=f"{SPELLED[chosen.action]} costs less and is enough") for each in found]
-    nothing = replace(nothing, why_not=f"{SPELLED[chosen.action]} is worth its cost")
+    nothing = replace(nothing, why_not=f"{cause.request.by} asked for {SPELLED[chosen.action]}" if cause.request else
+                      f"{SPELLED[chosen.action]} is worth its cost")
     return [nothing, *others], chosen.action, _why(cause, chosen, settings)
 
 
@@ -82,7 +83,7 @@ def _payback(hours: float, gain: Estimate, seen: Evidence, settings: DecideSetti
 
 def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts: RecipeFacts, settings: DecideSettings,
              unknown: Sequence[str] = ()) -> str:
-    if seen.missing:
+    if seen.missing and not (cause.request is not None and action == "full"):
         return f"{', '.join(seen.missing)} was never made"
     if cause.kind == "drift" and not settings.drift_trains:
         return "drift of the traffic alone starts no training (automation.decide.drift_trains)"
@@ -92,6 +93,8 @@ def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts
         return "the recipe fine-tunes no model"
     if action == "sft_continued" and facts.as_adapter:
         return "release.form is adapter, and a continued model has no adapter on the base model"
+    if cause.request is not None:
+        return "" if action == cause.request.action else f"{cause.request.by} asked for {SPELLED[cause.request.action]}"
     if cause.kind in WISHES:
         return "" if action == "full" else f"it would leave out what a {_wish(cause)} is for"
     if cause.kind == "feedback" and action in DRAFTERS:
@@ -135,7 +138,7 @@ def _why(cause: Found, chosen: Option, settings: DecideSettings) -> str:
     cost += f" ({chosen.cost_says})" if chosen.cost_says else ""
     money = f" ({chosen.predicted_money:,.2f})" if chosen.predicted_money is not None else ""
     if cause.kind in WISHES:
-        return f"{what}{cost}{money}: a {_wish(cause)} asks for it"
+        return f"{what}{cost}{money}: {cause.request.by if cause.request else f'a {_wish(cause)}'} asks for it"
     if chosen.action in DRAFTERS:
         back = f" and pays back in {duration(chosen.payback_days * 86_400)}" if chosen.payback_days is not None else ""
         return (f"{what}{cost}{money}{back}: the acceptance length rises by {chosen.predicted_gain or 0:.1%}, at least "
@@ -145,6 +148,9 @@ def _why(cause: Found, chosen: Option, settings: DecideSettings) -> str:
 
 
 def _why_nothing(cause: Found, seen: Evidence, settings: DecideSettings, options: Sequence[Option]) -> str:
+    if cause.request is not None:
+        wanted = next(each for each in options if each.action == cause.request.action)
+        return f"nothing, although {cause.request.by} asks for {SPELLED[wanted.action]}: {wanted.why_not}"
     if seen.missing:
         return (f"nothing: {', '.join(seen.missing)} was never made; the first run is a person's (millrace run RECIPE), and "
                 "what follows is measured by it")

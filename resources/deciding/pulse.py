@@ -11,6 +11,7 @@ from pathlib import Path
 
 from resources.deciding.base_revision import hashed_so_far, stamp_of
 from resources.deciding.facts import RecipeFacts
+from resources.deciding.requests import folder_of
 from resources.lake import Lake
 from resources.slice_stamps import slice_stamp
 from resources.tables import Tables
@@ -21,7 +22,7 @@ POINTERS = ("models/{}/speculator/current.json", "models/{}/sft_model/current.js
 
 
 def pulse(lake: Lake, facts: RecipeFacts) -> str:
-    """A digest over the workload's slices of the tables, its pointers, and the base model's files."""
+    """A digest over the workload's slices of the tables, its pointers, requests, and the base model's files."""
     tables = Tables(lake)
     parts = [slice_stamp(tables, name, facts.workload) for name in TABLES]
     for pattern in POINTERS:
@@ -29,6 +30,9 @@ def pulse(lake: Lake, facts: RecipeFacts) -> str:
         if pattern.startswith("endpoints"):
             lake.mirror.pull_file(path)
         parts.append(_stat(path))
+    requests = folder_of(lake, facts.workload)
+    lake.mirror.pull_folder(requests)
+    parts.append(_stat(requests))
     if facts.base_directory:
         parts += [stamp_of(Path(facts.base_directory)), hashed_so_far(lake, facts.workload)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

@@ -24,6 +24,8 @@ from resources.artefacts.source_digest import source_digest
 from resources.drifting.acceptance import Acceptance, Served, acceptance
 from resources.drifting.compare import Comparison, Result
 from resources.drifting.days import Reference, reference_of, window_of
+from resources.drifting.kept_counts import KeptCounts
+from resources.drifting.prompt_vectors import Embedder, PromptVectors
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
 from resources.drifting.session_counts import Seen, SessionCounts
 from resources.drifting.settings import DriftSettings
@@ -55,9 +57,12 @@ class DriftReport:
 
 def compare_traffic(
     tables: Tables, workload: str, settings: DriftSettings, seen: Seen, release: ServedRelease = NO_RELEASE,
-    now: datetime | None = None,
+    now: datetime | None = None, embedder: Embedder | None = None,
 ) -> DriftReport:
-    """Compares every day that is over and was not compared yet, and writes its rows in commits of DAYS_A_COMMIT days."""
+    """Compares every day that is over and was not compared yet, and writes its rows in commits of DAYS_A_COMMIT days.
+
+    embedder: of `settings.embeddings.model`; without, no embeddings are compared.
+    """
     now = now or datetime.now(UTC)
     report = DriftReport(release.name, notes=[release.problem] if release.problem else [])
     by_day = tables.rows_by_day("cleaned_interactions", workload)
@@ -68,14 +73,14 @@ def compare_traffic(
                             "compared yet")
     hours = _served_hours(tables, workload, release, report)
     rate = settings.false_alarms_per_1000_days / 1_000 / (2 if hours else 1)
-    digest = _digest(settings, seen, rate)
+    digest = _digest(settings, seen, rate, embedder)
     report.reference = reference = reference_of(by_day, settings.reference_days, now.date(), release.made)
     if reference is None:
         report.notes.append(_no_reference(by_day, settings, now.date()))
     else:
         judged = tables.rows_by_day("judgements", workload)
         counted_rows = {day: count + judged.get(day, 0) for day, count in by_day.items()}
-        _compare_days(tables, workload, settings, seen, report, counted_rows, now, rate, digest)
+        _compare_days(tables, workload, settings, seen, report, counted_rows, now, rate, digest, embedder)
     if hours:
         found = acceptance(hours, settings, rate, now, f"{workload}/{release.name}")
         _keep_acceptance(tables, workload, found, report, digest, now)
@@ -84,20 +89,28 @@ def compare_traffic(
 
 def _compare_days(
     tables: Tables, workload: str, settings: DriftSettings, seen: Seen, report: DriftReport, by_day: dict[date, int],
-    now: datetime, rate: float, digest: str,
+    now: datetime, rate: float, digest: str, embedder: Embedder | None,
 ) -> None:
     reference = report.reference
     assert reference is not None
     wanted = _to_compare(tables, workload, settings, report.release, reference, by_day, now.date(), digest)
     if not wanted:
         return
-    source = SessionCounts(tables, workload, reference, settings, seen)
-    usual = {day: source.of_day(day) for day in reference.comparison}
+    vectors = PromptVectors(tables.lake, workload, embedder) if embedder is not None else None
+    source = SessionCounts(tables, workload, reference, settings, seen, vectors)
+    kept = KeptCounts(tables, workload, reference.vocabulary, digest, source.of_day)
+    kept.keep_days([*reference.comparison, *sorted(by_day)[-max(settings.windows) :]])
+    if vectors is not None:
+        vectors.keep_days(by_day)
+        in_windows = {near for day in wanted for near in window_of(day, max(settings.windows), by_day, reference.end)}
+        uncounted = [day for day in {*reference.comparison, *in_windows} if not kept.has(day)]
+        source.embed(sorted({*reference.vocabulary, *uncounted}))
+    usual = {day: kept.of_day(day) for day in reference.comparison}
     comparison = Comparison(reference, usual, source.columns, settings, rate, f"{workload}/{report.release}")
     for first in range(0, len(wanted), DAYS_A_COMMIT):
         part: list[dict[str, Any]] = []
         for day in wanted[first : first + DAYS_A_COMMIT]:
-            near = {other: source.of_day(other) for other in window_of(day, max(settings.windows), by_day, reference.end)}
+            near = {other: kept.of_day(other) for other in window_of(day, max(settings.windows), by_day, reference.end)}
             part += [_row(result, workload, report.release, reference, digest, now,
                           sum(by_day[other] for other in window_of(day, result.window_days, by_day, reference.end)))
                      for result in comparison.of_day(day, near)]
@@ -199,9 +212,10 @@ def _no_reference(by_day: dict[date, int], settings: DriftSettings, today: date)
             "shorter")
 
 
-def _digest(settings: DriftSettings, seen: Seen, rate: float) -> str:
-    """Digest of what decides the values: settings, judge, code."""
+def _digest(settings: DriftSettings, seen: Seen, rate: float, embedder: Embedder | None) -> str:
+    """Digest of what decides the values: settings, judge, embedding model, code."""
     judge = [seen.judge.model, seen.judge.prompt_sha256] if seen.judge else None
-    asked = json.dumps([settings.model_dump(mode="json"), judge, seen.least, rate], sort_keys=True)
+    asked = json.dumps([settings.model_dump(mode="json"), judge, seen.least, rate, embedder.digest if embedder else None],
+                       sort_keys=True)
     return hashlib.sha256(f"{asked}{source_digest('resources/drifting/drift.py')}".encode()).hexdigest()[:16]
 

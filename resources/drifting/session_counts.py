@@ -14,16 +14,19 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from jaxtyping import Float
 
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.drifting.days import Reference
+from resources.drifting.embedding_novelty import is_far, usual_similarity
 from resources.drifting.novelty import novelty, vocabulary
 from resources.drifting.permutation import Columns
+from resources.drifting.prompt_vectors import PromptVectors
 from resources.drifting.settings import DriftSettings
 from resources.drifting.statistics import Kind
 from resources.sql_files import attach_slice, rows, run, workbench
@@ -45,8 +48,15 @@ TESTS: dict[str, tuple[Kind, list[str]]] = {
     "quality": ("fall", ["points", "missing points"]),
 }
 """Each test's statistic and categories; an empty list: the commonest of the vocabulary days, and one for all others."""
+EMBEDDED: dict[str, tuple[Kind, list[str]]] = {"novelty_embeddings": ("rise", ["far", "near"])}
+"""Only with an embedding model."""
 OTHERS = ""
-DAYS_IN_MEMORY = 64
+BEGINNING = 500
+"""Characters of a prompt that are embedded: a model reads few, and the beginning says what is asked for."""
+MOST_KNOWN = 8_192
+"""Vectors of the vocabulary that prompts are compared with; of more, as many are drawn."""
+DAYS_AT_ONCE = 16
+"""Days whose prompts are embedded by one job of the worker."""
 CATEGORIES = pa.schema([("test", pa.string()), ("category", pa.string()), ("place", pa.int64())])
 
 
@@ -60,22 +70,75 @@ class Seen:
 
 
 class SessionCounts:
-    """Counts of the sessions of single days. A day that was read is remembered."""
+    """Counts of the sessions of single days."""
 
-    def __init__(self, tables: Tables, workload: str, reference: Reference, settings: DriftSettings, seen: Seen):
+    def __init__(self, tables: Tables, workload: str, reference: Reference, settings: DriftSettings, seen: Seen,
+                 vectors: PromptVectors | None = None):
         self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
-        self._vocabulary_days = reference.vocabulary
-        self.of_day = lru_cache(DAYS_IN_MEMORY)(self._of_day)
+        self._vocabulary_days, self._vectors = reference.vocabulary, vectors
+        self._tests = TESTS | EMBEDDED if vectors is not None else TESTS
 
     @property
     def columns(self) -> list[Columns]:
-        """The tests, in the order of TESTS."""
+        """The tests, in the order of TESTS, then EMBEDDED."""
         found, first = [], 0
-        for test, (kind, _) in TESTS.items():
+        for test, (kind, _) in self._tests.items():
             width = len(self._categories[test])
             found.append(Columns(test, kind, first, width))
             first += width
         return found
+
+    def embed(self, days: Sequence[date]) -> None:
+        """Embeds the prompts of days that were never embedded, many days at once: the worker reads its model for each job."""
+        vectors = self._vectors
+        if vectors is None:
+            return
+        new = [day for day in days if not vectors.has(day)]
+        for first in range(0, len(new), DAYS_AT_ONCE):
+            vectors.make({day: self._prompts_of(day) for day in new[first : first + DAYS_AT_ONCE]})
+
+    @cached_property
+    def _share(self) -> float:
+        """Of the sessions whose prompts are embedded."""
+        with self._traffic(self._vocabulary_days) as connection:
+            usual = rows(connection, "drifting/sessions_a_day")["sessions"][0].as_py()
+        return min(1.0, self._settings.embeddings.sessions_per_day / usual) if usual else 1.0
+
+    @cached_property
+    def _known_vectors(self) -> tuple[np.ndarray, float]:
+        """Vectors of the vocabulary's prompts, and the similarity that all but a few of them reach."""
+        assert self._vectors is not None
+        found, names = [], []
+        for day in self._vocabulary_days:
+            prompts = self._prompts_of(day)
+            vectors = self._vectors.of_day(day, prompts)
+            is_one = vectors.any(axis=1)
+            found += [vectors[is_one]] if is_one.any() else []
+            names += [name for name, one in zip(prompts["session"].to_pylist(), is_one, strict=True) if one]
+        known = np.concatenate(found) if found else np.zeros((0, 1), np.float32)
+        _, sessions = np.unique(names, return_inverse=True)
+        chosen = np.sort(np.random.default_rng(0).permutation(len(known))[:MOST_KNOWN])
+        return known[chosen], usual_similarity(known[chosen], sessions[chosen])
+
+    def _prompts_of(self, day: date) -> pa.Table:
+        share = self._share
+        with self._traffic([day]) as connection:
+            run(connection, "drifting/sessions")
+            return self._prompts(connection, share)
+
+    def _prompts(self, connection: duckdb.DuckDBPyConnection, share: float) -> pa.Table:
+        return rows(connection, "drifting/prompts_to_embed", share=share, characters=BEGINNING,
+                    most=self._settings.embeddings.prompts_per_session)
+
+    def _far(self, day: date, prompts: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """The session of each compared prompt, and whether it is far from all that is known."""
+        assert self._vectors is not None
+        known, usual = self._known_vectors
+        vectors = self._vectors.of_day(day, prompts)
+        is_one = vectors.any(axis=1)
+        if not len(known) or not is_one.any():
+            return np.zeros(0, np.int64), np.zeros(0, bool)
+        return prompts["number"].to_numpy()[is_one], is_far(vectors[is_one], known, usual)
 
     @cached_property
     def _known(self) -> tuple[dict[str, list[str]], dict[str, list[int]], np.ndarray]:
@@ -86,7 +149,7 @@ class SessionCounts:
                 chosen.setdefault(row["test"], []).append(row["category"])
             edges = rows(connection, "drifting/edges").to_pylist()[0]
             known = vocabulary(rows(connection, "drifting/known_texts")["new_text"], self._settings.ngram)
-        categories = {test: [*fixed] or [*chosen.get(test, []), OTHERS] for test, (_, fixed) in TESTS.items()}
+        categories = {test: [*fixed] or [*chosen.get(test, []), OTHERS] for test, (_, fixed) in self._tests.items()}
         return categories, {name: [int(edge) for edge in found or []] for name, found in edges.items()}, known
 
     @property
@@ -107,9 +170,10 @@ class SessionCounts:
                 least=list(self._seen.least.values()))
             yield connection
 
-    def _of_day(self, day: date) -> np.ndarray:
+    def of_day(self, day: date) -> Float[np.ndarray, "sessions columns"]:
+        """What each session of a day counts in every test."""
         _, edges, known = self._known
-        places = [(test, category) for test in TESTS for category in self._categories[test]]
+        places = [(test, category) for test in self._tests for category in self._categories[test]]
         table = pa.Table.from_pylist([{"test": test, "category": category, "place": place}
                                       for place, (test, category) in enumerate(places)], schema=CATEGORIES)
         with self._traffic([day]) as connection:
@@ -123,6 +187,11 @@ class SessionCounts:
             numbers = texts["number"].to_numpy()
             for name, amounts in zip(("new", "known"), novelty(texts["new_text"], known, self._settings.ngram), strict=True):
                 counts[:, places.index(("novelty", name))] = np.bincount(numbers, amounts, len(counts))
+            prompts = self._prompts(connection, self._share) if self._vectors is not None else None
+        if prompts is not None:
+            numbers, far = self._far(day, prompts)
+            for name, amounts in (("far", far), ("near", ~far)):
+                counts[:, places.index(("novelty_embeddings", name))] = np.bincount(numbers, amounts, len(counts))
         return counts
 
 

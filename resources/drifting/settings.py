@@ -9,6 +9,20 @@ from pydantic import Field, field_validator
 from model_ops.settings import Settings
 
 
+class DriftEmbeddings(Settings):
+    """Novelty of meaning: how near prompts lie to those of the vocabulary days, by a model's embeddings. Off without a
+    model."""
+
+    model: str | None = Field(
+        None, min_length=1, description="Directory of an embedding model in the Hugging Face layout. Left out: no embeddings "
+        "are compared")
+    sessions_per_day: int = Field(
+        500, ge=20, le=1_000_000, description="Sessions of a day of the vocabulary, on average, whose prompts are embedded. If "
+        "there are more, a fixed share of all sessions is chosen by a hash of their names")
+    prompts_per_session: int = Field(
+        4, ge=1, le=10_000, description="Most prompts of a session on a day that are embedded")
+
+
 class DriftSettings(Settings):
     """Whether traffic is compared with the release's reference window, and at which rate of false alarms."""
 
@@ -27,6 +41,8 @@ class DriftSettings(Settings):
     ngram: int = Field(3, ge=1, le=16, description="Words in an n-gram, for the share that the reference window never had")
     categories: int = Field(
         30, ge=2, le=200, description="Prompt shapes, languages and tools that are told apart; all others count as one")
+    embeddings: DriftEmbeddings = Field(
+        default_factory=DriftEmbeddings, description="Compares what prompts mean, not only their words")
     acceptance_drop: float = Field(
         0.05, gt=0, lt=1, description="Fall of the served acceptance length that is worth finding, as a share of it")
 

@@ -39,13 +39,13 @@ PIPELINE = Signature("pipeline", "pipeline")
 AUTOMATIC = Signature("recipe: approval automatic", "recipe")
 
 
-def sign(reason: str | None = None) -> Signature:
-    """The signature of the person who runs this command.
+def sign(reason: str | None = None, option: str = "--reason") -> Signature:
+    """The signature of the person who runs this command. option: with which the reason was given.
 
     Raises SignatureError if nothing names a person, or if name or reason contain control characters or are too long.
     """
     name, source = _person()
-    return Signature(_one_line(source, name, LONGEST_NAME), source, _one_line("--reason", reason or "", LONGEST_REASON))
+    return Signature(_one_line(source, name, LONGEST_NAME), source, _one_line(option, reason or "", LONGEST_REASON))
 
 
 def signed_as(name: str, identity_from: str, reason: str = "") -> Signature:

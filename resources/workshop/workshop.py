@@ -19,6 +19,7 @@ import dagster as dg
 import numpy as np
 
 from model_ops.job import Job
+from model_ops.models.hub_model import imported_commit
 from model_ops.settings import Settings
 from resources.artefacts.current import step_of, up_to_date, warm_start_parent
 from resources.artefacts.erased import erased_in
@@ -27,7 +28,6 @@ from resources.artefacts.manifest import SCRATCH, Input, Kind, Manifest, Manifes
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
 from resources.catalog.build import publish
-from resources.curating.curation import SemanticDuplicates
 from resources.damaged_files import naming_damage
 from resources.deciding.training_worth import Retraining, looked_up
 from resources.lake import Lake
@@ -37,6 +37,7 @@ from resources.launching.tracking import TrackingKind, tracked
 from resources.reading.sources import content_digest
 from resources.releasing.version_card import write_version_card
 from resources.tables import Tables
+from resources.workshop.base_commit import commit_to_import
 from resources.workshop.training_job import training_config, training_source
 
 
@@ -126,6 +127,14 @@ class Workshop:
         """An external model as an input."""
         return external_input(place)
 
+    def commit_to_import(self, model: str, branch: str, wanted: str | None) -> str | None:
+        """The commit of the Hub at which a base model is imported; None where there is none (base_commit.py)."""
+        return commit_to_import(self.registry, model, branch, wanted, self.hub_commit)
+
+    def hub_commit(self, model: str, revision: str | None) -> str | None:
+        """The commit of a model on the Hub, or of its local copy; None if neither is known."""
+        return imported_commit(model, revision)
+
     def publish_catalog(self) -> None:
         """Brings the catalog up to date."""
         publish(self.lake)
@@ -190,12 +199,13 @@ class Workshop:
 
         return run
 
-    def embed(self, texts: Path, settings: SemanticDuplicates) -> np.ndarray:
-        """Embeddings of the texts in texts/texts.parquet, made by a worker: [rows, hidden], memory-mapped."""
+    def embed(self, texts: Path, model: str | Path, max_length: int) -> np.ndarray:
+        """Embeddings of the texts in texts/texts.parquet, made by a worker: [rows, hidden], memory-mapped. A text of more than
+        max_length tokens gets zeros."""
         into = texts / "vectors"
         self.launcher.run(
-            Job(operation="embed", output=into, inputs={"model": Path(settings.model), "texts": texts},
-                settings={"max_length": settings.max_length}, threads=self.threads)
+            Job(operation="embed", output=into, inputs={"model": Path(model), "texts": texts},
+                settings={"max_length": max_length}, threads=self.threads)
         )
         return np.load(into / "embeddings.npy", mmap_mode="r")
 

@@ -3,7 +3,7 @@
 -- since later days had less time to get any. $names, $least: lowest good values of feedback by its name.
 -- needs: beginning(), cleaned_interactions, feedback, judgements, refused_in_words()
 -- parameters: $judge, $least, $names, $prompt_sha256
--- makes: temp table traffic (dt, session, prompt_shape, language, prompt_characters, completion_characters, tools, opinion,
+-- makes: temp table traffic (dt, interaction_id, content_sha256, session, prompt_shape, language, prompt_characters, completion_characters, tools, opinion,
 --     is_error, is_broken, is_refused, score, new_text)
 create or replace temp table traffic as
 with scored as (
@@ -29,7 +29,7 @@ read as (
     from cleaned_interactions
 )
 select
-    read.dt,
+    read.dt, interaction_id, content_sha256,
     coalesce(session_id, beginning(null, messages), interaction_id) as session,
     prompt_shape, coalesce(language, 'unknown') as language, prompt_characters, completion_characters,
     coalesce(nullif(list_filter(calling ->> '$.tool_calls[*].function.name', lambda tool: tool is not null), []), ['no tool'])

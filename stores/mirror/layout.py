@@ -19,7 +19,10 @@ MANIFEST_ALONE = "elsewhere.json"
 ARTEFACTS = {"datasets": 4, "models": 4, "releases": 3}
 """Folders of artefacts, and the number of parts of a version's path."""
 ANSWERS = "answers"
-SHARED = (*ARTEFACTS, "endpoints", ANSWERS, "counts", ".erasing")
+PUSHED = (*ARTEFACTS, "endpoints", ANSWERS, "counts", ".erasing")
+"""Folders whose files are published with all others that a command wrote."""
+SHARED = (*PUSHED, "deciding", "alerts")
+"""The last two: each file is published by whoever writes it, at once, since the bucket decides which machine was first."""
 LOG = "_delta_log"
 
 

@@ -35,7 +35,7 @@ from stores.mirror.layout import (
     HOME,
     MANIFEST,
     MANIFEST_ALONE,
-    SHARED,
+    PUSHED,
     files_in,
     is_shared,
     manifest_of,
@@ -206,7 +206,7 @@ class Mirror(Pulling):
             except Changed:
                 self.pull_version(version)
         known, changed = self.known.of(), []
-        for folder in SHARED:
+        for folder in PUSHED:
             for path in sorted(files_in(self.root / folder), key=publish_order):
                 name = self._name(path)
                 if not is_shared(name) or (name in known and known[name].is_unchanged(path)) or self._is_in_draft(name):

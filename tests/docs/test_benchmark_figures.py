@@ -139,6 +139,9 @@ CLAIMS: list[Claim] = [
     (PAGE, "Real conversations, 200 sessions", "drift", lambda r: [
         *(hundredth(days) for days in r("delay_days").values()), tenth(r("false_alarms_per_1000_days")),
         hundredth(r("acceptance", "delay_days")), hundredth(r("acceptance", "false_alarms_per_1000_days"))]),
+    (PAGE, "Drift by embeddings, simulated", "drift_embeddings", lambda r: [
+        *(percent(share, 1, False) for share in r("found").values()), percent(r("quiet"), 1, False),
+        tenth(r("cost", "embedding_cpu_s_per_1000"))]),
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
     (PAGE, "Simulated endpoints after a promotion", "release_watch", lambda r: [
         str(sum(kind["rolled_back"] for kind in r("rolled_back_by_kind").values())), *(tenth(r("hours", fall)) for fall in (

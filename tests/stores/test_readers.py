@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from resources.erasing.forget import _fetch_rows
 from resources.lake import LakeError
 from resources.lake_use import alone, at_work
 from resources.tables import SCHEMAS, Tables
+from resources.unpublished import EMBEDDINGS
 from stores.mirror.bucket import Changed
 from stores.mirror.layout import MANIFEST_ALONE
 from stores.s3 import S3Error
@@ -132,6 +135,21 @@ def test_answers_that_were_not_published_before_an_erasure_are_not_published_aft
     with at_work(b):
         pass
     assert names_in(a) == names_in(b) == {"a", "b"}
+
+
+def test_embeddings_of_before_an_erasure_on_another_machine_do_not_stay(machine):
+    a, b = machine("a"), machine("b")
+    before, after = (b.root / EMBEDDINGS / "tutor" / "model" / f"2026-06-0{day}.parquet" for day in (1, 2))
+    before.parent.mkdir(parents=True)
+    for path, minutes in ((before, 0), (after, 20)):
+        path.write_bytes(b"vectors")
+        os.utime(path, (at := time.time() + 60 * minutes, at))
+    with at_work(b):
+        assert before.exists()  # nothing was erased yet
+    with alone(a, "forget"):
+        erased(a, datetime.now(UTC))
+    with at_work(b):
+        assert not before.exists() and after.exists()
 
 
 def test_a_manifest_without_its_files_is_known_by_one_name():

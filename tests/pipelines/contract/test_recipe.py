@@ -157,3 +157,22 @@ def test_the_evaluations_server_is_an_interpreter_relative_to_the_recipe_and_its
 def test_what_the_evaluation_chooses_for_its_server_is_no_argument(tmp_path, word):
     with pytest.raises(RecipeError, match="the evaluation chooses models, address and drafter itself"):
         load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{arguments: ['{word}', '1']}}}}\n"))
+
+
+def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
+    (tmp_path / "base").mkdir()
+    hub = SMALLEST.replace("tiny", "company/base") + "base_revision: v2.1/main\n"
+    assert load_recipe(write(tmp_path, hub)).base_revision == "v2.1/main"
+    for name in ("tiny", "./base", "base"):
+        with pytest.raises(RecipeError, match=r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out"):
+            load_recipe(write(tmp_path, SMALLEST.replace("tiny", name) + "base_revision: v2\n"))
+    with pytest.raises(RecipeError, match="base_revision"):
+        load_recipe(write(tmp_path, hub.replace("v2.1/main", "'a b'")))
+
+
+def test_the_directory_of_an_embedding_model_for_drift_has_to_be_there_where_it_is_used(tmp_path):
+    text = SMALLEST + "drift: {embeddings: {model: ./none}, enabled: true}\n"
+    with pytest.raises(RecipeError, match=r"drift.embeddings.model: there is no directory .*none; give the directory of an embedding"):
+        load_recipe(write(tmp_path, text))
+    off = load_recipe(write(tmp_path, text.replace("enabled: true", "enabled: false")))
+    assert off.drift.embeddings.model == str(tmp_path / "none")

@@ -1,0 +1,35 @@
+"""Jobs of one step with a form, for what a person decides in the Dagster UI.
+
+    form_job("approve", approving, ApproveForm, "Approves a release ...")
+    with in_one_sentence((ReleaseError,)): ...         # a refusal fails the run with its sentence, without a traceback
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+from pydantic import Field
+
+NAME = Field(default="", description="Your name, which is recorded with the decision; needed")
+
+
+def form_job(name: str, op: dg.OpDefinition, form: type[dg.Config], description: str) -> dg.JobDefinition:
+    """A job of one step whose form shows every field."""
+    shown = {"ops": {op.name: {"config": form().model_dump()}}}
+
+    @dg.job(name=name, description=description, config=shown)
+    def job():
+        op()
+
+    return job
+
+
+@contextmanager
+def in_one_sentence(refusals: tuple[type[Exception], ...]) -> Iterator[None]:
+    """A refusal in the block is a failure with one sentence, without a traceback."""
+    try:
+        yield
+    except refusals as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from None

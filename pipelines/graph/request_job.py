@@ -1,0 +1,56 @@
+"""The job `retrain`: a person asks for a retraining in the Dagster UI, with a form.
+
+It does what `millrace retrain` does: the request is kept, and the sensor `decide` decides it at its next tick. The name in the
+form is what the person typed: whoever can open the UI can type any name.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from pipelines.contract.recipe import Recipe
+from pipelines.contract.recipe_facts import facts_of
+from pipelines.graph.form_jobs import NAME, form_job, in_one_sentence
+from resources.deciding.decide import preview
+from resources.deciding.decisions_table import Decisions
+from resources.deciding.request_text import asked_sentence, preview_sentences
+from resources.deciding.requests import DESPITE, WANTED, Request, RequestError, Requests
+from resources.lake import Lake, LakeError
+from resources.releasing.signature import SignatureError, signed_as
+from stores.s3 import S3Error
+
+REFUSALS = (RequestError, SignatureError, LakeError, S3Error, OSError)
+
+
+class RetrainForm(dg.Config):
+    """Asks for a retraining; the sensor `decide` starts it."""
+
+    name: str = NAME
+    because: str = Field(default="", description="Why a retraining is wanted, in one line that is recorded; needed")
+    action: str = Field(default="full", description=f"What is made again: {', '.join(WANTED)}")
+    despite: list[str] = Field(default=[], description=f"What does not apply to this request: any of {', '.join(DESPITE)}")
+    dry_run: bool = Field(default=False, description="true: only says what would be done; nothing is kept or started")
+
+
+def request_job(recipe: Recipe, place: Path) -> dg.JobDefinition:
+    """The job of one recipe."""
+
+    @dg.op(name="ask_for_retraining", description="Keeps the request with name and reason; the sensor `decide` decides it.")
+    def asking(context: dg.OpExecutionContext, config: RetrainForm) -> None:
+        with in_one_sentence(REFUSALS):
+            lake, now = Lake.open(place, create=False), datetime.now(UTC)
+            by = signed_as(config.name, f"Dagster UI, run {context.run_id[:8]}", config.because)
+            wanted, settings = Request.of(recipe.workload, by, config.action, config.despite), recipe.automation.decide
+            if config.dry_run:
+                decisions = Decisions(lake, recipe.workload).seen()
+                said = preview_sentences(*preview(wanted, lake, facts_of(recipe), settings, decisions, now))
+            else:
+                said = asked_sentence(*Requests(lake, recipe.workload).ask(wanted, now), settings)
+            context.log.info(said)
+            context.add_output_metadata({"request": said})
+
+    return form_job("retrain", asking, RetrainForm, "Asks for a retraining, as `millrace retrain` does: the form asks for your "
+                    "name, the reason, and what is to be made again. The sensor `decide` starts it at its next tick, within "
+                    "the budget, the quiet hours and the cool-down, unless the request says otherwise.")

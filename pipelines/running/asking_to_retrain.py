@@ -1,0 +1,67 @@
+"""What `millrace retrain` does: keeps a request, says what would be decided about one, or takes one back.
+
+    ask(lake, request)                             # what the person is told
+    decision, said = ask_dry(lake, request, recipe)
+    take_back(lake, "math-tutor", "3f2a91c0d4e5", by)
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
+from pipelines.contract.recipe_facts import facts_of
+from pipelines.storage.lake_recipes import last_run
+from resources.deciding.decide import preview
+from resources.deciding.decision import Decision
+from resources.deciding.decisions_table import Decisions
+from resources.deciding.request_text import asked_sentence, preview_sentences
+from resources.deciding.requests import Request, RequestError, Requests
+from resources.lake import Lake
+from resources.releasing.signature import Signature
+
+
+def ask(lake: Lake, wanted: Request, given: Path | None = None) -> str:
+    """Keeps a request, once. Returns what the person is told, by the recipe `given` or the one last run. Raises S3Error if the
+    bucket of a lake is away, and what `ask_dry` raises for a wrong recipe."""
+    recipe = _recipe(lake, wanted.workload, given)
+    return asked_sentence(*Requests(lake, wanted.workload).ask(wanted, datetime.now(UTC)),
+                          recipe.automation.decide if recipe else None)
+
+
+def ask_dry(lake: Lake, wanted: Request, given: Path | None) -> tuple[Decision, str]:
+    """What would be decided now, by the recipe `given` or the one last run. Raises RequestError if there is none, RecipeError
+    if it is wrong."""
+    recipe = _recipe(lake, wanted.workload, given)
+    if recipe is None:
+        raise RequestError(f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with "
+                           "--recipe")
+    decision, hold = preview(wanted, lake, facts_of(recipe), recipe.automation.decide, Decisions(lake, wanted.workload).seen(),
+                             datetime.now(UTC))
+    return decision, preview_sentences(decision, hold)
+
+
+def take_back(lake: Lake, workload: str, named: str, by: Signature) -> str:
+    """Withdraws a request. Raises RequestError if there is none, or if it was decided before."""
+    requests = Requests(lake, workload)
+    request = requests.find(named)
+    waits = request in requests.waiting(Decisions(lake, workload).seen())
+    if not waits or not requests.withdraw(request, by, datetime.now(UTC)):
+        raise RequestError(f"request {named} was decided already, as decision {request.decision_id}: a run that it started is "
+                           "ended in the Dagster UI (millrace ui)")
+    return f"request {named} is withdrawn, and nothing will be started for it"
+
+
+def _recipe(lake: Lake, workload: str, given: Path | None) -> Recipe | None:
+    """The recipe `given`, or the one that was last run, if that can still be read."""
+    if given is not None:
+        recipe = load_recipe(given)
+        if recipe.workload != workload:
+            raise RequestError(f"{given} is the recipe of {recipe.workload}, not of {workload}: name the right one")
+        return recipe
+    path = last_run(lake, workload)
+    try:
+        return load_recipe(path) if path is not None and path.is_file() else None
+    except RecipeError:
+        return None

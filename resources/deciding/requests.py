@@ -1,0 +1,173 @@
+"""Requests of people for a retraining, in words: the cause `request` of a decision.
+
+    requests = Requests(lake, "math-tutor")
+    wanted = Request.of("math-tutor", sign("the prices of June are wrong"), action="full", despite=["quiet"])
+    request, is_new = requests.ask(wanted, now)      # is_new False: the same was asked for before, and is not decided yet
+    requests.waiting(decisions)                      # those that are not decided yet, oldest first
+    requests.withdraw(request, by, now)              # False where it was decided meanwhile
+
+A request is a file, <lake>/deciding/<workload>/requests/<request_id>.json, which is written once and never changed. What came
+of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from resources.deciding.actions import SPELLED
+from resources.deciding.claim import claim
+from resources.deciding.decision import Action, Decision, decision_id
+from resources.deciding.decisions_table import Decisions
+from resources.lake import Lake
+from resources.releasing.signature import Signature
+from stores.mirror.bucket import Changed
+
+REQUEST = "request"
+WANTED: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "full")
+NEVER = datetime.min.replace(tzinfo=UTC)
+DESPITE = ("budget", "quiet", "cool_down")
+"""What a person may set aside for a request. A run at work and a candidate that waits for a person always hold."""
+
+
+class RequestError(Exception):
+    """A request that cannot be taken: no reason, an action that does not exist, or no such request."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """by, identity_from: who asked, and where the name is from. why: in the person's own words, one line. despite: of DESPITE.
+    ts: when it was asked for."""
+
+    workload: str
+    by: str
+    identity_from: str
+    why: str
+    action: Action = "full"
+    despite: tuple[str, ...] = ()
+    request_id: str = ""
+    ts: datetime = NEVER
+
+    @classmethod
+    def of(cls, workload: str, by: Signature, action: str = "full", despite: Iterable[str] = ()) -> Request:
+        """Checked. Raises RequestError for an empty reason, an unknown action and an unknown name in `despite`."""
+        if not by.reason:
+            raise RequestError("the reason is empty, and a request records why a retraining is wanted: say it in one line")
+        _checked("action", [action], WANTED)
+        aside = set(_checked("--despite", despite, DESPITE))
+        return cls(workload, by.name, by.identity_from, by.reason, action,  # type: ignore[arg-type]
+                   tuple(name for name in DESPITE if name in aside))
+
+    @property
+    def decision_id(self) -> str:
+        """Of the row that says what came of it."""
+        return decision_id(self.workload, REQUEST, "", self.request_id)
+
+    def as_record(self) -> dict[str, Any]:
+        return {**asdict(self), "despite": list(self.despite), "ts": self.ts.isoformat()}
+
+
+class Requests:
+    """The requests of one workload."""
+
+    def __init__(self, lake: Lake, workload: str):
+        self._lake, self._workload, self.folder = lake, workload, folder_of(lake, workload)
+
+    def ask(self, wanted: Request, now: datetime) -> tuple[Request, bool]:
+        """Keeps a request. The same words of the same person are one request until it is decided: it comes back with False.
+
+        Raises S3Error if the bucket of a lake is away: nothing is kept then.
+        """
+        decided = {each.decision_id for each in Decisions(self._lake, self._workload).seen()}
+        self._lake.mirror.pull_folder(self.folder)
+        content = json.dumps([wanted.workload, wanted.by, wanted.why, wanted.action, wanted.despite])
+        for times in count():
+            request = replace(wanted, request_id=hashlib.sha256(f"{content}{times}".encode()).hexdigest()[:12], ts=now)
+            kept = self._kept(request)
+            if kept is not None:
+                return kept, True
+            if request.decision_id not in decided:
+                return _read(self._path(request)) or request, False
+        raise AssertionError("count() does not end")
+
+    def all(self) -> list[Request]:
+        """Every request, oldest first. A file that cannot be read is left out."""
+        self._lake.mirror.pull_folder(self.folder)
+        found = [request for path in self.folder.glob("*.json") if (request := _read(path)) is not None]
+        return sorted(found, key=lambda each: (each.ts, each.request_id))
+
+    def waiting(self, decisions: Collection[Decision]) -> list[Request]:
+        """The requests that are not decided yet, oldest first."""
+        decided = {each.decision_id for each in decisions}
+        return [each for each in self.all() if each.decision_id not in decided]
+
+    def find(self, named: str) -> Request:
+        """The request with this id. Raises RequestError if there is none."""
+        found = next((each for each in self.all() if each.request_id == named), None)
+        if found is None:
+            raise RequestError(f"{self._workload} has no request {named}: millrace decisions {self._workload} lists those that "
+                               "are not decided yet")
+        return found
+
+    def withdraw(self, request: Request, by: Signature, now: datetime) -> bool:
+        """Records that a request is not wanted any more. False if it was decided before, also by another process just now."""
+        words = f": {by.reason}" if by.reason else ""
+        return Decisions(self._lake, self._workload).record(Decision(
+            self._workload, request.decision_id, now, REQUEST, cause_text(request), {REQUEST: request.as_record()}, [],
+            "nothing", f"{by.name} withdrew the request{words}", False, outcome="cancelled", settled_ts=now))
+
+    def _kept(self, request: Request) -> Request | None:
+        """The request, once its file is there; None if the file was there before."""
+        path = self._path(request)
+        if not claim(path, json.dumps(request.as_record(), ensure_ascii=False) + "\n"):
+            return None
+        try:
+            self._lake.mirror.publish(path)
+        except BaseException as error:
+            path.unlink()
+            if isinstance(error, Changed):  # somebody asked for the same on another machine
+                self._lake.mirror.pull_folder(self.folder)
+                return None
+            raise
+        return request
+
+    def _path(self, request: Request) -> Path:
+        return self.folder / f"{request.request_id}.json"
+
+
+def folder_of(lake: Lake, workload: str) -> Path:
+    return lake.root / "deciding" / workload / "requests"
+
+
+def cause_text(request: Request) -> str:
+    """The cause in one sentence, with the person's own words."""
+    aside = f", despite {' and '.join(_SPELLED[name] for name in request.despite)}" if request.despite else ""
+    return f"{request.by} asked for {SPELLED[request.action]}{aside}: {request.why}"
+
+
+_SPELLED = {"budget": "the budget", "quiet": "the quiet hours", "cool_down": "the cool-down"}
+
+
+def _checked(what: str, given: Iterable[str], known: Collection[str]) -> list[str]:
+    found = list(given)
+    for name in found:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(known)}"
+            raise RequestError(f"{what} is {name!r}, which does not exist; {meant}")
+    return found
+
+
+def _read(path: Path) -> Request | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return Request(**{**record, "despite": tuple(record["despite"]), "ts": datetime.fromisoformat(record["ts"])})
+    return None

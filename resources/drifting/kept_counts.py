@@ -1,0 +1,77 @@
+"""Keeps the counts of days that were read, so that a report reads the days of its reference window once, not every day.
+
+    kept = KeptCounts(tables, "math-tutor", reference.vocabulary, settings_digest, count=session_counts.of_day)
+    kept.of_day(date(2026, 6, 1))        # float64 [sessions, columns]: kept, or counted now
+    kept.keep_days(days)                 # forgets all others
+
+Lies in <lake>/.remembered/drift/<workload>/<day>.npz: numbers alone, no text and no id. A count stays as long as the files of
+its day, those of the vocabulary days, settings and code do; Delta never writes a file's name again. Of a lake that cannot be
+written nothing is kept.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from model_ops.atomic_files import replaced
+from resources.artefacts.remembered import partition_key
+from resources.tables import Tables
+
+TABLES = ("cleaned_interactions", "feedback", "judgements")
+"""What the counts of a day are made from."""
+DAYS_IN_MEMORY = 64
+
+Counts = Float[np.ndarray, "sessions columns"]
+
+
+class KeptCounts:
+    """The counts of one workload's days, by files of the vocabulary and of each day."""
+
+    def __init__(self, tables: Tables, workload: str, vocabulary: Sequence[date], digest: str, count: Callable[[date], Counts]):
+        """digest: of what else decides the counts, such as settings and code. count: counts a day that is not kept."""
+        self._folder, self._count = tables.lake.root / ".remembered" / "drift" / workload, count
+        self._files = {name: tables.files_by_day(name, workload) for name in TABLES}
+        self._made_by = partition_key([file for day in vocabulary for file in self._files_of(day)], digest)
+        self.of_day = lru_cache(DAYS_IN_MEMORY)(self._of_day)
+
+    def has(self, day: date) -> bool:
+        """Whether a day need not be counted."""
+        return self._read(day) is not None
+
+    def keep_days(self, days: Collection[date]) -> None:
+        kept = {self._path(day).name for day in days}
+        for path in self._folder.glob("*.npz"):
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    def _of_day(self, day: date) -> Counts:
+        found = self._read(day)
+        if found is None:
+            found = self._count(day)
+            with suppress(OSError), replaced(self._path(day)) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, key=np.array(self._key(day)), counts=found)
+        return found
+
+    def _read(self, day: date) -> Counts | None:
+        """None for a file of other rows, or one that cannot be read."""
+        with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(self._path(day)) as kept:
+            if str(kept["key"]) == self._key(day):
+                return kept["counts"]
+        return None
+
+    def _key(self, day: date) -> str:
+        return partition_key(self._files_of(day), self._made_by)
+
+    def _files_of(self, day: date) -> list[str]:
+        return [file for name in TABLES for file in self._files[name].get(day, ())]
+
+    def _path(self, day: date) -> Path:
+        return self._folder / f"{day}.npz"

@@ -1,0 +1,107 @@
+"""The job `retrain`: keeps a request with the name of the form, which the sensor `decide` starts at its next tick, once."""
+
+import json
+import shutil
+from datetime import UTC, date, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from pipelines.contract.recipe import read_recipe
+from pipelines.graph import deciding
+from pipelines.graph.form_jobs import in_one_sentence
+from pipelines.graph.request_job import REFUSALS, request_job
+from resources.deciding.decisions_table import Decisions
+from resources.deciding.requests import Requests
+from resources.lake import Lake
+from stores.s3 import S3Error
+from tests.resources.deciding.small_lake import log_day, trained_lake
+
+NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
+RECIPE = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, "first_day": "2026-06-01",
+          "automation": {"decide": {"enabled": True, "requests_per_day": 10_000_000}}}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return trained_lake(tmp_path_factory.mktemp("job"))
+
+
+@pytest.fixture
+def lake(trained, tmp_path):
+    shutil.copytree(trained.root, tmp_path / "lake")
+    return Lake.open(tmp_path / "lake")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return read_recipe(RECIPE, tmp_path_factory.mktemp("recipe"))
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def ask(lake, recipe, instance, **form):
+    """What the run of the job said, or the sentence with which it failed."""
+    done = request_job(recipe, lake.root).execute_in_process(
+        run_config={"ops": {"ask_for_retraining": {"config": form}}}, instance=instance, raise_on_error=False)
+    if done.success:
+        [told] = [event for event in done.all_events if event.event_type_value == "STEP_OUTPUT"]
+        return told.event_specific_data.metadata["request"].value
+    [failed] = [event for event in done.all_events if event.event_type_value == "STEP_FAILURE"]
+    assert failed.event_specific_data.user_failure_data.label == "intentional-failure"
+    return failed.event_specific_data.user_failure_data.description
+
+
+def test_the_next_tick_starts_what_was_asked_for_once_and_before_a_new_day(lake, recipe, instance):
+    log_day(lake, date(2026, 6, 4), 400)
+    settings, facts = recipe.automation.decide, deciding.facts_of(recipe)
+    idle = deciding.tick(lake, facts, settings.model_copy(update={"causes": []}), instance, None, NOW)
+    assert not idle.run_requests
+    said = ask(lake, recipe, instance, name="Ana", because="<b>wrong</b> prices", action="drafter_new")
+    assert said.endswith("is kept: the sensor `decide` decides it at its next tick, while the daemon runs")
+    tick = deciding.tick(lake, facts, settings, instance, idle.cursor, NOW + timedelta(minutes=1))
+    [request] = tick.run_requests
+    assert request.tags["millrace/cause"] == "request" and request.job_name == "train"
+    assert request.tags["millrace/why"] == "Ana asked for a new drafter: <b>wrong</b> prices"
+    [decision] = Decisions(lake, "shop").all()
+    assert decision.decision_id == request.run_key and decision.evidence["request"]["identity_from"].startswith("Dagster UI, run ")
+    [again] = deciding.tick(lake, facts, settings, instance, None, NOW + timedelta(minutes=2)).run_requests
+    assert again.run_key == request.run_key and len(Decisions(lake, "shop").all()) == 1
+    assert not Requests(lake, "shop").waiting([decision])
+
+
+def test_a_dry_run_keeps_nothing(lake, recipe, instance):
+    said = ask(lake, recipe, instance, name="Ana", because="prices", dry_run=True)
+    assert said.startswith("dry run, nothing is kept or started. The decision would be: everything that is out of date costs about")
+    assert Requests(lake, "shop").all() == []
+
+
+@pytest.mark.parametrize(("form", "says"), [
+    ({"because": "x"}, "the name is empty"), ({"name": "Ana"}, "the reason is empty"),
+    ({"name": "Ana", "because": "x", "action": "all"}, "action is 'all', which does not exist"),
+    ({"name": "Ana", "because": "x", "despite": ["gates"]}, "--despite is 'gates', which does not exist"),
+])
+def test_a_wrong_form_fails_with_one_sentence_and_keeps_nothing(lake, recipe, instance, form, says):
+    assert says in ask(lake, recipe, instance, **form)
+    assert Requests(lake, "shop").all() == []
+
+
+def test_a_lake_that_is_away_is_one_sentence(recipe, instance, tmp_path):
+    place = Lake.open(tmp_path / "gone")
+    shutil.rmtree(place.root)
+    assert "no lake at" in ask(place, recipe, instance, name="Ana", because="x")
+    with pytest.raises(dg.Failure, match="the bucket is away"), in_one_sentence(REFUSALS):
+        raise S3Error("the bucket is away")
+
+
+def test_the_graph_of_a_recipe_has_the_job_with_every_field(recipe, tmp_path):
+    from pipelines.graph.recipe_graph import definitions
+
+    (tmp_path / "shop.yaml").write_text(json.dumps(RECIPE | {"release": {"enabled": False}}))
+    job = definitions(tmp_path / "shop.yaml", tmp_path / "lake").resolve_job_def("retrain")
+    shown = job.run_config["ops"]["ask_for_retraining"]["config"]
+    assert shown == {"name": "", "because": "", "action": "full", "despite": [], "dry_run": False}
