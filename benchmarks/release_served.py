@@ -4,8 +4,8 @@
     python -m benchmarks.release_served --lake demo/quick/lake --quick
 
 The lake's newest release (or --release) is copied, signed with a key made here, approved, and packaged as a directory. A new
-virtual environment with model-signing alone verifies the package by its own verify.py. Then the package's serve-vllm.sh starts vLLM,
-with the drafter and the weights as they were published, and the server is asked:
+virtual environment with model-signing alone verifies the package by its own verify.py. Then the package's serve-vllm.sh starts
+vLLM, with the drafter and the weights as they were published, and the server is asked:
 
 - the prompts of the release's evaluation report, at its temperatures and length: acceptance_gap is the server's acceptance
   length (1 + accepted / drafts, from its counters) over the report's, less 1, where it is largest; gap_standard_error is that
