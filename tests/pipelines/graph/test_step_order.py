@@ -124,7 +124,8 @@ class RecordingWorkshop:
         assert name in self.made, f"{name} is read and no step before has made it"
         return self._manifest(kind, name)
 
-    def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None, pinned=None):
+    def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None, pinned=None,
+              retraining=None):
         self.made[name] = {manifest.name.split("/")[1] for manifest in inputs.values()}
         return self._manifest(kind, name)
 
