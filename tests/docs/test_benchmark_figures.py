@@ -151,6 +151,10 @@ CLAIMS: list[Claim] = [
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
     (PAGE, "While the release of a toy", "switch", lambda r: [
         str(r("failed")), f"{r('requests'):,}", hundredth(r("p99_ratio"))] if r("switches") == 10 else []),
+    (PAGE, "The demo's release (without", "release_served", lambda r: [
+        percent(r("acceptance_gap")), hundredth(r("parity")), hundredth(r("schema_valid"))] if r("ok") and r("verified") else []),
+    (PAGE, "The demo gets one more day", "retrain_cost", lambda r: [
+        hundredth(r("share")), about(r("found_s"), 2), percent(r("predicted_gain")), percent(r("gain"))]),
     (PAGE, "What share of a toy model's", "structured", lambda r: [
         *(hundredth(kind["valid_drafted"]) for kind in r("kinds").values()), hundredth(max(kind["valid_free"] for kind in r("kinds").values()))]
         if all(kind["same_greedy"] == 1 for kind in r("kinds").values()) and r("prompts") == 8 else []),
