@@ -12,7 +12,7 @@ same requests, greedy, with a fixed number of tokens (ignore_eos), at 1, 2, 4 an
 are two halves: the drafting of each workload and concurrency is chosen on the first (model_ops.serving.drafting_choice, as a
 release chooses) and judged on the second.
 
-rows: a workload at a concurrency: chosen; best: the fastest on the second half of those whose p99 latency there is within the
+rows: a workload at a concurrency: chosen; best: the fastest on the second half of those whose tail latency there is within the
 bound of a release; ratio = tokens/s of the chosen one over those of the best; reason. chosen_is_best: how many rows have a
 ratio of 0.97 or more. spread: by how much the tokens/s of a drafting differ from round to round, relative, median over all
 cells (standard deviation over the mean): a ratio cannot be better known than 1.4 times that over the root of the rounds.
@@ -60,6 +60,7 @@ from model_ops.serving.drafting_choice import (
     choose_in_server,
     varying,
 )
+from model_ops.serving.latency_tail import tail_s
 from model_ops.speculators.registry import ARCHITECTURES
 
 SERVING = ARCHITECTURES["eagle3"].serving
@@ -186,7 +187,7 @@ class Run:
     def _of(self, workload: str, half: str) -> list[MeasuredDrafting]:
         """Every drafting on one half of a workload."""
         return [MeasuredDrafting(drafting, {at: Rate(cells[workload, at, half].tokens_per_second,
-                                                     cells[workload, at, half].latency_s["p99"]) for at in self.concurrencies},
+                                                     _tail(cells[workload, at, half])) for at in self.concurrencies},
                                  _tau([cells[workload, at, half] for at in self.concurrencies]))
                 for drafting, cells in self.measured.items()]
 
@@ -198,7 +199,7 @@ class Run:
             for at in self.concurrencies:
                 each = [cells[workload, at, half] for workload in WORKLOADS]
                 rates[at] = Rate(sum(one.tokens for one in each) / sum(one.seconds for one in each),
-                                 max(one.latency_s["p99"] for one in each))
+                                 max(map(_tail, each)))
             found.append(MeasuredDrafting(drafting, rates))
         return found
 
@@ -207,14 +208,14 @@ class Run:
         speeds = {drafting: [cells[workload, concurrency, half].tokens_per_second for half in HALVES]
                   for drafting, cells in self.measured.items()}
         judged = {drafting: cells[workload, concurrency, HALVES[1]] for drafting, cells in self.measured.items()}
-        longest = (1 + P99_ABOVE) * judged[NO_DRAFTING].latency_s["p99"]
-        best = max((each for each in speeds if judged[each].latency_s["p99"] <= longest), key=lambda each: speeds[each][1])
+        longest = (1 + P99_ABOVE) * _tail(judged[NO_DRAFTING])
+        best = max((each for each in speeds if _tail(judged[each]) <= longest), key=lambda each: speeds[each][1])
         return {
             "workload": workload, "concurrency": concurrency, "chosen": choice.drafting.label, "best": best.label,
             "ratio": round(speeds[choice.drafting][1] / speeds[best][1], 3),
             "over_none": round(speeds[choice.drafting][1] / speeds[NO_DRAFTING][1], 3), "reason": choice.reason,
             "tokens_per_second": {each.label: [round(speed, 1) for speed in found] for each, found in speeds.items()},
-            "p99_s": {each.label: round(found.latency_s["p99"], 3) for each, found in judged.items()},
+            "p99_s": {each.label: round(_tail(found), 3) for each, found in judged.items()},
         }
 
     def _of_best(self, drafting: Drafting) -> float:
@@ -295,6 +296,10 @@ def _scaled(found: ServedMeasure, slower: float) -> ServedMeasure:
     """A measurement as it would be on a machine on which the same takes 1 / slower as long."""
     replies = [replace(reply, latency_s=reply.latency_s / slower) for reply in found.replies]
     return ServedMeasure(replies, found.seconds / slower, found.acceptance)
+
+
+def _tail(measured: ServedMeasure) -> float:
+    return tail_s([reply.latency_s for reply in measured.replies])
 
 
 def _tau(measured: Sequence[ServedMeasure]) -> float | None:

@@ -19,8 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.decoding.acceptance import tau_of
 from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
@@ -34,6 +32,7 @@ from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.progress import Progress
 from model_ops.serving.command import runs_drafter, words_of
 from model_ops.serving.drafting import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
+from model_ops.serving.latency_tail import tail_s
 from model_ops.serving.program import program_of, server_environment
 from model_ops.serving.server_process import RunningServer, running_server
 from model_ops.speculators.registry import architecture_of
@@ -200,8 +199,8 @@ def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: S
 
 def _rates(asked: ServerSettings, client: ServedModel, prompts: Sequence[Prompt], fields: Sequence[Mapping[str, Any]],
            shared: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], float | None]:
-    """tokens/s and latency (median, p99) by concurrency, and the acceptance length; None if nothing was drafted. fields: of
-    each request."""
+    """tokens/s and latency (median, and the tail as p99_s) by concurrency, and the acceptance length; None if nothing was
+    drafted. fields: of each request."""
     rates, drafts, accepted = {}, 0, 0
     for concurrency in asked.concurrencies:
         several = [[(number * concurrency + place) % len(prompts) for place in range(concurrency)] for number in range(PASSES)]
@@ -209,9 +208,8 @@ def _rates(asked: ServerSettings, client: ServedModel, prompts: Sequence[Prompt]
                                 each=[fields[place] for place in places], **shared) for places in several]
         speeds = [each.tokens_per_second for each in found]
         latencies = [reply.latency_s for each in found for reply in each.replies]
-        p50_s, p99_s = np.percentile(latencies, [50, 99])
         rates[str(concurrency)] = {"median": median(speeds), "lowest": min(speeds), "highest": max(speeds),
-                                   "p50_s": float(p50_s), "p99_s": float(p99_s)}
+                                   "p50_s": median(latencies), "p99_s": tail_s(latencies)}
         counted = [each.acceptance for each in found if each.acceptance is not None]
         drafts, accepted = drafts + sum(each.drafts for each in counted), accepted + sum(each.accepted for each in counted)
     return rates, tau_of(drafts, accepted) if drafts else None

@@ -35,7 +35,8 @@ NEEDS_A_PACKAGE = "suffix"
 
 @dataclass(frozen=True)
 class Rate:
-    """At one concurrency. p99_s: 99th percentile of the latency of whole answers, in seconds."""
+    """At one concurrency. p99_s: 99th percentile of the latency of whole answers, in seconds; of fewer than 500 requests a
+    lower quantile (latency_tail.py)."""
 
     tokens_per_second: float
     p99_s: float

@@ -21,5 +21,5 @@ class DraftingSettings(BaseModel):
         None, min_length=1, description="Requests at a time of the endpoint, which decide; each must be among "
         "`evaluation.server.concurrencies`. Left out: all of these")
     p99_above: float = Field(
-        P99_ABOVE, ge=0, le=10, description="Most share by which the p99 latency of a drafting may exceed that without "
-        "drafting, at each concurrency")
+        P99_ABOVE, ge=0, le=10, description="Most share by which the p99 latency of a drafting (of few requests, a lower "
+        "quantile) may exceed that without drafting, at each concurrency")
