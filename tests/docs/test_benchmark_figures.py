@@ -155,6 +155,9 @@ CLAIMS: list[Claim] = [
         percent(r("acceptance_gap")), hundredth(r("parity")), hundredth(r("schema_valid"))] if r("ok") and r("verified") else []),
     (PAGE, "Three workloads of a small real model", "drafting_choice", lambda r: [
         str(r("chosen_is_best")), str(r("of")), hundredth(r("lowest_ratio"))] if percent(r("spread"), 0, False) == "17" else []),
+    (PAGE, "One tick of the sensors", "sensor_scale", lambda r: [
+        tenth(r("tick_s")), decimals(r("new_tick_s"), 0), decimals(r("first_tick_s"), 0)]
+        if (r("workloads"), r("objects")) == (1_000, 100_000) else []),
     (PAGE, "The demo gets one more day", "retrain_cost", lambda r: [
         hundredth(r("share")), about(r("found_s"), 2), percent(r("predicted_gain")), percent(r("gain"))]),
     (PAGE, "What share of a toy model's", "structured", lambda r: [
