@@ -70,26 +70,23 @@ def serve(
     workloads that are adapters on one base are served by one server."""
     from resources.capture.capture import CaptureSettings
     from resources.capture.keys import read_rules
-    from resources.releasing.endpoints import require_workload
     from resources.serving.programs import find_program
     from resources.serving.release_server import ServeSettings
-    from resources.serving.serve import Traffic
+    from resources.serving.serve import Traffic, require_servable
     from resources.serving.serve import serve as serve_alias
 
     place = open_lake(lake)
     names = list(takewhile(lambda word: not word.startswith("-"), workloads))  # a server's words begin with a flag
     if not names:
         raise typer.BadParameter("name a workload before --", param_hint="WORKLOADS")
-    for name in names:
-        require_workload(place, name)
     workload, *beside = names
+    captured = CaptureSettings(capture, journal, read_rules(keys), token_ids) if capture else None
+    traffic = Traffic(host, port, alias, canary, share, drain, captured, wait, scrape, tuple(beside))
+    require_servable(place, workload, traffic)  # said before a server is sought
     settings = ServeSettings(find_program(server.value if server else None, program),
                              logs or place.root / ".serving" / "+".join(names), workloads[len(names):], start, smoke)
-
-    captured = CaptureSettings(capture, journal, read_rules(keys), token_ids) if capture else None
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    traffic = Traffic(host, port, alias, canary, share, drain, captured, wait, scrape, tuple(beside))
     serve_alias(place, workload, traffic, settings, say, watch, every)

@@ -283,12 +283,6 @@ def workloads_with_endpoints(lake: Lake) -> list[str]:
     return sorted(files | folders)
 
 
-def require_workload(lake: Lake, workload: str) -> None:
-    """Raises EndpointError for a workload of which the lake has no endpoint."""
-    if workload not in (known := workloads_with_endpoints(lake)):
-        raise EndpointError(f"{lake.place} has no release of {workload!r}; there are: {', '.join(known) or 'none yet'}")
-
-
 def _as_champion(aliases: Aliases, release: str) -> dict[str, Any]:
     candidate = None if aliases.candidate == release else aliases.candidate
     return {"champion": release, "previous": aliases.champion, "candidate": candidate}

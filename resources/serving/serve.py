@@ -58,14 +58,8 @@ class Traffic:
         return [Slot(self.alias, 1.0), *further]
 
 
-def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, say: Say, watch: bool = False,
-          every_s: float = 2.0) -> None:
-    """Returns when it is interrupted. watch: follow the aliases, and start servers again that end; otherwise such an end
-    raises. every_s: how often the aliases are read.
-
-    Raises ServeError if the port is taken, and if the release cannot be served; with `watch`, that is said, and the alias's
-    next release is waited for.
-    """
+def require_servable(lake: Lake, workload: str, traffic: Traffic) -> None:
+    """Raises ServeError for a workload that the lake has no endpoint of, and for what does not go together."""
     workloads, known = (workload, *traffic.beside), workloads_with_endpoints(lake)
     for named in workloads:
         if named not in known:
@@ -76,6 +70,18 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
         raise ServeError("--canary goes with one workload: leave it out, or serve the workloads one by one")
     if traffic.canary == traffic.alias:
         raise ServeError(f"--canary {traffic.canary} is the alias that is served anyway: name another one")
+
+
+def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, say: Say, watch: bool = False,
+          every_s: float = 2.0) -> None:
+    """Returns when it is interrupted. watch: follow the aliases, and start servers again that end; otherwise such an end
+    raises. every_s: how often the aliases are read.
+
+    Raises ServeError if the port is taken, and if the release cannot be served; with `watch`, that is said, and the alias's
+    next release is waited for.
+    """
+    require_servable(lake, workload, traffic)
+    workloads = (workload, *traffic.beside)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         capture = stack.enter_context(Capture(traffic.capture)) if traffic.capture is not None else None

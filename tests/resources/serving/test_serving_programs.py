@@ -101,7 +101,7 @@ def test_a_release_without_the_server_s_script_is_named(tmp_path, make_release):
 
 
 @pytest.mark.parametrize("words, sentence", [
-    (("nosuch",), "has no release of 'nosuch'; there are: none yet"),
+    (("nosuch",), "has no endpoint of 'nosuch'; there are: none yet"),
     (("--", "--max-model-len", "4096"), "name a workload before --"),
 ])
 def test_what_is_asked_for_in_vain_ends_before_a_server_is_sought(tmp_path, words, sentence):
