@@ -1,46 +1,20 @@
 """The sensor `decide`: asks once for the run of a decision, costs nothing where nothing changed, and says what keeps it."""
 
 import json
-import shutil
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import pytest
 
-from pipelines.contract.recipe import read_recipe
 from pipelines.graph import deciding
 from pipelines.graph.decision_runs import DECISION_TAG, KEPT_TAG, kept_in, run_request
 from pipelines.graph.recipe_graph import definitions
 from resources.deciding.actions import work_of
 from resources.deciding.decisions_table import Decisions
-from resources.lake import Lake
-from tests.resources.deciding.small_lake import log_day, trained_lake
+from tests.resources.deciding.examples import RECIPE
+from tests.resources.deciding.small_lake import log_day
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
-RECIPE = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, "first_day": "2026-06-01",
-          "automation": {"decide": {"enabled": True, "requests_per_day": 10_000_000}}}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return trained_lake(tmp_path_factory.mktemp("ticks"))
-
-
-@pytest.fixture
-def lake(trained, tmp_path):
-    shutil.copytree(trained.root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
-
-
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory):
-    return read_recipe(RECIPE, tmp_path_factory.mktemp("recipe"))
-
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def tick(lake, recipe, instance, cursor=None, now=NOW, **settings):

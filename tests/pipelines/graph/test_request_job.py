@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 import pytest
 
-from pipelines.contract.recipe import read_recipe
 from pipelines.graph import deciding
 from pipelines.graph.form_jobs import in_one_sentence
 from pipelines.graph.request_job import REFUSALS, request_job
@@ -15,33 +14,10 @@ from resources.deciding.decisions_table import Decisions
 from resources.deciding.requests import Requests
 from resources.lake import Lake
 from stores.s3 import S3Error
-from tests.resources.deciding.small_lake import log_day, trained_lake
+from tests.resources.deciding.examples import RECIPE
+from tests.resources.deciding.small_lake import log_day
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
-RECIPE = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, "first_day": "2026-06-01",
-          "automation": {"decide": {"enabled": True, "requests_per_day": 10_000_000}}}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return trained_lake(tmp_path_factory.mktemp("job"))
-
-
-@pytest.fixture
-def lake(trained, tmp_path):
-    shutil.copytree(trained.root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
-
-
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory):
-    return read_recipe(RECIPE, tmp_path_factory.mktemp("recipe"))
-
-
-@pytest.fixture
-def instance():
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def ask(lake, recipe, instance, **form):

@@ -35,3 +35,7 @@ def decision(number=1, days_ago=1.0, outcome="released", action="drafter_continu
     found = Decision("shop", f"{number:016x}", ts, "new_logs", "", {"devices": 1}, [option], action, "", False, "run", outcome,
                      cost_s, None, gain, ts + timedelta(hours=1))
     return replace(found, **more)
+
+
+RECIPE = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, "first_day": "2026-06-01",
+          "automation": {"decide": {"enabled": True, "requests_per_day": 10_000_000}}}

@@ -17,23 +17,10 @@ from resources.releasing.subject import subject_of
 from stores.mirror.bucket import Changed
 from stores.s3 import S3Error
 from tests.resources.deciding.examples import FACTS, SETTINGS
-from tests.resources.deciding.small_lake import log_day, make_all, trained_lake
+from tests.resources.deciding.small_lake import log_day, make_all
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
 BUSY = SETTINGS.model_copy(update={"requests_per_day": 10_000_000})
-
-
-@pytest.fixture(scope="module")
-def kept_lake(tmp_path_factory):
-    return trained_lake(tmp_path_factory.mktemp("decide"))
-
-
-@pytest.fixture
-def lake(kept_lake, tmp_path):
-    from resources.lake import Lake
-
-    shutil.copytree(kept_lake.root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
 
 
 def test_nothing_new_is_no_cause(lake):

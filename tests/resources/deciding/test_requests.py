@@ -1,7 +1,6 @@
 """Requests of people: kept once, decided once and before all that was noticed, held by what holds unless the person says not."""
 
 import json
-import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
@@ -17,23 +16,12 @@ from resources.lake import Lake
 from resources.releasing.signature import Signature
 from stores.mirror.bucket import Changed
 from tests.resources.deciding.examples import FACTS, SETTINGS, decision
-from tests.resources.deciding.small_lake import log_day, trained_lake
+from tests.resources.deciding.small_lake import log_day
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
 ANA = Signature("ana", "MILLRACE_USER", "the prices of June are wrong")
 BUSY = SETTINGS.model_copy(update={"requests_per_day": 10_000_000})
 QUIET = BUSY.model_copy(update={"quiet": ["* 9 * * *"]})
-
-
-@pytest.fixture(scope="module")
-def kept_lake(tmp_path_factory):
-    return trained_lake(tmp_path_factory.mktemp("requests"))
-
-
-@pytest.fixture
-def lake(kept_lake, tmp_path):
-    shutil.copytree(kept_lake.root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
 
 
 def ask(lake, action="full", despite=(), by=ANA, now=NOW):
