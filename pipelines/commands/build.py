@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -64,10 +64,11 @@ def retrain(
     lake: LakeOption = None,
 ) -> None:
     """Asks for a retraining, with a reason. The sensor `decide` starts it at its next tick, within budget and quiet hours."""
-    from pipelines.running.asking_to_retrain import ask, ask_dry, take_back
+    from pipelines.running.asking_to_retrain import ask, ask_dry
     from pipelines.status.known_workload import known_workload
     from pipelines.terminal.shared_options import open_lake
-    from resources.deciding.requests import Request, RequestError
+    from resources.deciding.request_text import withdrawn_sentence
+    from resources.deciding.requests import Request, RequestError, Requests
     from resources.releasing.signature import sign
 
     if withdraw and dry_run:
@@ -75,7 +76,8 @@ def retrain(
     place = open_lake(lake)
     known, by = known_workload(place, workload), sign(because, "--because")
     if withdraw:
-        console.print(take_back(place, known, withdraw, by), soft_wrap=True, highlight=False, markup=False)
+        request = Requests(place, known).withdraw(withdraw, by, datetime.now(UTC))
+        console.print(withdrawn_sentence(request), soft_wrap=True, highlight=False, markup=False)
         return
     wanted = Request.of(known, by, action, despite or [])
     if not dry_run:

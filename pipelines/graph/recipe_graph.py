@@ -30,7 +30,7 @@ from pipelines.graph.decision_runs import kept_in
 from pipelines.graph.freshness import freshness_of
 from pipelines.graph.jobs import TRAIN, jobs
 from pipelines.graph.release_watch import release_watch
-from pipelines.graph.request_job import request_job
+from pipelines.graph.request_job import request_jobs
 from pipelines.graph.retention import retention
 from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
@@ -59,7 +59,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     return dg.Definitions(
         assets=assets,
         asset_checks=_enabled_checks(recipe),
-        jobs=[*both, *removing, *decision_jobs(recipe, place), request_job(recipe, place)],
+        jobs=[*both, *removing, *decision_jobs(recipe, place), *request_jobs(recipe, place)],
         schedules=[*schedules(recipe, *both), *nightly],
         sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place),
                  *alert_sensors(recipe, place)],

@@ -1,6 +1,6 @@
-"""The job `retrain`: a person asks for a retraining in the Dagster UI, with a form.
+"""The jobs `retrain` and `withdraw_request`: a person asks for a retraining in the Dagster UI, with a form, or takes that back.
 
-It does what `millrace retrain` does: the request is kept, and the sensor `decide` decides it at its next tick. The name in the
+They do what `millrace retrain` does: the request is kept, and the sensor `decide` decides it at its next tick. The name in the
 form is what the person typed: whoever can open the UI can type any name.
 """
 
@@ -15,10 +15,10 @@ from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.form_jobs import NAME, form_job, in_one_sentence
 from resources.deciding.decide import preview
 from resources.deciding.decisions_table import Decisions
-from resources.deciding.request_text import asked_sentence, preview_sentences
+from resources.deciding.request_text import asked_sentence, preview_sentences, withdrawn_sentence
 from resources.deciding.requests import DESPITE, WANTED, Request, RequestError, Requests
 from resources.lake import Lake, LakeError
-from resources.releasing.signature import SignatureError, signed_as
+from resources.releasing.signature import Signature, SignatureError, signed_as
 from stores.s3 import S3Error
 
 REFUSALS = (RequestError, SignatureError, LakeError, S3Error, OSError)
@@ -34,23 +34,50 @@ class RetrainForm(dg.Config):
     dry_run: bool = Field(default=False, description="true: only says what would be done; nothing is kept or started")
 
 
-def request_job(recipe: Recipe, place: Path) -> dg.JobDefinition:
-    """The job of one recipe."""
+class WithdrawForm(dg.Config):
+    """Takes back a request for a retraining that is not decided yet."""
+
+    request: str = Field(default="", description="Id of the request: the job `retrain` says it, `millrace decisions` lists it; "
+                         "needed")
+    name: str = NAME
+    because: str = Field(default="", description="Why it is not wanted any more, in one line that is recorded")
+
+
+def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
+    """The jobs of one recipe."""
 
     @dg.op(name="ask_for_retraining", description="Keeps the request with name and reason; the sensor `decide` decides it.")
     def asking(context: dg.OpExecutionContext, config: RetrainForm) -> None:
         with in_one_sentence(REFUSALS):
             lake, now = Lake.open(place, create=False), datetime.now(UTC)
-            by = signed_as(config.name, f"Dagster UI, run {context.run_id[:8]}", config.because)
+            by = _signed(config.name, config.because, context)
             wanted, settings = Request.of(recipe.workload, by, config.action, config.despite), recipe.automation.decide
             if config.dry_run:
                 decisions = Decisions(lake, recipe.workload).seen()
                 said = preview_sentences(*preview(wanted, lake, facts_of(recipe), settings, decisions, now))
             else:
                 said = asked_sentence(*Requests(lake, recipe.workload).ask(wanted, now), settings)
-            context.log.info(said)
-            context.add_output_metadata({"request": said})
+            _told(context, said)
 
-    return form_job("retrain", asking, RetrainForm, "Asks for a retraining, as `millrace retrain` does: the form asks for your "
-                    "name, the reason, and what is to be made again. The sensor `decide` starts it at its next tick, within "
-                    "the budget, the quiet hours and the cool-down, unless the request says otherwise.")
+    @dg.op(name="withdraw_request", description="Records that the request is not wanted any more.")
+    def withdrawing(context: dg.OpExecutionContext, config: WithdrawForm) -> None:
+        with in_one_sentence(REFUSALS):
+            requests, by = Requests(Lake.open(place, create=False), recipe.workload), _signed(config.name, config.because, context)
+            _told(context, withdrawn_sentence(requests.withdraw(config.request.strip(), by, datetime.now(UTC))))
+
+    return [
+        form_job("retrain", asking, RetrainForm, "Asks for a retraining, as `millrace retrain` does: the form asks for your "
+                 "name, the reason, and what is to be made again. The sensor `decide` starts it at its next tick, within "
+                 "the budget, the quiet hours and the cool-down, unless the request says otherwise."),
+        form_job("withdraw_request", withdrawing, WithdrawForm, "Takes back a request for a retraining that is not decided "
+                 "yet, as `millrace retrain --withdraw` does."),
+    ]
+
+
+def _signed(name: str, because: str, context: dg.OpExecutionContext) -> Signature:
+    return signed_as(name, f"Dagster UI, run {context.run_id[:8]}", because)
+
+
+def _told(context: dg.OpExecutionContext, said: str) -> None:
+    context.log.info(said)
+    context.add_output_metadata({"request": said})

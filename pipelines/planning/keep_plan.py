@@ -15,6 +15,8 @@ from resources.deciding.kept_plans import KeptPlan, keep
 from resources.lake import Lake
 from resources.stages import sections
 from stores.lake_error import LakeError
+from stores.mirror.bucket import Changed
+from stores.s3 import S3Error
 
 
 def lake_to_keep_in(place: Path, asked: bool) -> Lake | None:
@@ -39,6 +41,10 @@ def keep_plan(plan: Plan, recipe: Recipe, stage: str, lake: Lake | None) -> str:
         epochs=settings.epochs if settings.steps is None else None, at=datetime.now(UTC).replace(microsecond=0))
     try:
         keep(lake, recipe.workload, kept)
+    except S3Error as error:
+        return f"not kept: {error}"
     except OSError as error:
         return f"not kept: {lake.place} cannot be written to ({error.strerror})"
+    except Changed:
+        return f"not kept: another machine keeps a plan of {name} in {lake.place} at this moment"
     return f"kept in {lake.place}: the cost of {name} is predicted by this plan until it was run"

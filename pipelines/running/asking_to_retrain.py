@@ -1,8 +1,7 @@
-"""What `millrace retrain` does: keeps a request, says what would be decided about one, or takes one back.
+"""What `millrace retrain` does: keeps a request, or says what would be decided about one.
 
     ask(lake, request)                             # what the person is told
     decision, said = ask_dry(lake, request, recipe)
-    take_back(lake, "math-tutor", "3f2a91c0d4e5", by)
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from resources.deciding.decisions_table import Decisions
 from resources.deciding.request_text import asked_sentence, preview_sentences
 from resources.deciding.requests import Request, RequestError, Requests
 from resources.lake import Lake
-from resources.releasing.signature import Signature
 
 
 def ask(lake: Lake, wanted: Request, given: Path | None = None) -> str:
@@ -40,17 +38,6 @@ def ask_dry(lake: Lake, wanted: Request, given: Path | None) -> tuple[Decision, 
     decision, hold = preview(wanted, lake, facts_of(recipe), recipe.automation.decide, Decisions(lake, wanted.workload).seen(),
                              datetime.now(UTC))
     return decision, preview_sentences(decision, hold)
-
-
-def take_back(lake: Lake, workload: str, named: str, by: Signature) -> str:
-    """Withdraws a request. Raises RequestError if there is none, or if it was decided before."""
-    requests = Requests(lake, workload)
-    request = requests.find(named)
-    waits = request in requests.waiting(Decisions(lake, workload).seen())
-    if not waits or not requests.withdraw(request, by, datetime.now(UTC)):
-        raise RequestError(f"request {named} was decided already, as decision {request.decision_id}: a run that it started is "
-                           "ended in the Dagster UI (millrace ui)")
-    return f"request {named} is withdrawn, and nothing will be started for it"
 
 
 def _recipe(lake: Lake, workload: str, given: Path | None) -> Recipe | None:

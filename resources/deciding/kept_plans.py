@@ -6,11 +6,13 @@
     plan.says                                       # "sft_model by the planner (about 12,000 tokens/s on 8 H100), ..."
 
 A planner's speed is an estimate by the devices' peak: a run of the stage replaces it. Reading a plan reads one small file.
+Machines that share a bucket share the plans; the one that was written last counts.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -46,19 +48,27 @@ class KeptPlan(BaseModel):
 
 
 def keep(lake: Lake, workload: str, plan: KeptPlan) -> None:
-    """Writes the plan of a stage in place of an earlier one. Raises OSError where the lake cannot be written to."""
-    place = lake.root / "plans" / workload / f"{plan.stage}.json"
+    """Writes the plan of a stage in place of an earlier one. Raises OSError where the lake cannot be written to (S3Error for its
+    bucket), and Changed where another machine of the bucket keeps one at this moment."""
+    place = _folder(lake, workload) / f"{plan.stage}.json"
+    lake.mirror.pull_folder(place.parent)  # the bucket takes a file in place of the one that was seen last
     place.parent.mkdir(parents=True, exist_ok=True)
     write_json(place, plan.model_dump(mode="json"))
+    lake.mirror.publish(place)
 
 
 def kept_plans(lake: Lake, workload: str) -> dict[str, KeptPlan]:
     """Plans by artefact. A file that cannot be read counts as none: then the stage's cost is unknown."""
-    found = {}
-    for path in sorted((lake.root / "plans" / workload).glob("*.json")):
+    found, folder = {}, _folder(lake, workload)
+    lake.mirror.pull_folder(folder)
+    for path in sorted(folder.glob("*.json")):
         try:
             plan = KeptPlan.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, ValidationError):
             continue
         found[plan.stage] = plan
     return found
+
+
+def _folder(lake: Lake, workload: str) -> Path:
+    return lake.root / "plans" / workload

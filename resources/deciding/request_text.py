@@ -1,4 +1,4 @@
-"""What a person who asks for a retraining is told: that the request is kept, or what would be decided about it."""
+"""What a person is told about a request for a retraining: that it is kept, what would be decided about it, that it is withdrawn."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def preview_sentences(decision: Decision, hold: str) -> str:
     """What a dry run says. hold: what would keep it from being decided now."""
     waits = f". It would wait: {hold}" if hold else ""
     return f"dry run, nothing is kept or started. The decision would be: {decision.why}{waits}"
+
+
+def withdrawn_sentence(request: Request) -> str:
+    """What is said of a request that was taken back."""
+    return f"request {request.request_id} is withdrawn, and nothing will be started for it"
 
 
 def _next(settings: DecideSettings | None) -> str:

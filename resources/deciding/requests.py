@@ -4,7 +4,7 @@
     wanted = Request.of("math-tutor", sign("the prices of June are wrong"), action="full", despite=["quiet"])
     request, is_new = requests.ask(wanted, now)      # is_new False: the same was asked for before, and is not decided yet
     requests.waiting(decisions)                      # those that are not decided yet, oldest first
-    requests.withdraw(request, by, now)              # False where it was decided meanwhile
+    requests.withdraw(request.request_id, by, now)   # RequestError where it was decided meanwhile
 
 A request is a file, <lake>/deciding/<workload>/requests/<request_id>.json, which is written once and never changed. What came
 of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once.
@@ -117,12 +117,18 @@ class Requests:
                                "are not decided yet")
         return found
 
-    def withdraw(self, request: Request, by: Signature, now: datetime) -> bool:
-        """Records that a request is not wanted any more. False if it was decided before, also by another process just now."""
+    def withdraw(self, named: str, by: Signature, now: datetime) -> Request:
+        """Records that the request with this id is not wanted any more, and returns it. Raises RequestError if there is none, or
+        if it was decided before, also by another process just now."""
+        request, table = self.find(named), Decisions(self._lake, self._workload)
         words = f": {by.reason}" if by.reason else ""
-        return Decisions(self._lake, self._workload).record(Decision(
+        withdrawn = Decision(
             self._workload, request.decision_id, now, REQUEST, cause_text(request), {REQUEST: request.as_record()}, [],
-            "nothing", f"{by.name} withdrew the request{words}", False, outcome="cancelled", settled_ts=now))
+            "nothing", f"{by.name} withdrew the request{words}", False, outcome="cancelled", settled_ts=now)
+        if request not in self.waiting(table.seen()) or not table.record(withdrawn):
+            raise RequestError(f"request {named} was decided already, as decision {request.decision_id}: a run that it started "
+                               "is ended in the Dagster UI (millrace ui)")
+        return request
 
     def _kept(self, request: Request) -> Request | None:
         """The request, once its file is there; None if the file was there before."""

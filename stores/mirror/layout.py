@@ -21,8 +21,8 @@ ARTEFACTS = {"datasets": 4, "models": 4, "releases": 3}
 ANSWERS = "answers"
 PUSHED = (*ARTEFACTS, "endpoints", ANSWERS, "counts", ".erasing")
 """Folders whose files are published with all others that a command wrote."""
-SHARED = (*PUSHED, "deciding", "alerts")
-"""The last two: each file is published by whoever writes it, at once, since the bucket decides which machine was first."""
+SHARED = (*PUSHED, "deciding", "alerts", "plans")
+"""The last three: each file is published by whoever writes it, at once; of claims the bucket decides which machine was first."""
 LOG = "_delta_log"
 
 

@@ -1,4 +1,5 @@
-"""The job `retrain`: keeps a request with the name of the form, which the sensor `decide` starts at its next tick, once."""
+"""The job `retrain` keeps a request with the name of the form, which the sensor `decide` starts at its next tick, once; the job
+`withdraw_request` takes it back."""
 
 import json
 import shutil
@@ -9,7 +10,7 @@ import pytest
 
 from pipelines.graph import deciding
 from pipelines.graph.form_jobs import in_one_sentence
-from pipelines.graph.request_job import REFUSALS, request_job
+from pipelines.graph.request_job import REFUSALS, request_jobs
 from resources.deciding.decisions_table import Decisions
 from resources.deciding.requests import Requests
 from resources.lake import Lake
@@ -21,9 +22,17 @@ NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
 
 
 def ask(lake, recipe, instance, **form):
+    return said_by("retrain", "ask_for_retraining", lake, recipe, instance, form)
+
+
+def withdraw(lake, recipe, instance, **form):
+    return said_by("withdraw_request", "withdraw_request", lake, recipe, instance, form)
+
+
+def said_by(name, op, lake, recipe, instance, form):
     """What the run of the job said, or the sentence with which it failed."""
-    done = request_job(recipe, lake.root).execute_in_process(
-        run_config={"ops": {"ask_for_retraining": {"config": form}}}, instance=instance, raise_on_error=False)
+    [job] = [job for job in request_jobs(recipe, lake.root) if job.name == name]
+    done = job.execute_in_process(run_config={"ops": {op: {"config": form}}}, instance=instance, raise_on_error=False)
     if done.success:
         [told] = [event for event in done.all_events if event.event_type_value == "STEP_OUTPUT"]
         return told.event_specific_data.metadata["request"].value
@@ -56,6 +65,21 @@ def test_a_dry_run_keeps_nothing(lake, recipe, instance):
     assert Requests(lake, "shop").all() == []
 
 
+def test_a_request_is_taken_back_once_and_nothing_is_started(lake, recipe, instance):
+    log_day(lake, date(2026, 6, 4), 400)
+    ask(lake, recipe, instance, name="Ana", because="prices", action="full")
+    [request] = Requests(lake, "shop").all()
+    assert "the name is empty" in withdraw(lake, recipe, instance, request=request.request_id)
+    assert "shop has no request 123" in withdraw(lake, recipe, instance, request="123", name="Ben")
+    said = withdraw(lake, recipe, instance, request=f" {request.request_id} ", name="Ben", because="they are right")
+    assert said == f"request {request.request_id} is withdrawn, and nothing will be started for it"
+    [decision] = Decisions(lake, "shop").all()
+    assert (decision.why, decision.outcome) == ("Ben withdrew the request: they are right", "cancelled")
+    assert "was decided already" in withdraw(lake, recipe, instance, request=request.request_id, name="Ben")
+    settings = recipe.automation.decide.model_copy(update={"causes": []})
+    assert not deciding.tick(lake, deciding.facts_of(recipe), settings, instance, None, NOW).run_requests
+
+
 @pytest.mark.parametrize(("form", "says"), [
     ({"because": "x"}, "the name is empty"), ({"name": "Ana"}, "the reason is empty"),
     ({"name": "Ana", "because": "x", "action": "all"}, "action is 'all', which does not exist"),
@@ -78,6 +102,8 @@ def test_the_graph_of_a_recipe_has_the_job_with_every_field(recipe, tmp_path):
     from pipelines.graph.recipe_graph import definitions
 
     (tmp_path / "shop.yaml").write_text(json.dumps(RECIPE | {"release": {"enabled": False}}))
-    job = definitions(tmp_path / "shop.yaml", tmp_path / "lake").resolve_job_def("retrain")
-    shown = job.run_config["ops"]["ask_for_retraining"]["config"]
+    defs = definitions(tmp_path / "shop.yaml", tmp_path / "lake")
+    shown = defs.resolve_job_def("withdraw_request").run_config["ops"]["withdraw_request"]["config"]
+    assert shown == {"request": "", "name": "", "because": ""}
+    shown = defs.resolve_job_def("retrain").run_config["ops"]["ask_for_retraining"]["config"]
     assert shown == {"name": "", "because": "", "action": "full", "despite": [], "dry_run": False}

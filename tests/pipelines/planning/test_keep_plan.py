@@ -10,6 +10,8 @@ from pipelines.planning.keep_plan import keep_plan, lake_to_keep_in
 from resources.deciding.kept_plans import kept_plans
 from resources.lake import Lake
 from stores.lake_error import LakeError
+from stores.mirror.bucket import Changed
+from stores.s3 import S3Error
 
 
 def plan(speed):
@@ -39,6 +41,20 @@ def test_without_a_lake_or_a_speed_nothing_is_kept(recipe, tmp_path):
     lake = Lake.open(tmp_path / "lake")
     assert keep_plan(plan(None), recipe(), "sft", lake) == keep_plan(plan(9.0), recipe(), "sft", None) == ""
     assert kept_plans(lake, "shop") == {}
+
+
+@pytest.mark.parametrize(("error", "says"), [
+    (S3Error("s3://b is away"), "not kept: s3://b is away"),
+    (Changed("plans/shop/sft_model.json"), "not kept: another machine keeps a plan of sft_model in "),
+])
+def test_a_bucket_that_does_not_take_it_is_said(recipe, tmp_path, monkeypatch, error, says):
+    lake = Lake.open(tmp_path / "lake")
+
+    def refused(path):
+        raise error
+
+    monkeypatch.setattr(lake.mirror, "publish", refused)
+    assert keep_plan(plan(9.0), recipe(), "sft", lake).startswith(says)
 
 
 def test_a_lake_that_cannot_be_written_to_is_said(recipe, tmp_path):

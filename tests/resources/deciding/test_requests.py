@@ -134,15 +134,16 @@ def test_a_preview_keeps_nothing_and_says_what_would_hold_it(lake):
 def test_a_withdrawn_request_is_not_decided_and_a_decided_one_cannot_be_withdrawn(lake):
     requests, ledger = Requests(lake, "shop"), Decisions(lake, "shop")
     request, _ = ask(lake)
-    assert requests.withdraw(requests.find(request.request_id), Signature("ben", "test", "it was June of last year"), NOW)
+    assert requests.withdraw(request.request_id, Signature("ben", "test", "it was June of last year"), NOW) == request
     [row] = ledger.all()
     assert (row.outcome, row.why, row.started) == ("cancelled", "ben withdrew the request: it was June of last year", False)
     assert decide(lake, FACTS, BUSY, ledger.all(), NOW).decision is None and not requests.waiting(ledger.all())
     later, _ = ask(lake)
     ledger.record(decide(lake, FACTS, BUSY, ledger.all(), NOW).decision)
-    assert not requests.withdraw(later, ANA, NOW)
+    with pytest.raises(RequestError, match=f"request {later.request_id} was decided already, as decision {later.decision_id}"):
+        requests.withdraw(later.request_id, ANA, NOW)
     with pytest.raises(RequestError, match="shop has no request 123"):
-        requests.find("123")
+        requests.withdraw("123", ANA, NOW)
 
 
 def test_a_request_changes_the_pulse_that_lets_a_tick_look(lake):
