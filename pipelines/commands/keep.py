@@ -27,6 +27,10 @@ Program = Annotated[str, typer.Option(help="with --serve: interpreter of an envi
                                            "vllm", show_default=False)]
 Arguments = Annotated[list[str] | None, typer.Option("--argument", help="with --serve: passed on to the server, as "
                                                      "--argument=--max-model-len; may be repeated", show_default=False)]
+Keys = Annotated[Path | None, typer.Option(help="with --capture: YAML file of sampling rates and zero retention by the sha256 "
+                                           "of a key", show_default="everything is kept")]
+ServeOptions = Annotated[list[str] | None, typer.Option("--serve-option", help="with --serve: passed on to millrace serve, as "
+                                                        "--serve-option=--wait=60; may be repeated", show_default=False)]
 Logs = Annotated[Path | None, typer.Option(help="folder of the logs", show_default="<lake>/.dagster/up")]
 
 
@@ -42,6 +46,8 @@ def up(
     capture_port: CapturePort = 8080,
     program: Program = "",
     argument: Arguments = None,
+    keys: Keys = None,
+    serve_option: ServeOptions = None,
     logs: Logs = None,
     check: Annotated[bool, typer.Option("--check", help="show what runs, and end: 0 if all of it does, else 1")] = False,
     format: Annotated[ReportFormat, typer.Option(help="of --check")] = ReportFormat.table,
@@ -51,7 +57,8 @@ def up(
         raise typer.Exit(_checked(lake, recipe or [], format is ReportFormat.json))
     from pipelines.keeping.up import up as keep_up
 
-    settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, logs)
+    settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, keys,
+                         serve_option, logs)
     raise typer.Exit(keep_up(settings, lambda sentence: console.print(sentence, markup=False, highlight=False, soft_wrap=True)))
 
 
@@ -68,6 +75,8 @@ def deploy(
     capture_port: CapturePort = 8080,
     program: Program = "",
     argument: Arguments = None,
+    keys: Keys = None,
+    serve_option: ServeOptions = None,
     logs: Logs = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="in compose.yaml: give the machine's GPUs to the container")] = False,
 ) -> None:
@@ -75,17 +84,20 @@ def deploy(
     from pipelines.commands.version import own_version
     from pipelines.keeping.deployment import write_deployment
 
-    settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, logs)
+    settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, keys,
+                         serve_option, logs)
     for path in write_deployment(directory, settings, own_version(), gpus):
         console.print(str(path), markup=False, highlight=False, soft_wrap=True)
 
 
 def _settings(recipe: list[Path] | None, lake: str | None, host: str, port: int, serve: list[str] | None, capture: str, to: str,
-              capture_port: int, program: str, argument: list[str] | None, logs: Path | None) -> UpSettings:
-    from pipelines.keeping.up_servers import UpSettings, serving_of
+              capture_port: int, program: str, argument: list[str] | None, keys: Path | None, serve_option: list[str] | None,
+              logs: Path | None) -> UpSettings:
+    from pipelines.commands.serve import passed_options
+    from pipelines.keeping.up_servers import SET_BY_UP, UpSettings, serving_of
 
     return UpSettings(tuple(recipe or ()), lake, host, port, serving_of(serve or ()), capture, to, capture_port, program,
-                      tuple(argument or ()), logs)
+                      tuple(argument or ()), keys, passed_options(serve_option or (), "--serve-option", SET_BY_UP), logs)
 
 
 def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:

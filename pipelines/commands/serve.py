@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from pipelines.terminal.shared_options import LakeOption, app, console, open_lake
 
@@ -90,3 +93,30 @@ def serve(
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     serve_alias(place, workload, traffic, settings, say, watch, every)
+
+
+def passed_options(words: Sequence[str], given_as: str, own: Collection[str]) -> tuple[str, ...]:
+    """Options of this command that another one passes on, each in one word: --wait=60. own: those that it sets by itself.
+
+    Raises BadParameter, which names `given_as`, for a word that is none of the others.
+    """
+    alone = typer.Typer()
+    alone.command()(serve)
+    command = get_command(alone)
+    options = {name: option for option in command.params for name in (*option.opts, *option.secondary_opts)
+               if name.startswith("--") and name not in own}
+    for word in words:
+        name, has_value, _ = word.partition("=")
+        option = options.get(name)
+        if option is None or bool(has_value) == option.is_flag:
+            near = difflib.get_close_matches(name, options, n=1)
+            why = "another option sets it" if name in own else f"did you mean {near[0]}?" if near and option is None else \
+                "it has no such option; words for the inference server go into --argument" if option is None else \
+                "it takes no value" if option.is_flag else f"give the value in the same word: {name}=..."
+            raise typer.BadParameter(f"{word!r} cannot be passed on to `millrace serve`: {why}", param_hint=given_as)
+        try:
+            command.make_context("serve", ["workload", word])  # reads the value
+        except typer.BadParameter as error:
+            raise typer.BadParameter(f"{word!r} cannot be passed on to `millrace serve`: {error.message}",
+                                     param_hint=given_as) from None
+    return tuple(words)

@@ -62,8 +62,9 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     @dg.op(name="withdraw_request", description="Records that the request is not wanted any more.")
     def withdrawing(context: dg.OpExecutionContext, config: WithdrawForm) -> None:
         with in_one_sentence(REFUSALS):
-            requests, by = Requests(Lake.open(place, create=False), recipe.workload), _signed(config.name, config.because, context)
-            _told(context, withdrawn_sentence(requests.withdraw(config.request.strip(), by, datetime.now(UTC))))
+            lake, by = Lake.open(place, create=False), _signed(config.name, config.because, context)
+            withdrawn = Requests(lake, recipe.workload).withdraw(config.request.strip(), by, datetime.now(UTC))
+            _told(context, withdrawn_sentence(withdrawn))
 
     return [
         form_job("retrain", asking, RetrainForm, "Asks for a retraining, as `millrace retrain` does: the form asks for your "

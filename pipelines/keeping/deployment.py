@@ -143,6 +143,8 @@ def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
     if settings.program:
         words += ["--program", settings.program]
     words += [f"--argument={argument}" for argument in settings.arguments]
+    words += ["--keys", str(settings.keys.expanduser().absolute())] if settings.keys else []
+    words += [f"--serve-option={option}" for option in settings.serve_options]
     return words + (["--logs", str(settings.logs.absolute())] if settings.logs else [])
 
 
@@ -163,6 +165,8 @@ def _read(settings: UpSettings) -> set[Path]:
     found = {Path(path).resolve().parent for path in settings.recipes}
     for path in settings.recipes:
         found |= {_folder(text) for text in _texts(json.loads(load_recipe(path).as_text())) if text.startswith("/")}
+    if settings.keys:
+        found.add(settings.keys.expanduser().absolute().parent)
     return {path for path in found if path != Path("/") and not any(other in path.parents for other in found)}
 
 

@@ -23,6 +23,7 @@ from pipelines.keeping.dagster_servers import (
 )
 from pipelines.keeping.keeper import Server
 from pipelines.keeping.launched_runs import end_launched_runs
+from resources.capture.keys import read_rules
 from resources.capture.run_capture import server_url
 from resources.lake import Lake
 from resources.launching.python_process import python_module
@@ -32,6 +33,8 @@ from stores.mirror.location import is_bucket
 DRAIN_S = 120.0
 """Seconds that requests in flight have when `millrace up` is stopped."""
 FIRST_SERVE_PORT = 8000
+SET_BY_UP = ("--watch", "--lake", "--host", "--port", "--drain", "--program", "--capture", "--keys", "--journal")
+"""Options of `millrace serve` that follow from those of `up`. A journal is of one process, and --serve may name several."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Serving:
 class UpSettings:
     """recipes: to show and run. serve: workloads to serve. capture: directory or s3:// prefix of captured traffic; "" for none.
     to: a server that is not millrace's, whose traffic is captured at capture_port; "" for none. program, arguments: of the
-    inference server. logs: folder of the logs; None: in DAGSTER_HOME."""
+    inference server. keys: file of sampling rates and zero retention of captured traffic. serve_options: further ones of
+    `millrace serve`. logs: folder of the logs; None: in DAGSTER_HOME."""
 
     recipes: tuple[Path, ...] = ()
     lake: str | None = None
@@ -58,6 +62,8 @@ class UpSettings:
     capture_port: int = 8080
     program: str = ""
     arguments: tuple[str, ...] = field(default=())
+    keys: Path | None = None
+    serve_options: tuple[str, ...] = ()
     logs: Path | None = None
 
 
@@ -83,6 +89,11 @@ def require_choice(settings: UpSettings) -> dict[str, int]:
         raise UiError("--capture needs something to capture: --serve WORKLOAD, or --to with the address of a server")
     if settings.to:
         server_url(settings.to)
+    if settings.keys and not settings.capture:
+        raise UiError("--keys says what of captured traffic is kept: give --capture, too")
+    read_rules(settings.keys)
+    if settings.serve_options and not settings.serve:
+        raise UiError("--serve-option is for the server of --serve WORKLOAD: name a workload")
     ports = {"--port": settings.port, **{f"--serve {serving.workload}:PORT": serving.port for serving in settings.serve}}
     if settings.to:
         ports["--capture-port"] = settings.capture_port
@@ -138,7 +149,8 @@ def _serve_command(settings: UpSettings, serving: Serving, lake: Lake) -> list[s
     if settings.program:
         words += ["--program", settings.program]
     if settings.capture:
-        words += ["--capture", _store_of(settings, serving.workload)]
+        words += ["--capture", _store_of(settings, serving.workload), *_keys_of(settings)]
+    words += settings.serve_options
     return python_module("pipelines.cli", *words, *(["--", *settings.arguments] if settings.arguments else []))
 
 
@@ -151,4 +163,8 @@ def _store_of(settings: UpSettings, name: str) -> str:
 
 def _capture_command(settings: UpSettings) -> list[str]:
     return python_module("pipelines.cli", "capture", _store_of(settings, "captured"), "--to", settings.to, "--host",
-                         settings.host, "--port", str(settings.capture_port), "--drain", f"{DRAIN_S:g}")
+                         settings.host, "--port", str(settings.capture_port), "--drain", f"{DRAIN_S:g}", *_keys_of(settings))
+
+
+def _keys_of(settings: UpSettings) -> list[str]:
+    return ["--keys", str(settings.keys.expanduser().absolute())] if settings.keys else []

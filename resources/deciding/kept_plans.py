@@ -48,8 +48,8 @@ class KeptPlan(BaseModel):
 
 
 def keep(lake: Lake, workload: str, plan: KeptPlan) -> None:
-    """Writes the plan of a stage in place of an earlier one. Raises OSError where the lake cannot be written to (S3Error for its
-    bucket), and Changed where another machine of the bucket keeps one at this moment."""
+    """Writes the plan of a stage in place of an earlier one. Raises OSError where the lake cannot be written to (S3Error for
+    its bucket), and Changed where another machine of the bucket keeps one at this moment."""
     place = _folder(lake, workload) / f"{plan.stage}.json"
     lake.mirror.pull_folder(place.parent)  # the bucket takes a file in place of the one that was seen last
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ ANSWERS = "answers"
 PUSHED = (*ARTEFACTS, "endpoints", ANSWERS, "counts", ".erasing")
 """Folders whose files are published with all others that a command wrote."""
 SHARED = (*PUSHED, "deciding", "alerts", "plans")
-"""The last three: each file is published by whoever writes it, at once; of claims the bucket decides which machine was first."""
+"""The last three: each file is published by whoever writes it, at once. Of claims, the bucket takes the first machine's."""
 LOG = "_delta_log"
 
 

@@ -64,7 +64,10 @@ def options_of(words):
 
 
 def test_the_unit_starts_what_was_asked_for(recipes, tmp_path):
-    asked = settings(recipes[:1], tmp_path, to="http://10.0.0.7:8000/v1", capture_port=8081, logs=tmp_path / "logs")
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("{}")
+    asked = settings(recipes[:1], tmp_path, to="http://10.0.0.7:8000/v1", capture_port=8081, logs=tmp_path / "logs",
+                     keys=keys, serve_options=("--wait=60", "--canary=eu"))
     write_deployment(tmp_path / "deploy", asked, "1.2.3")
     for path in ("millrace-shop.service", "user/millrace-shop.service"):
         unit = unit_of(tmp_path / "deploy" / path)
@@ -74,7 +77,8 @@ def test_the_unit_starts_what_was_asked_for(recipes, tmp_path):
         assert found["recipe"] == [recipes[0]] and found["lake"] == str(tmp_path / "lake")
         assert (found["serve"], found["capture"]) == (["shop:8000"], str(tmp_path / "50% $traffic"))
         assert (found["to"], found["capture_port"], found["argument"]) == (asked.to, 8081, ["--max-model-len", "4096"])
-        assert found["logs"] == tmp_path / "logs"
+        assert (found["logs"], found["keys"]) == (tmp_path / "logs", keys)
+        assert found["serve_option"] == ["--wait=60", "--canary=eu"]
         assert unit["Service"]["KillMode"] == "mixed" and int(unit["Service"]["TimeoutStopSec"]) > 300
 
 

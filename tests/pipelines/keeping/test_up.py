@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -39,11 +40,26 @@ def recipe(tmp_path, monkeypatch):
     (["--capture", "captured"], "--capture needs something to capture: --serve WORKLOAD, or --to"),
     (["--to", "http://127.0.0.1:9"], "--to names a server whose traffic is captured: give --capture DIR, too"),
     (["--to", "127.0.0.1", "--capture", "captured"], "--to '127.0.0.1' is no address of a server"),
+    (["--serve", "shop", "--keys", "keys.yaml"], "--keys says what of captured traffic is kept: give --capture, too"),
+    (["--serve", "shop", "--capture", "c", "--keys", "nothing.yaml"], "nothing.yaml"),
+    (["--serve-option=--wait=60"], "--serve-option is for the server of --serve WORKLOAD: name a workload"),
     (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
 ])
 def test_options_that_do_not_fit_are_refused_in_one_sentence(cli, recipe, words, said):
     done = cli("up", recipe, *words, check=2)
     assert said in " ".join(done.stderr.split()) and done.stderr.count("millrace:") == 1
+    assert not (recipe.parent / "lake").exists()
+
+
+@pytest.mark.parametrize(("word", "said"), [
+    ("--port=1", "another option sets it"), ("--wat=60", "did you mean --wait?"), ("--wait", "give the value in the same word: --wait="),
+    ("--wait=long", "valid number"), ("--no-smoke=1", "it takes no value"), ("wait=60", "did you mean --wait?"),
+    ("--max-model-len=3", "it has no such option; words for the inference server go into --argument"),
+])
+def test_an_option_that_cannot_be_passed_on_to_the_server_is_named(cli, recipe, word, said):
+    done = cli("up", recipe, "--serve", "shop", f"--serve-option={word}", check=2)
+    text = " ".join(re.sub(r"[│╭╰─╮╯]", " ", done.stderr).split())
+    assert "--serve-option" in text and f"'{word}' cannot be passed on" in text and said in text
     assert not (recipe.parent / "lake").exists()
 
 
@@ -101,7 +117,7 @@ def test_servers_are_named_once_and_captured_traffic_of_several_is_kept_apart(tm
     monkeypatch.chdir(tmp_path)
     lake = Lake.open(tmp_path / "lake")
     settings = UpSettings(serve=serving_of(["shop", "club:8100"]), capture="captured", to="http://127.0.0.1:9/v1", program="vllm",
-                          arguments=("--max-model-len", "64"))
+                          arguments=("--max-model-len", "64"), keys=tmp_path / "keys.yaml", serve_options=("--wait=60", "--no-smoke"))
     assert settings.serve == (Serving("shop", 8000), Serving("club", 8100))
     found = {server.name: list(server.command) for server in
              up_servers(settings, lake, lake.dagster_home, tmp_path, tmp_path / "w.yaml", 3, (4,), lambda: "")}
@@ -109,7 +125,9 @@ def test_servers_are_named_once_and_captured_traffic_of_several_is_kept_apart(tm
     stores = {name: found[name][found[name].index("--capture") + 1] for name in ("serve-shop", "serve-club")}
     assert stores == {"serve-shop": str(tmp_path / "captured/shop"), "serve-club": str(tmp_path / "captured/club")}
     assert str(tmp_path / "captured/captured") in found["capture"] and "http://127.0.0.1:9/v1" in found["capture"]
-    assert found["serve-shop"][-3:] == ["--", "--max-model-len", "64"] and "--watch" in found["serve-shop"]
+    assert found["serve-shop"][-5:] == ["--wait=60", "--no-smoke", "--", "--max-model-len", "64"]
+    assert all(found[name][found[name].index("--keys") + 1] == str(tmp_path / "keys.yaml") for name in (*stores, "capture"))
+    assert "--watch" in found["serve-shop"]
 
 
 class Up:
