@@ -91,6 +91,9 @@ def hub_of_models():
             found = hub.answer(path)
             body = hub.body if hub.body is not None else json.dumps(found or {"error": "no such model"}).encode()
             self.send_response(hub.status if hub.status != 200 else 200 if found or hub.body is not None else 404)
+            if not found:
+                known = any(path.startswith(f"/api/models/{name}/") for name in hub.commits)
+                self.send_header("X-Error-Code", "RevisionNotFound" if known else "RepoNotFound")
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -39,9 +39,9 @@ CALLS = [{"role": "user", "content": "where is it"},
 def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> list[Finding]:
     """system_share: share of sampled records with a system prompt. has_tools: whether the logs hold tool calls."""
     try:
-        base = look_at_base(recipe.base_model)
+        base, revision = look_at_base(recipe.base_model), recipe.base_revision
         while base.kind == "hub":
-            found = _hub(base.name)
+            found, revision = _hub(base.name, revision), None  # the recipe's revision is of the model that it names
             if isinstance(found, Finding):
                 return [found]
             local = look_at_base(str(found))  # an adapter's snapshot leads on to the model under it
@@ -64,30 +64,40 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
     return [finding for part in parts for finding in run_checks([part], SECONDS_OF_TORCH)]
 
 
-def _hub(name: str) -> Path | Finding:
-    """Checks a Hub id's local copy, or reports that there is none."""
+def _hub(name: str, revision: str | None) -> Path | Finding:
+    """Checks a Hub id's local copy at a branch, tag or commit (None: the default branch), or reports that there is none."""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     from model_ops.operations.base_directory import TAKEN
 
     with suppress(LocalEntryNotFoundError, OSError, ValueError):  # no local copy: the Hub is asked below
-        return Path(snapshot_download(name, local_files_only=True, allow_patterns=list(TAKEN)))
+        return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(TAKEN)))
+    meant = f"{name} at revision {revision}" if revision else name
     if is_offline():
-        return problem(CHECK, f"{name} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
+        return problem(CHECK, f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
                        "unset HF_HUB_OFFLINE, or name a directory")
     try:
-        HfApi().model_info(name, timeout=HUB_SECONDS)
+        HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS)
     except GatedRepoError:
         return problem(CHECK, f"access to {name} on the Hugging Face Hub needs an agreement",
                        "accept its terms there and set HF_TOKEN, or name a directory")
+    except RevisionNotFoundError:
+        return problem(CHECK, f"the Hugging Face Hub has no revision {revision} of {name}", "correct base_revision: a branch, "
+                       "a tag or a commit")
     except RepositoryNotFoundError:
         return problem(CHECK, f"the Hugging Face Hub has no model {name}, or none that this machine may see",
                        "correct base_model, or set HF_TOKEN")
     except (OfflineModeIsEnabled, OSError, RuntimeError, ValueError) as error:
-        return warning(CHECK, f"{name} is not in the local cache, and the Hugging Face Hub cannot be reached "
+        return warning(CHECK, f"{meant} is not in the local cache, and the Hugging Face Hub cannot be reached "
                        f"({type(error).__name__})", "go online, or name a directory that holds the model")
-    return ok(CHECK, f"{name} is on the Hugging Face Hub; the first run fetches it")
+    return ok(CHECK, f"{meant} is on the Hugging Face Hub; the first run fetches it")
 
 
 def _whole(directory: Path, base: Base) -> list[Finding]:

@@ -204,21 +204,23 @@ def _config_of(recipe: Recipe) -> tuple[Any, str]:
             num_attention_heads=tiny.heads, num_key_value_heads=tiny.kv_heads, head_dim=tiny.head_dim,
             intermediate_size=tiny.mlp_size, max_position_embeddings=tiny.max_position_embeddings,
             tie_word_embeddings=True), "tiny"
-    return _read_config(recipe.base_model, "base_model")
+    return _read_config(recipe.base_model, "base_model", recipe.base_revision)
 
 
-def _read_config(name: str, key: str) -> tuple[Any, str]:
-    """The config of the model that a key of the recipe names, and the model's name."""
+def _read_config(name: str, key: str, revision: str | None = None) -> tuple[Any, str]:
+    """The config of the model that a key of the recipe names, and the model's name. revision: of a model on a hub."""
     from transformers import AutoConfig
 
     try:
-        name = model_places(name)[-1]  # an adapter trains as its base model does
-        config = AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
+        *adapters, name = model_places(name)  # an adapter trains as its base model does
+        at = None if adapters else revision
+        config = AutoConfig.from_pretrained(name, revision=at or "main", local_files_only=True, trust_remote_code=False)
     except ModelError as error:
         raise PlanError(f"{key}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         if "/" in name and not name.startswith(("/", ".")):
-            raise PlanError(f"{key} {name} is an id on a hub and not in the local cache; a plan fetches nothing: name a "
+            of = f" at revision {at}" if at else ""
+            raise PlanError(f"{key} {name}{of} is an id on a hub and not in the local cache; a plan fetches nothing: name a "
                             "directory instead, its config.json is enough") from error
         raise PlanError(f"{key} {name} holds no config.json of a causal language model: "
                         f"{str(error).strip().splitlines()[0]}") from error

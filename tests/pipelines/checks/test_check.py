@@ -23,6 +23,7 @@ from pipelines.contract.base_choice import Base
 from pipelines.contract.recipe import RecipeError, load_recipe
 from resources.inspecting.first_look import first_look
 from resources.lake import Lake
+from tests.hub_of_models import hub_of_models
 from tests.resources.inspecting.test_survey import ITEM, PAIR, SEED, THUMB, put
 
 
@@ -357,6 +358,24 @@ def test_a_hub_id_that_cannot_be_fetched_here(tmp_path, monkeypatch):
     assert finding.state in ("problem", "warning") and "nobody-here/nothing-there" in finding.message and finding.remedy
 
 
+def test_a_hub_id_is_checked_at_the_revision_of_the_recipe(tmp_path, house, monkeypatch):
+    from huggingface_hub import snapshot_download
+
+    with hub_of_models() as hub:
+        hub.used_by(monkeypatch, tmp_path / "cache")
+        first = hub.commit("company/base", {path.name: path.read_bytes() for path in house.iterdir()})
+        hub.commit("company/base", {"config.json": b"{}"})
+        told = check_base_model(load_recipe(write(tmp_path, base_model="company/base", base_revision=first)), 0.0, False)
+        assert [(each.state, each.message) for each in told] == [
+            ("ok", f"company/base at revision {first} is on the Hugging Face Hub; the first run fetches it")]
+        [missing] = check_base_model(load_recipe(write(tmp_path, base_model="company/base", base_revision="v9")), 0.0, False)
+        assert missing.state == "problem" and missing.message.endswith("no revision v9 of company/base")
+        snapshot_download("company/base", revision=first)
+        recipe = load_recipe(write(tmp_path, base_model="company/base", base_revision=first))
+        told = {finding.check: finding.state for finding in check_base_model(recipe, 0.0, False)}
+        assert told["base model"] == told["architecture"] == told["chat template"] == "ok"
+
+
 @pytest.mark.parametrize(("code", "out", "err", "state", "said"), [
     (0, '{"method": "lora", "memory_gib": {"total": 12.34}, "device_gib": 79.2}', "", "ok", "LoRA, rows of 4,096 tokens: 12.3 of 79 GiB"),
     (1, "", "millrace: nothing fits: 90 GiB are needed", "problem", "nothing fits: 90 GiB are needed"),
@@ -405,8 +424,9 @@ def test_an_adapter_of_the_hub_whose_model_is_of_the_hub_too(tmp_path, house, mo
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/model"}))
     save_file({"base_model.model.x.lora_A.weight": np.zeros((2, 2), "float32")}, adapter / "adapter_model.safetensors")
-    monkeypatch.setattr(base_model, "_hub", {"owner/tuned": adapter, "owner/model": house}.get)
-    recipe = load_recipe(write(tmp_path, base_model="owner/tuned"))
+    there = {("owner/tuned", "v2"): adapter, ("owner/model", None): house}
+    monkeypatch.setattr(base_model, "_hub", lambda *asked: there[asked])
+    recipe = load_recipe(write(tmp_path, base_model="owner/tuned", base_revision="v2"))
     told = {finding.check: finding for finding in check_base_model(recipe, 0.0, False)}
     assert told["adapter"].state == "ok" and str(house) in told["adapter"].message
 
