@@ -30,6 +30,14 @@ settings.register_profile("millrace", deadline=None, suppress_health_check=[Heal
 settings.load_profile("millrace")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the marks choose the tests
+def pytest_collection_modifyitems(items):
+    """What looks at a run of the whole graph is slow: the run takes a minute or two."""
+    for item in items:
+        if "toy" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish():
     """Imported modules and collected tests live until the end: the garbage collector need not visit them for each test."""
     gc.freeze()
@@ -130,8 +138,7 @@ class Toy:
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory) -> Toy:
-    """The whole graph through Dagster, by the command line, once for all tests that look at its results; `make test-slow` finds
-    what `make test` made. They write nothing there but runs that make nothing new."""
+    """The whole graph through Dagster, by the command line, once for all tests that look at its results. They write nothing there but runs that make nothing new."""
     from pipelines.demo.traffic import write_traffic
 
     def make(home: Path) -> None:

@@ -101,7 +101,7 @@ def test_part_of_the_graph_for_one_day(toy, cli):
     assert "sft_model" not in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_day_of_a_new_lake_adds_up_though_late_lines_belong_to_another_day(toy, cli, tmp_path):
     cli("run", toy.recipe, "--lake", tmp_path / "lake", "--select", "+curated_interactions", "--partition", "2026-06-02")
     found = rows(cli, tmp_path / "lake", "select dt, count(*) n from interactions group by dt order by dt")

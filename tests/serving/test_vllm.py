@@ -19,6 +19,8 @@ from model_ops.serving.drafting import Drafting
 from model_ops.speculators.registry import ARCHITECTURES
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 SAME_TAU = {0.0: 0.2, 1.0: 0.08}
 """Relative difference of acceptance lengths, by temperature. Greedily the toy repeats one token to the end, and a draft that
 bfloat16 decides is then accepted in all rounds of an answer or in none: one of 40 answers moves the mean by 5 %."""
@@ -43,7 +45,6 @@ def assert_only_ties_differ(parts, alone, drafted):
     assert all(each.is_tie for each in found), found
 
 
-@pytest.mark.slow
 def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alone):
     """Greedy tokens of the server are those of `load_quantized` after the same text, ties of bfloat16 apart."""
     model, gaps = load_quantized(parts.target), []
@@ -57,7 +58,6 @@ def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alon
     assert (every == 0).float().mean() >= 0.98 and every.max() < 0.25
 
 
-@pytest.mark.slow
 def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_says(python, parts, greedy_alone, tmp_path):
     config = speculative_config(ARCHITECTURES["eagle3"].vllm, str(parts.speculator), K)
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
@@ -67,7 +67,6 @@ def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_
     assert_served_as_decoded(parts, parts.speculator, measured)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("drafting", [
     pytest.param(Drafting(method="ngram", num_speculative_tokens=K), marks=pytest.mark.thorough),
     pytest.param(Drafting(method="drafter", num_speculative_tokens=K, by_batch_size=((1, 4, K), (5, 8, 1), (9, 9, 0))), marks=pytest.mark.thorough)])
@@ -82,7 +81,6 @@ def test_a_drafting_that_a_release_chose_is_served_by_its_words(python, parts, g
         assert 0 < greedy.acceptance.drafted < K * greedy.acceptance.drafts
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_twin_alone_is_all_a_server_needs(python, parts, greedy_alone):
     """`vllm serve DIR/speculators`, started where target and drafter are found by the path in its config."""
@@ -93,7 +91,6 @@ def test_the_twin_alone_is_all_a_server_needs(python, parts, greedy_alone):
     assert len(greedy.acceptance.accepted_at) == K
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("architecture", ["p_eagle", "dflash", "medusa"])
 def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts, greedy_alone, tmp_path, architecture):

@@ -25,6 +25,8 @@ from resources.serving.follow_adapters import FollowingAdapters
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 BY = Signature("ann", "MILLRACE_USER")
 BOTH = ("tutor", "support")
 QUESTIONS = ("def area(", "Write one sentence about the sea.", "What is a list?")
@@ -61,7 +63,6 @@ def look_until(following, condition):
         time.sleep(0.1)
 
 
-@pytest.mark.slow
 def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy, tmp_path, monkeypatch):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     lake = Lake.open(tmp_path / "lake")

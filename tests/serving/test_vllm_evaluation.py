@@ -13,6 +13,8 @@ from model_ops.job import Job
 from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 ROWS = 30
 WORDS = ["--max-model-len", "1024", "--enforce-eager"]
 
@@ -39,7 +41,6 @@ def served(python, house, output, monkeypatch, *words, **changes):
     return in_server(Job(operation="evaluate", output=output, inputs=house), settings, Progress())
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_int8_weights_are_loaded_and_served_as_own_layers_compute(python, house, tmp_path, monkeypatch):
     """0.022 nats a token, the same greedy tokens: what bfloat16 differs from float32 by."""
@@ -56,7 +57,6 @@ def test_int8_weights_are_loaded_and_served_as_own_layers_compute(python, house,
     assert all(len(sample["text"].split()) > 5 for sample in found.summary["samples"])
 
 
-@pytest.mark.slow
 def test_what_vllm_refuses_is_told_in_its_own_words(python, house, tmp_path, monkeypatch):
     found = served(python, house, tmp_path / "report", monkeypatch, "--max-model-len", "9000000", unquantized=False)
     [why] = found.not_measured.values()

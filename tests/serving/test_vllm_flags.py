@@ -14,6 +14,8 @@ from resources.releasing.serving_plan import ServingPlan
 from resources.releasing.serving_scripts import write_serving_files
 from resources.releasing.serving_settings import ServingSettings
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 PARSES = """
 import json, sys
 from vllm.entrypoints.cli.serve import ServeSubcommand
@@ -29,7 +31,6 @@ print(json.dumps([{name: str(value) for name, value in each.items()} for each in
 """
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_vllm_reads_the_same_arguments_from_every_file(python, tmp_path):
     said = fingerprint("3f2a91c0d4e5", "ab" * 32)

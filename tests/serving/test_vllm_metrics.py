@@ -19,11 +19,12 @@ from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
 from resources.tables import Tables
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 WORDS = ["--enforce-eager", "--max-model-len", "512"]
 REQUESTS = 8
 
 
-@pytest.mark.slow
 def test_windows_agree_with_the_metrics_of_captured_requests(python, toy, promoted, tmp_path):
     lake, release = promoted
     settings = ServeSettings(find_program(None, str(python)), tmp_path / "logs", WORDS, smoke=False)

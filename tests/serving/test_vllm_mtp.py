@@ -18,6 +18,8 @@ from tests.model_ops.tiny_drafters import mtp_layer_tensors
 from tests.model_ops.tiny_models import write_dataset, write_target
 from tests.serving.served_in_vllm import NEW_TOKENS, K, offline_tau, served
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 PROMPTS = 60
 SAME_TAU = 0.08
 """Relative; two samples of 60 answers differ by about 3 % (one standard deviation, bootstrap over prompts). A layer that is
@@ -65,7 +67,6 @@ def published(release, folder):
     return words
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_quantized_target_is_served_with_its_layer_and_accepts_what_the_decoder_says(python, released, tmp_path):
     target, drafter, release, prompts = released

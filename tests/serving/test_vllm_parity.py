@@ -28,7 +28,8 @@ from model_ops.progress import Progress
 from model_ops.rendering.chat_template import ChatTemplate
 from model_ops.rendering.row import Row
 
-pytestmark = pytest.mark.xdist_group("vllm parity")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 
 ROWS, NEW_TOKENS = 24, 32
 MERGED, SERVED = 0.05, 0.06
@@ -90,7 +91,6 @@ def log_probabilities(model, ids):
     return logs[:-1].gather(1, torch.tensor(ids)[1:, None])[:, 0]
 
 
-@pytest.mark.slow
 def test_what_was_trained_is_what_is_saved(shared, made):
     """PEFT adds the adapter to the base, transformers loads the merged directory: two loaders that are not this project's."""
     from peft import PeftModel
@@ -109,7 +109,6 @@ def test_what_was_trained_is_what_is_saved(shared, made):
     assert apart.mean() < MERGED < moved.mean() / 3
 
 
-@pytest.mark.slow
 def test_what_is_saved_is_what_is_served(made, server):
     root, texts, prompts = made
     model = scored_model(root / "int8")
@@ -155,7 +154,6 @@ def cases():
         yield f"continued {begun!r}", [user("one"), answer(begun)], None, CONTINUED
 
 
-@pytest.mark.slow
 def test_every_kind_of_chat_becomes_the_servers_tokens(shared, made, server):
     """Own template of the model: at /tokenize, and the prompt of an answer (return_token_ids)."""
     root, _, _ = made
@@ -177,7 +175,6 @@ def test_every_kind_of_chat_becomes_the_servers_tokens(shared, made, server):
     assert wrong == [] and compared > 30
 
 
-@pytest.mark.slow
 def test_every_public_template_becomes_the_servers_tokens(shared, made, server):
     root, _, _ = made
     wrong, compared, refused = [], 0, 0

@@ -13,11 +13,12 @@ from model_ops.quantization.registry import SCHEMES
 from tests.model_ops.tiny_models import write_target
 from tests.serving.served_in_vllm import served
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 CACHED = {f"model.layers.{index}.self_attn": (0.01, 0.012) for index in range(2)}
 """Scales near those that calibration finds for this model."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "cache"), [
     ("w4a16", CACHED),
     *(pytest.param(name, None, marks=pytest.mark.thorough) for name in ("fp8", "w4a16", "w4a16_g32"))])

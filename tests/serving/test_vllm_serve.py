@@ -11,11 +11,12 @@ from resources.serving.follow import Following, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 WORDS = ["--enforce-eager", "--max-model-len", "512"]
 CHECKS = {"answers", "stream", "stop", "json schema", "tool call", "regex", "grammar", "long prompt", "drafting", "template", "text"}
 
 
-@pytest.mark.slow
 def test_the_release_is_tried_before_it_answers(python, toy, promoted, tmp_path):
     lake, release = promoted
     program, said = find_program(None, str(python)), []

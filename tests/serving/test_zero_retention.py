@@ -26,6 +26,8 @@ from resources.releasing.serving_plan import ServingPlan
 from resources.releasing.serving_scripts import write_serving_files
 from tests.model_ops.tiny_models import write_target
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+
 MARK = "Zq7sentinelWx9"
 SAID = fingerprint("3f2a91c0d4e5", "ab" * 32)
 SHARED = Path("/dev/shm")
@@ -176,7 +178,6 @@ def short_folder():
         yield Path(folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("zero_retention", [
     pytest.param(True, id="nothing is kept"),
     pytest.param(False, id="by default a crash shows it", marks=pytest.mark.thorough)])  # the search can find something

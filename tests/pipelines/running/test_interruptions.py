@@ -71,7 +71,7 @@ def weights_files(lake):
     return {file.path: file.sha256 for file in manifest.files if file.path.endswith(".safetensors")}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_that_is_killed_and_then_stopped_ends_with_the_same_weights(recipe, undisturbed, tmp_path):
     """kill -9 of the whole family at the first checkpoint, Ctrl-C after a later one, then to the end."""
     lake = tmp_path / "lake"
