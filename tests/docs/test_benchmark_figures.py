@@ -161,8 +161,8 @@ CLAIMS: list[Claim] = [
     (PAGE, "The demo gets one more day", "retrain_cost", lambda r: [
         hundredth(r("share")), about(r("found_s"), 2), percent(r("predicted_gain")), percent(r("gain"))]),
     (PAGE, "A simulated week", "week", lambda r: [
-        f"{r('failed_requests')} of {r('requests')}", *(hundredth(r(name)) for name in ("tau_first", "tau_shifted", "tau_last")),
-        hundredth(r("quality_first")), hundredth(r("quality_last")), f"{r('budget')['runs']} of {r('budget')['runs_allowed']}"]
+        str(r("failed_requests")), str(r("requests")), *(hundredth(r(name)) for name in ("tau_first", "tau_shifted", "tau_last")),
+        hundredth(r("quality_first")), hundredth(r("quality_last")), *(str(r("budget")[name]) for name in ("runs", "runs_allowed"))]
         if (r("days"), sum(r("kills").values()), len(r("approved_in_the_week"))) == (7, 5, 1) else []),
     (PAGE, "What share of a toy model's", "structured", lambda r: [
         *(hundredth(kind["valid_drafted"]) for kind in r("kinds").values()), hundredth(max(kind["valid_free"] for kind in r("kinds").values()))]
