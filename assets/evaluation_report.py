@@ -32,8 +32,8 @@ def evaluation_report(
     """Measurements on held-out sessions, which no stage was trained on, and on the items of `evals`.
 
     Loss of each model (nats per assistant token), recovery of the quantized model (exp of reference loss - served loss),
-    acceptance length of each drafter (tokens per target forward), scores on evaluation items; the served model against its base
-    and against the champion, the last other model that the endpoint served. Lies in
+    acceptance length of each drafter (tokens per target forward), scores on evaluation items; the served model against its
+    base, and model and drafter against those of the champion, the last other release that the endpoint served. Lies in
     `datasets/<workload>/evaluation_report/<version>/`.
     """
     models = {*policy.stages, policy.drafting_model}
@@ -49,8 +49,9 @@ def evaluation_report(
         inputs["draft_model"] = workshop.current("model", policy.drafting_model)
     if evals:
         inputs["tasks"] = workshop.current("dataset", "eval_suite")
-    champion = champion_to_beat(workshop.lake, workshop.workload, inputs["target"])
-    pinned = {"champion": champion.target} if champion and champion.target else {}
+    champion = champion_to_beat(workshop.lake, workshop.workload, inputs["target"], inputs.get("speculator"))
+    served_now = {"champion": champion.target, "champion_speculator": champion.drafter} if champion else {}
+    pinned = {role: model for role, model in served_now.items() if model is not None}
     manifest = workshop.train(
         "evaluation_report", "evaluate", config.applied_to(evaluate_settings), inputs, context, kind="dataset", pinned=pinned)
     return shown(manifest, workshop)

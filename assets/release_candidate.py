@@ -60,14 +60,13 @@ def release_candidate(
     base = adapter_base(workshop.lake, target) if release_settings.form == "adapter" else None
     evaluation = workshop.current("dataset", "evaluation_report")
     serving = ARCHITECTURES[speculator_settings.architecture].serving
-    champion = champion_to_beat(workshop.lake, workshop.workload, target)
+    champion = champion_to_beat(workshop.lake, workshop.workload, target, drafter)
     bounds = release_settings.gates.for_weights_of(served_bits(workshop.directory(target)))
     k = speculator_settings.num_speculative_tokens
     report, speed = read_evaluation(workshop.directory(evaluation))
     choice = decide_drafting(release_settings.drafting, report, speed, serving.architecture if drafter else None, k)
     gates = check_gates(bounds, Compared.of(
-        report, served_form=form_of(choice.drafting, k),
-        champion=champion.release if champion else None, champion_problem=champion.problem if champion else "",
+        report, served_form=form_of(choice.drafting, k), champion=champion,
         student="student_model" in policy.stages, drafter=serving.architecture if drafter else None,
         temperature=speculator_settings.answers.measured_at,
         erased_rows=rows_erased_from(workshop.lake, served),
@@ -81,7 +80,7 @@ def release_candidate(
         facts = facts_of(workshop.lake, release, output.name, served, champion.release if champion else None)
         summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name, facts, choice)
         write_approval_page(output, workshop.lake, summary, release, workshop.directory(evaluation),
-                            champion.release if champion else None)
+                            champion)
         return summary.write(output) | {"gates": {gate.name: gate.model_dump(exclude={"name"}) for gate in gates}}
 
     manifest = workshop.build(

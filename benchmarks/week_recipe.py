@@ -36,7 +36,7 @@ class Size:
 
 
 QUICK = Size(days=3, shift=2, broken=3, before_days=8, before_rows=24, requests=48, steps=20, prompts=16,
-             gates={"acceptance_gain": None})
+             gates={"acceptance_gain": None, "acceptance_below_champion": None})
 
 
 def write_recipe(path: Path, size: Size, base_model: Path, captured: Path, first_day: date) -> None:

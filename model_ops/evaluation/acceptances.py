@@ -2,7 +2,8 @@
 
     found = acceptances(job, settings, progress)          # writes acceptance.parquet
 
-n-gram and suffix lookups are measured at the draft length that suits them best on the validation split.
+n-gram and suffix lookups are measured at the draft length that suits them best on the validation split. The drafter of the
+release that is served now (`champion_speculator`) is measured as the traffic is sampled, on the same prompts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.lookup_lengths import LookupLength, search
-from model_ops.evaluation.measurement import OVER_PROMPTS, Measurement
+from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Measurement
 from model_ops.evaluation.sampling_modes import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
@@ -73,26 +74,28 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
                         f"{dataset} holds no test row with a prompt and an answer")
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
     eos_ids, past = end_of_text_ids(target), past_answers(job)
-    trained = trained_drafters(job, runner)
+    trained, champion = trained_drafters(job, runner), _champion(job, settings, runner, found)
     found.counts |= {"prompts": len(chosen), "past_answers": len(past)}
     found.lookups = _lookup_lengths(job, settings, runner, tokenizer, eos_ids, past, room)
     measured: dict[str, list[AcceptanceRow]] = {}
     every = modes(target, job.inputs.get("served"), chosen, settings.temperatures)
+    logged = next(mode.same_as or mode.label for mode in every if mode.label == AS_LOGGED)
     for done, mode in enumerate(every):
         progress.stop_if_requested()
         progress.report("acceptance", done, len(every), "ways of sampling")
         if mode.same_as is not None:
             rows = [replace(row, sampling=mode.label) for row in measured[mode.same_as]]
         else:
-            drafters = {**baselines(past), **trained}
-            lengths = {name: each.num_speculative_tokens for name, each in found.lookups.items()}
+            drafters = {**baselines(past), **(champion.drafters if mode.label == logged else {}), **trained}
+            lengths = {**{name: each.num_speculative_tokens for name, each in found.lookups.items()}, **champion.lengths}
             of_mode = measured_in_mode(job, settings, runner, drafters, lengths, mode, eos_ids)
             rows = of_mode.rows
             found.identical.update({f"{name}_{mode.key}": share for name, share in of_mode.identical.items()})
             found.tokens_per_second.update({f"{name}_{mode.key}": rate for name, rate in of_mode.tokens_per_second.items()})
         measured[mode.label] = rows
         found.left_out |= mode.left_out
-        _summarise(found, settings, mode, rows, ["none", *found.lookups, *trained], list(trained))
+        names = ["none", *found.lookups, *(champion.drafters if mode.label in (logged, AS_LOGGED) else []), *trained]
+        _summarise(found, settings, mode, rows, names, list(trained))
     progress.report("acceptance", len(every), len(every), "ways of sampling")
     table = pa.Table.from_pylist([asdict(row) for rows in measured.values() for row in rows])
     pq.write_table(table, job.output / "acceptance.parquet")
@@ -110,6 +113,27 @@ def trained_drafters(job: Job, runner: Runner) -> dict[str, Drafter]:
         name = DRAFT_MODEL.untrained if DRAFT_MODEL.name in found else DRAFT_MODEL.name
         found[name] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
     return found
+
+
+@dataclass(frozen=True)
+class _Champion:
+    """The drafter of the release that is served now, by name, and its draft length; empty without one."""
+
+    drafters: dict[str, Drafter] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
+
+
+def _champion(job: Job, settings: EvaluateSettings, runner: Runner, found: Acceptances) -> _Champion:
+    """At the draft length of the evaluation, or the longest that it was trained for. `found` says why it cannot be loaded."""
+    if "champion_speculator" not in job.inputs:
+        return _Champion()
+    try:
+        model = load_draft_model(job.inputs["champion_speculator"], runner.dtype).to(runner.device).attach(runner)
+    except ModelError as error:
+        found.not_measured[f"acceptance of {CHAMPION}"] = str(error)
+        return _Champion()
+    length = min(settings.num_speculative_tokens, model.longest_chain or settings.num_speculative_tokens)
+    return _Champion({CHAMPION: model.drafter(greedy=model.served_greedily)}, {CHAMPION: length})
 
 
 def past_answers(job: Job) -> list[list[int]]:
@@ -187,13 +211,13 @@ def measured_in_mode(job: Job, settings: EvaluateSettings, runner: Runner, draft
 
 def _summarise(found: Acceptances, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], names: Sequence[str],
                trained: Sequence[str]) -> None:
-    """Adds the summaries of a mode, acceptance lengths, and each trained drafter's gain over the best lookup."""
+    """Adds the summaries of a mode, acceptance lengths, and each trained drafter's gain over the best lookup and over the
+    champion's drafter."""
     by_name = {name: [row for row in rows if row.drafter == name] for name in names}
     taus = {}
     for name, of_it in by_name.items():
-        length = found.lookups[name].num_speculative_tokens if name in found.lookups else settings.num_speculative_tokens
         summary = {"drafter": name, "temperature": mode.temperature, "sampling": mode.label,
-                   "num_speculative_tokens": 0 if name == "none" else length, **summarize(of_it, settings.seed)}
+                   "num_speculative_tokens": of_it[0].num_speculative_tokens, **summarize(of_it, settings.seed)}
         found.summaries.append(summary)
         taus[name] = summary["tau"]
         if name != "none":
@@ -203,7 +227,8 @@ def _summarise(found: Acceptances, settings: EvaluateSettings, mode: Mode, rows:
     # chosen on the validation split, where there is one, so that the choice does not favour the lookup on the test prompts
     best = max(found.lookups, key=lambda name: (found.lookups[name].tau or 0.0, taus[name]))
     for name in trained:
-        gain = paired_gain([by_name[best]], [by_name[name]], settings.seed)
-        found.measurements.append(Measurement(
-            what="acceptance_gain", of=name, against=best, sampling=mode.label, value=gain.share, low=gain.low, high=gain.high,
-            n=gain.prompts, counted="prompts", unit="share", method="paired " + OVER_PROMPTS))
+        for other in (best, *(each for each in names if each == CHAMPION)):
+            gain = paired_gain([by_name[other]], [by_name[name]], settings.seed)
+            found.measurements.append(Measurement(
+                what="acceptance_gain", of=name, against=other, sampling=mode.label, value=gain.share, low=gain.low,
+                high=gain.high, n=gain.prompts, counted="prompts", unit="share", method="paired " + OVER_PROMPTS))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
-from model_ops.evaluation.measurement import AS_LOGGED, REFERENCE
+from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, REFERENCE
 from model_ops.serving.drafting import LOOKUPS, Drafting
 from model_ops.serving.drafting_choice import MeasuredDrafting, Rate, Replayed
 
@@ -52,7 +52,8 @@ def drafter_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
 
 def drafter_gain_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
     """The lower end of the drafter's relative gain over the better lookup, paired over prompts; None if it was not measured."""
-    found = [each for each in report.get("measurements", []) if each["what"] == "acceptance_gain" and each["of"] == drafter]
+    found = [each for each in report.get("measurements", []) if each["what"] == "acceptance_gain" and each["of"] == drafter
+             and each.get("against") != CHAMPION]
     logged = next((each for each in found if each["sampling"] == AS_LOGGED), found[0] if found else None)
     return None if logged is None else logged["low"]
 

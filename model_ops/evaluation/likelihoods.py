@@ -32,7 +32,7 @@ from model_ops.training.conversations import read_documents
 from model_ops.training.documents import Document
 from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
 
-NOT_SCORED = ("dataset", "answers", "served", "tasks", "speculator", "draft_model")
+NOT_SCORED = ("dataset", "answers", "served", "tasks", "speculator", "champion_speculator", "draft_model")
 """Inputs without a held-out loss. Every other input is a model to score, under its name in the job."""
 
 NATS = "nats per token"

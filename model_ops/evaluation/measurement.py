@@ -26,6 +26,8 @@ GREEDY = "greedy"
 OWN_LAYERS = "own layers"
 """What a server is compared with: the layers of this project, in float32."""
 
+CHAMPION = "champion"
+"""The model, or the drafter, of the release that is served now."""
 REFERENCE, TARGET, WITH_DRAFTER = "reference", "target", "target with drafter"
 """Forms that a server is started with: the unquantized model, the served one, and the served one with its drafter."""
 

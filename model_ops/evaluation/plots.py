@@ -10,9 +10,11 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from model_ops.evaluation.measurement import CHAMPION
 from model_ops.speculators.registry import ARCHITECTURES
 
-COLORS = {"ngram": "#c8553d", "suffix": "#e0a030", **{name: found.color for name, found in ARCHITECTURES.items()}}
+COLORS = {"ngram": "#c8553d", "suffix": "#e0a030", CHAMPION: "#777777",
+          **{name: found.color for name, found in ARCHITECTURES.items()}}
 GROUPS_SHOWN = 6
 LONGEST_NAME = 32
 

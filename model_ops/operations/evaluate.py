@@ -3,7 +3,8 @@ evaluation items.
 
     {"operation": "evaluate", "inputs": {"dataset": SFT_DATASET, "base": .., "sft": .., "student": .., "quantized": ..,
      "target": SERVED, "reference": ITS_UNQUANTIZED_FORM, "champion": SERVED_NOW, "speculator": HEAD,
-     "draft_model": SMALL_MODEL, "answers": .., "served": .., "tasks": EVAL_SUITE}, "output": DIR, "settings": {...}}
+     "champion_speculator": HEAD_SERVED_NOW, "draft_model": SMALL_MODEL, "answers": .., "served": .., "tasks": EVAL_SUITE},
+     "output": DIR, "settings": {...}}
 
 Only dataset and target are required. A directory with two names is measured once. With the setting `server`, the models are
 also loaded in a real server (model_ops.evaluation.in_server), which writes to server.log. Reads dataset/test.parquet. Writes
@@ -27,7 +28,7 @@ from model_ops.evaluation.against_reference import AgainstReference, against_ref
 from model_ops.evaluation.in_server import InServer, in_server, refuse_missing_server
 from model_ops.evaluation.in_server import headline as headline_of_server
 from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
-from model_ops.evaluation.measurement import HELD_OUT, Measurement
+from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, HELD_OUT, Measurement
 from model_ops.evaluation.plots import plot_acceptance, plot_groups, plot_losses
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import SideBySide, side_by_side
@@ -125,6 +126,8 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
             numbers.update({name: found.value, **_ends(name, found)})
         elif found.what in ("divergence", "agreement"):
             numbers[f"{found.what}_{found.of}_{found.against}"] = found.value
+        elif found.what == "acceptance_gain" and found.against == CHAMPION and found.sampling == AS_LOGGED:
+            numbers[f"acceptance_gain_{found.of}_{CHAMPION}"] = found.value
         elif found.what in ("accuracy", "accuracy_gain"):
             against = f"_over_{found.against}" if found.against else ""
             numbers[f"{found.what}_{found.on}_{found.of}{against}_{found.sampling}"] = found.value

@@ -59,7 +59,7 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
                 said = asked_sentence(*Requests(lake, recipe.workload).ask(wanted, now), settings)
             _told(context, said)
 
-    @dg.op(name="withdraw_request", description="Records that the request is not wanted any more.")
+    @dg.op(name="take_back_request", description="Records that the request is not wanted any more.")
     def withdrawing(context: dg.OpExecutionContext, config: WithdrawForm) -> None:
         with in_one_sentence(REFUSALS):
             lake, by = Lake.open(place, create=False), _signed(config.name, config.because, context)

@@ -383,8 +383,8 @@ def _release(contents: Contents, text: _Text) -> None:
     text.put("approval", "person", 2)
     if contents.base.kind == "tiny":
         text.note("(tiny) A toy's figures mean nothing, so its gates are low. Without `gates`, the defaults hold: the served "
-                  "model may not be worse than its base, its teacher and the champion.", 2)
+                  "model may not be worse than its base, its teacher and the champion, nor its drafter.", 2)
         text.put("gates", {"recovery": 0.9, "recovery_long_context": 0.9, "accuracy_kept": 0.5, "accuracy_kept_each": 0.1,
                            "loss_above_base": 1.0, "loss_above_champion": 1.0, "loss_above_teacher": 1.0,
                            "accuracy_below_base": 1.0, "accuracy_below_champion": 1.0, "acceptance_length": 1.0,
-                           "acceptance_gain": -1.0}, 2)
+                           "acceptance_gain": -1.0, "acceptance_below_champion": 1.0}, 2)

@@ -3,8 +3,8 @@
     now_is = settled(decision, RunSeen(run_id, "SUCCESS", started, ended), lake, facts, settings)
 
 The real gain is measured on the same rows as far as there are any: of a drafter that continued the previous one, both on the
-new held-out answers (the training's own metrics); of a model, against the champion's model on the same test rows. Otherwise
-it is the difference of the two reports.
+new held-out answers (the training's own metrics); of another drafter or a model, against the champion's on the same test
+prompts or rows. Otherwise it is the difference of the two reports.
 """
 
 from __future__ import annotations
@@ -103,6 +103,9 @@ def _gain(decision: Decision, lake: Lake, facts: RecipeFacts, run: RunSeen) -> f
     before, after = measured.get("previous_expected_tau"), measured.get("validation_expected_tau")
     if before and after:
         return float(after) / float(before) - 1
+    paired = report.metrics.get(f"acceptance_gain_{facts.architecture}_champion") if report else None
+    if isinstance(paired, int | float):
+        return float(paired)
     before = decision.evidence.get("tau_released")
     after = report.metrics.get(f"tau_{facts.architecture}_as_logged") if report else None
     return float(after) / float(before) - 1 if before and after else None

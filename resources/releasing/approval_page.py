@@ -1,6 +1,6 @@
 """The page that a person reads before approving a candidate: approval.html, one file without network.
 
-    write_approval_page(output, lake, summary, evaluation, champion)     # evaluation: the directory of the evaluation report
+    write_approval_page(output, lake, summary, release, evaluation, champion)     # evaluation: directory of the report
 
 Verdict and gates first; then candidate against champion: scores with intervals on last week's held-out rows, acceptance, size,
 latency, cost and erased rows, what changed, and the rows that changed most with both answers. The page shows texts of users, so
@@ -17,12 +17,13 @@ from typing import Any
 
 from model_ops.atomic_files import write_text
 from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import AS_LOGGED, Measurement, find
+from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, Measurement, find
 from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
 from resources.plain_text import visible
+from resources.releasing.champion import Champion
 from resources.releasing.page import render
 from resources.releasing.release import Release, ReleaseError, read_release
 from resources.releasing.section import Section
@@ -48,10 +49,10 @@ class _Side:
 
 
 def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Release, evaluation: Path,
-                        champion: str | None) -> None:
+                        champion: Champion | None) -> None:
     """champion: the release that the candidate is compared with; None: there is none."""
     candidate = _side(lake, release, evaluation)
-    former = _champion(lake, release.workload, champion) if champion else _Side()
+    former = _former(lake, release.workload, champion.release) if champion else _Side()
     beside = candidate.report.get("side_by_side", {})
     sections = [summary.before_charts()[0]] if summary.gates else []
     sections += [_scores(candidate, beside, champion), _costs(lake, candidate, former, release, champion)]
@@ -59,7 +60,8 @@ def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Rel
         sections.append(summary.facts.changed())
     changed = _rows(evaluation / SIDE_BY_SIDE)
     write_text(output / APPROVAL_PAGE, render(
-        "approval.html.j2", summary=summary, champion=champion, sections=sections, beside=beside,
+        "approval.html.j2", summary=summary, champion=champion.release if champion else None,
+        same_target=bool(champion and champion.no_target), sections=sections, beside=beside,
         why=candidate.report.get("not_measured", {}).get("answers side by side", ""),
         regressions=[row for row in changed if row["kind"] == "regression"],
         gains=[row for row in changed if row["kind"] == "gain"]))
@@ -77,7 +79,7 @@ def _side(lake: Lake, release: Release, evaluation: Path) -> _Side:
     return _Side(served, _json(evaluation / "report.json"), _json(evaluation / "speed.json"))
 
 
-def _champion(lake: Lake, workload: str, version: str) -> _Side:
+def _former(lake: Lake, workload: str, version: str) -> _Side:
     directory = lake.artefacts("release") / workload / version
     try:
         release, manifest = read_release(directory), read_manifest(directory)
@@ -88,29 +90,38 @@ def _champion(lake: Lake, workload: str, version: str) -> _Side:
     return _side(lake, release, place)
 
 
-def _scores(candidate: _Side, beside: Mapping[str, Any], champion: str | None) -> Section:
-    """Held-out loss of last week and of all rows, and every suite, of both on the same rows."""
+def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | None) -> Section:
+    """Held-out loss of last week and of all rows, every suite, and acceptance of both drafters, on the same rows."""
     rows = []
     if beside:
         rows.append(["held-out loss, last week (nats/token)", f"{beside['loss_champion']:.4f}", f"{beside['loss_target']:.4f}",
                      _with(beside["increase"], beside["low"], beside["high"]), f"{beside['rows']:,} rows"])
     found = candidate.measurements
-    gain = find(found, "loss_increase", of="target", against="champion")
+    gain = find(found, "loss_increase", of="target", against=CHAMPION)
     if gain is not None:
-        both = [find(found, "loss", of=role) for role in ("champion", "target")]
+        both = [find(found, "loss", of=role) for role in (CHAMPION, "target")]
         rows.append(["held-out loss, all rows (nats/token)", *(f"{each.value:.4f}" if each else NONE for each in both),
                      _with(gain.value, gain.low, gain.high), f"{gain.n:,} {gain.counted}"])
-    for each in (each for each in found if each.what == "accuracy_gain" and each.against == "champion" and each.of == "target"):
-        both = [find(found, "accuracy", of=role, on=each.on, sampling=each.sampling) for role in ("champion", "target")]
+    against_champion = [each for each in found if each.against == CHAMPION]
+    for each in (each for each in against_champion if each.what == "accuracy_gain" and each.of == "target"):
+        both = [find(found, "accuracy", of=role, on=each.on, sampling=each.sampling) for role in (CHAMPION, "target")]
         rows.append([f"{each.on}, {each.sampling}", *(f"{of.value:.3f}" if of else NONE for of in both),
                      _with(each.value, each.low, each.high), f"{each.n:,} {each.counted}"])
-    note = "Both models on the same rows. Intervals are 95 %. A loss is better lower, a score higher."
-    return Section("Scores", ["measured", "champion", "candidate", "candidate - champion", "of"], rows,
-                   note if rows else "There is no champion to compare with." if champion is None else
-                   "The evaluation report compared with no champion.")
+    for each in (each for each in against_champion if each.what == "acceptance_gain" and each.sampling == AS_LOGGED):
+        both = [find(found, "acceptance_length", of=name, sampling=AS_LOGGED) for name in (CHAMPION, each.of)]
+        rows.append([f"acceptance length, {each.sampling} (tokens per forward; share)",
+                     *(f"{of.value:.3f}" if of else NONE for of in both), _with(each.value, each.low, each.high),
+                     f"{each.n:,} {each.counted}"])
+    notes = ["Both on the same rows. Intervals are 95 %. A loss is better lower; a score and an acceptance length, higher."]
+    if not rows:
+        notes = ["There is no champion to compare with." if champion is None else
+                 "The evaluation report compared with no champion."]
+    if champion is not None and champion.no_target:
+        notes.append(f"Losses and answers are not compared: {champion.no_target}.")
+    return Section("Scores", ["measured", "champion", "candidate", "candidate - champion", "of"], rows, " ".join(notes))
 
 
-def _costs(lake: Lake, candidate: _Side, former: _Side, release: Release, champion: str | None) -> Section:
+def _costs(lake: Lake, candidate: _Side, former: _Side, release: Release, champion: Champion | None) -> Section:
     """Acceptance, size, latency, cost and erased rows, each as its own report measured it."""
     rows = [["acceptance length (tokens per forward)", _tau(former), _tau(candidate)],
             ["weights of the target (MB)", _size(former, 0), _size(candidate, 0)],
@@ -118,8 +129,9 @@ def _costs(lake: Lake, candidate: _Side, former: _Side, release: Release, champi
     rows += _in_servers(former, candidate)
     rows.append(["rows learnt and erased since", *(f"{rows_erased_from(lake, side.served):,}" if side.served else NONE
                                                    for side in (former, candidate))])
+    before = f"champion {champion.release}" if champion else "champion"
     return Section(
-        "Cost, size, latency, acceptance", ["measured", f"champion {champion or ''}".strip(), "candidate"], rows,
+        "Cost, size, latency, acceptance", ["measured", before, "candidate"], rows,
         f"Each as its own evaluation report measured it; the candidate at K {release.num_speculative_tokens}, as logged. "
         "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine.")
 

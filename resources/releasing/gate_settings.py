@@ -28,8 +28,8 @@ class Gates(BaseModel):
         0.02, ge=0, description="Most nats per answer token by which the served model's held-out loss may exceed the base "
         "model's (upper end of the 95 % interval). null: no gate")
     loss_above_champion: float | None = Field(
-        0.02, ge=0, description="The same against the model that the endpoint serves now. It holds while no other model was "
-        "served. null: no gate")
+        0.02, ge=0, description="The same against the model that the endpoint serves now. It holds while there is no other "
+        "one. null: no gate")
     loss_above_teacher: float | None = Field(
         0.1, ge=0, description="The same of the student against its teacher, before quantization, if the student is served. "
         "null: no gate")
@@ -45,6 +45,10 @@ class Gates(BaseModel):
     acceptance_gain: float | None = Field(
         0.0, ge=-1, description="Least relative gain of the drafter's acceptance length over the better of n-gram and suffix "
         "lookup, which need no training, at their own best draft lengths (lower end of the 95 % interval). null: no gate")
+    acceptance_below_champion: float | None = Field(
+        0.05, ge=0, le=1, description="Most share of the acceptance length that the drafter may lose against the drafter that "
+        "the endpoint serves now, both on the new target and the same prompts (lower end of the 95 % interval). It holds while "
+        "there is no other one. null: no gate")
     served_agreement: float | None = Field(
         0.95, gt=0, le=1, description="Where `evaluation.server` names a server: lowest share of its greedy tokens that the "
         "project's own layers rank first, up to ties, with the drafter if the server runs it. A server that does not load the "

@@ -12,22 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from model_ops.evaluation.earlier_reports import measurements_of
 from model_ops.evaluation.measurement import (
     ALL_SUITES,
     AS_LOGGED,
+    CHAMPION,
     GREEDY,
     HELD_OUT,
     LONG_CONTEXT,
     TARGET,
     WITH_DRAFTER,
     Measurement,
+    What,
     at_temperature,
     find,
     in_a_server,
 )
+from resources.releasing.champion import Champion
 from resources.releasing.gate_result import ERASED_ROWS, TRAIN_AGAIN, GateResult, missed
 from resources.releasing.gate_settings import Gates
 
@@ -40,8 +43,7 @@ NOT_IN_REPORT = "the evaluation report does not hold it"
 class Compared:
     """What a report measured, and what there was to compare.
 
-    suites: evaluation suites that were to be asked. champion: its release; None if no other model was served yet.
-    champion_problem: why it could not be compared with.
+    suites: evaluation suites that were to be asked. champion: the release that was served before; None if none was.
     student: whether the served model went through distillation. drafter: architecture of the release's drafter; None for none.
     temperature: of acceptance in reports without `as logged`. erased_rows: rows that the models learnt and that were erased
     since. costliest: which block's quantization costs most, in words.
@@ -52,8 +54,7 @@ class Compared:
     measurements: Sequence[Measurement]
     not_measured: Mapping[str, str] = field(default_factory=dict)
     suites: Sequence[str] = ()
-    champion: str | None = None
-    champion_problem: str = ""
+    champion: Champion | None = None
     student: bool = False
     drafter: str | None = None
     temperature: float = 1.0
@@ -127,11 +128,11 @@ def _nothing(name: str, wanted: float, reason: str) -> GateResult:
 
 def _losses(gates: Gates, compared: Compared) -> Iterator[GateResult]:
     for name, bound, of, against in (("loss_above_base", gates.loss_above_base, "target", "base"),
-                                     ("loss_above_champion", gates.loss_above_champion, "target", "champion"),
+                                     ("loss_above_champion", gates.loss_above_champion, "target", CHAMPION),
                                      ("loss_above_teacher", gates.loss_above_teacher, "student", "")):
         if bound is None or (of == "student" and not compared.student):
             continue
-        if against == "champion" and (nothing := _champion(compared, name, bound, most=True)) is not None:
+        if against == CHAMPION and (nothing := _champion(compared, name, bound, "target", most=True)) is not None:
             yield nothing
             continue
         other = {"against": against} if against else {}
@@ -141,11 +142,11 @@ def _losses(gates: Gates, compared: Compared) -> Iterator[GateResult]:
 
 def _accuracies(gates: Gates, compared: Compared) -> Iterator[GateResult]:
     """A gate for each suite that was asked, over sampled answers where there are some, else over greedy ones."""
-    for against, margin in (("base", gates.accuracy_below_base), ("champion", gates.accuracy_below_champion)):
+    for against, margin in (("base", gates.accuracy_below_base), (CHAMPION, gates.accuracy_below_champion)):
         if margin is None or not compared.suites:
             continue
         name = f"accuracy_below_{against}"
-        if against == "champion" and (nothing := _champion(compared, name, -margin)) is not None:
+        if against == CHAMPION and (nothing := _champion(compared, name, -margin, "target")) is not None:
             yield nothing
             continue
         for suite in compared.suites:
@@ -162,9 +163,20 @@ def _acceptance(gates: Gates, compared: Compared) -> Iterator[GateResult]:
     for name, bound, what in (("acceptance_length", gates.acceptance_length, "acceptance_length"),
                               ("acceptance_gain", gates.acceptance_gain, "acceptance_gain")):
         if bound is not None:
-            found = find(compared.measurements, what, of=compared.drafter, sampling=AS_LOGGED) or find(
-                compared.measurements, what, of=compared.drafter, sampling=at_temperature(compared.temperature))
-            yield _gate(name, bound, found, compared, "acceptance", judged_by="low")
+            yield _gate(name, bound, _as_logged(compared, what), compared, "acceptance", judged_by="low")
+    if (margin := gates.acceptance_below_champion) is not None:
+        name, found = "acceptance_below_champion", _as_logged(compared, "acceptance_gain", CHAMPION)
+        yield _champion(compared, name, -margin, "drafter") or _gate(
+            name, -margin, found, compared, f"acceptance of {CHAMPION}", "acceptance", judged_by="low")
+
+
+def _as_logged(compared: Compared, what: What, against: str = "") -> Measurement | None:
+    """Of the release's drafter, sampled as the traffic is; in reports without that, at one temperature. against: the champion,
+    else a lookup."""
+    of_it = [each for each in compared.measurements
+             if each.what == what and each.of == compared.drafter and (each.against == CHAMPION) == (against == CHAMPION)]
+    ways = (AS_LOGGED, at_temperature(compared.temperature))
+    return next((each for way in ways for each in of_it if each.sampling == way), None)
 
 
 def _served(gates: Gates, compared: Compared) -> Iterator[GateResult]:
@@ -196,14 +208,17 @@ def _erased(gates: Gates, rows: int) -> Iterator[GateResult]:
                          of="target and drafter", remark=TRAIN_AGAIN)
 
 
-def _champion(compared: Compared, name: str, wanted: float, most: bool = False) -> GateResult | None:
-    """The result of a gate against a champion that does not exist or cannot be read; None if there is one to compare with."""
-    shared = {"name": name, "wanted": wanted, "measured": None, "bound": "most" if most else "least", "against": "champion"}
-    if compared.champion_problem:
-        return GateResult(**shared, passed=False, reason=compared.champion_problem)
-    if compared.champion is None:
-        return GateResult(**shared, passed=True, nothing_to_compare=True, reason="no other model was served yet")
-    return None
+def _champion(compared: Compared, name: str, wanted: float, model: Literal["target", "drafter"],
+              most: bool = False) -> GateResult | None:
+    """The result of a gate against a champion that does not exist, cannot be read, or has no other `model`; None if there is
+    one to compare with."""
+    shared = {"name": name, "wanted": wanted, "measured": None, "bound": "most" if most else "least", "against": CHAMPION}
+    champion = compared.champion
+    if champion is not None and champion.problem:
+        return GateResult(**shared, passed=False, reason=champion.problem)
+    nothing = "no other release was served yet" if champion is None else \
+        champion.no_target if model == "target" else champion.no_drafter
+    return GateResult(**shared, passed=True, nothing_to_compare=True, reason=nothing) if nothing else None
 
 
 def _gate(name: str, wanted: float, found: Measurement | None, compared: Compared, *reasons: str, **how: Any) -> GateResult:

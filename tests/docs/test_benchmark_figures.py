@@ -160,6 +160,10 @@ CLAIMS: list[Claim] = [
         if (r("workloads"), r("objects")) == (1_000, 100_000) else []),
     (PAGE, "The demo gets one more day", "retrain_cost", lambda r: [
         hundredth(r("share")), about(r("found_s"), 2), percent(r("predicted_gain")), percent(r("gain"))]),
+    (PAGE, "A simulated week", "week", lambda r: [
+        str(r("failed_requests")), str(r("requests")), *(hundredth(r(name)) for name in ("tau_first", "tau_shifted", "tau_last")),
+        hundredth(r("quality_first")), hundredth(r("quality_last")), *(str(r("budget")[name]) for name in ("runs", "runs_allowed"))]
+        if (r("days"), sum(r("kills").values()), len(r("approved_in_the_week"))) == (7, 5, 1) else []),
     (PAGE, "What share of a toy model's", "structured", lambda r: [
         *(hundredth(kind["valid_drafted"]) for kind in r("kinds").values()), hundredth(max(kind["valid_free"] for kind in r("kinds").values()))]
         if all(kind["same_greedy"] == 1 for kind in r("kinds").values()) and r("prompts") == 8 else []),

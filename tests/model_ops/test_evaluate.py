@@ -95,6 +95,25 @@ def test_the_report_holds_together(place, tmp_path, monkeypatch):
     assert evaluate.run(job(place, tmp_path), Progress()) == numbers
 
 
+def test_the_drafter_is_compared_with_the_one_that_is_served_on_the_same_prompts(place, tmp_path):
+    asked = {"rows": 2, "prompts": 4, "temperatures": [0.0], "num_speculative_tokens": 2, "max_new_tokens": 8}
+
+    def compared(name, champion):
+        job = Job(operation="evaluate", output=tmp_path / name, settings=asked, inputs={
+            "target": place / "quantized", "dataset": place / "dataset", "speculator": place / "speculator", "champion_speculator": champion})
+        return evaluate.run(job, Progress()), json.loads((tmp_path / name / "report.json").read_text())
+
+    numbers, report = compared("same", place / "speculator")
+    gains = [each for each in measurements_of(report) if each.what == "acceptance_gain" and each.against == "champion"]
+    assert {(each.of, each.value, each.low, each.high, each.n) for each in gains} == {("eagle3", 0.0, 0.0, 0.0, 4)}
+    assert numbers["acceptance_gain_eagle3_champion"] == 0.0 and numbers["tau_champion_as_logged"] == numbers["tau_eagle3_as_logged"]
+    assert [each["drafter"] for each in report["acceptance"]][-4:] == ["ngram", "suffix", "champion", "eagle3"]
+    (tmp_path / "damaged").mkdir()
+    numbers, report = compared("without", tmp_path / "damaged")
+    assert "config.json is missing" in report["not_measured"]["acceptance of champion"] and "tau_champion_as_logged" not in numbers
+    assert numbers["tau_eagle3_as_logged"] >= 1
+
+
 def test_fewer_inputs_and_fewer_rows(place, tmp_path):
     numbers = evaluate.run(Job(operation="evaluate", output=tmp_path,
                                inputs={"target": place / "student", "dataset": place / "dataset"},

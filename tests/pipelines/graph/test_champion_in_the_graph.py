@@ -1,4 +1,4 @@
-"""The evaluation compares with the champion's model, and a release that is worse than it is refused.
+"""The evaluation compares with the champion's model and drafter, and a release that is worse than them is refused.
 
 The real assets, workshop, registry and lake; in the worker's place stands one that writes a report.
 """
@@ -15,6 +15,7 @@ from model_ops.speculators.registry import speculator_settings
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.gate_settings import Gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.recheck import recheck
 from resources.releasing.release import Part, Release, ReleaseSettings, read_release
@@ -27,7 +28,8 @@ ALONE = ModelPolicy(off=frozenset({"second_sft", "merge", "student", "quantize",
 
 
 class Launcher:
-    """Stands in for the worker: the served model's loss is higher than the champion's by `worse`."""
+    """Stands in for the worker: the served model's loss is higher than the champion's by `worse`, and its drafter's acceptance
+    length is lower by that share."""
 
     def __init__(self, worse):
         self.worse, self.inputs = worse, {}
@@ -39,6 +41,9 @@ class Launcher:
                  for role, value in (("base", -0.3), ("champion", self.worse)) if role in job.inputs]
         found.append(Measurement(what="recovery", of="target", against="reference", value=1.0, low=1.0, high=1.0, n=9,
                                  counted="rows", unit="ratio"))
+        if "champion_speculator" in job.inputs:
+            found.append(Measurement(what="acceptance_gain", of="eagle3", against="champion", sampling="as logged", n=9,
+                                     value=-self.worse, low=-self.worse, high=0.1, counted="prompts", unit="share"))
         report = {"measurements": [each.model_dump() for each in found], "not_measured": {}}
         (job.output / "report.json").write_text(json.dumps(report))
         return {}
@@ -51,6 +56,48 @@ def model(registry, name, weights):
     return registry.finish(draft, {})
 
 
+def part_of(model):
+    return Part(path=f"models/{model.name}/{model.version}", name=model.name, version=model.version, digest=model.digest)
+
+
+def dataset(registry, name):
+    draft = registry.draft("dataset", name, name, ("model_ops/job.py",), {}, [])
+    (draft.directory / "what.txt").write_text("rows")
+    registry.finish(draft, {})
+
+
+@pytest.mark.parametrize(("worse", "refused"), [(0.1, True), (0.04, False)])
+def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_path, monkeypatch, worse, refused):
+    """What the sensor `decide` makes most often: another drafter of the target that is served."""
+    monkeypatch.setattr(release_candidate, "summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
+    monkeypatch.setattr(Summary, "write", lambda self, output: {})
+    lake = Lake.open(tmp_path / "lake")
+    registry = Registry(lake, "tutor")
+    parts = {name: part_of(model(registry, name, f"the first {name}")) for name in ("base_model", "sft_model", "speculator")}
+    folder = lake.artefacts("release") / "tutor" / "0123456789ab"
+    folder.mkdir(parents=True)
+    (folder / "release.json").write_text(Release(workload="tutor", target=parts["sft_model"], speculator=parts["speculator"],
+                                                 num_speculative_tokens=3, gates=[]).model_dump_json())
+    Endpoint(lake, "tutor").promote(Subject(release=folder.name, digest="d"), Signature("ana", "test", ""))
+    model(registry, "speculator", "another")
+    for name in ("sft_dataset", "speculator_dataset", "served_answers"):
+        dataset(registry, name)
+    launcher = Launcher(worse)
+    only = Gates(**dict.fromkeys(Gates.model_fields) | {"acceptance_below_champion": 0.05, "loss_above_champion": 0.02})
+    resources = {"workshop": Workshop(registry, launcher, threads=1), "evals": {}, "evaluate_settings": EvaluateSettings(),
+                 "policy": ModelPolicy(off=frozenset({"second_sft", "merge", "student", "quantize"})),
+                 "release_settings": ReleaseSettings(gates=only), "speculator_settings": speculator_settings()}
+    assert dg.materialize([evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources).success
+    assert launcher.inputs["champion_speculator"] == ("speculator", parts["speculator"].version) and "champion" not in launcher.inputs
+    release = registry.directory(registry.current("release", "release"))
+    gates = {each.name: (each.passed, each.measured, each.reason) for each in read_release(release).gates}
+    assert gates == {"acceptance_below_champion": (not refused, -worse, ""),
+                     "loss_above_champion": (True, None, "the champion has the same target")}
+    assert any(each.startswith("gate acceptance_below_champion: ") for each in recheck(lake, release)) == refused
+    page = (release / "approval.html").read_text()
+    assert "against champion 0123456789ab" in page and "No champion" not in page
+
+
 @pytest.mark.parametrize(("worse", "refused"), [(0.1, True), (0.0, False)])
 def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, refused):
     monkeypatch.setattr(release_candidate, "summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
@@ -60,16 +107,12 @@ def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, ref
     served_now = model(registry, "sft_model", "the champion's")
     folder = lake.artefacts("release") / "tutor" / "0123456789ab"
     folder.mkdir(parents=True)
-    part = Part(path=f"models/tutor/sft_model/{served_now.version}", name=served_now.name, version=served_now.version,
-                digest=served_now.digest)
     (folder / "release.json").write_text(
-        Release(workload="tutor", target=part, speculator=None, num_speculative_tokens=3, gates=[]).model_dump_json())
+        Release(workload="tutor", target=part_of(served_now), speculator=None, num_speculative_tokens=3, gates=[]).model_dump_json())
     Endpoint(lake, "tutor").promote(Subject(release=folder.name, digest="d"), Signature("ana", "test", ""))
     for name in ("base_model", "sft_model"):
         model(registry, name, "new")
-    data = registry.draft("dataset", "sft_dataset", "sft_dataset", ("model_ops/job.py",), {}, [])
-    (data.directory / "what.txt").write_text("rows")
-    registry.finish(data, {})
+    dataset(registry, "sft_dataset")
     launcher = Launcher(worse)
     resources = {"workshop": Workshop(registry, launcher, threads=1), "policy": ALONE, "evals": {},
                  "evaluate_settings": EvaluateSettings(), "release_settings": ReleaseSettings(),

@@ -26,7 +26,7 @@ def ask(lake, recipe, instance, **form):
 
 
 def withdraw(lake, recipe, instance, **form):
-    return said_by("withdraw_request", "withdraw_request", lake, recipe, instance, form)
+    return said_by("withdraw_request", "take_back_request", lake, recipe, instance, form)
 
 
 def said_by(name, op, lake, recipe, instance, form):
@@ -103,7 +103,8 @@ def test_the_graph_of_a_recipe_has_the_job_with_every_field(recipe, tmp_path):
 
     (tmp_path / "shop.yaml").write_text(json.dumps(RECIPE | {"release": {"enabled": False}}))
     defs = definitions(tmp_path / "shop.yaml", tmp_path / "lake")
-    shown = defs.resolve_job_def("withdraw_request").run_config["ops"]["withdraw_request"]["config"]
+    shown = defs.resolve_job_def("withdraw_request").run_config["ops"]["take_back_request"]["config"]
     assert shown == {"request": "", "name": "", "because": ""}
+    assert {"retrain", "withdraw_request"} <= {job.name for job in defs.get_repository_def().get_all_jobs()}
     shown = defs.resolve_job_def("retrain").run_config["ops"]["ask_for_retraining"]["config"]
     assert shown == {"name": "", "because": "", "action": "full", "despite": [], "dry_run": False}

@@ -6,6 +6,7 @@ import pytest
 
 from model_ops.evaluation.measurement import Measurement
 from resources.lake import Lake
+from resources.releasing.champion import Champion
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.gate_settings import Gates
 from resources.releasing.gates import Compared, check_gates
@@ -45,7 +46,7 @@ def test_gates_hold_at_their_value_and_fail_below():
 def test_what_was_not_measured_has_not_passed():
     assert results(Gates(), report={}) == {
         "recovery": False, "loss_above_base": False, "loss_above_champion": True, "acceptance_length": False,
-        "acceptance_gain": False}
+        "acceptance_gain": False, "acceptance_below_champion": True}
     why = gate(only(acceptance_length=1.2), drafter="eagle3", not_measured={"acceptance": "no prompt fits"}).why
     assert why == "not measured (no prompt fits), and at least 1.2 is wanted; run the recipe again"
 
@@ -72,13 +73,15 @@ def test_the_upper_end_of_a_loss_must_be_within_the_margin(value, low, high, pas
 
 def test_a_champion_that_is_better_refuses_the_release_and_no_champion_does_not():
     found = measured(against="champion")
-    assert not gate(only(loss_above_champion=0.02), found, champion="3f2a").passed
+    assert not gate(only(loss_above_champion=0.02), found, champion=Champion("3f2a")).passed
     alone = gate(only(loss_above_champion=0.02))
-    assert alone.passed and alone.why == "nothing to compare: no other model was served yet"
-    gone = gate(only(loss_above_champion=0.02), champion="3f2a", champion_problem="its files are gone")
+    assert alone.passed and alone.why == "nothing to compare: no other release was served yet"
+    gone = gate(only(loss_above_champion=0.02), champion=Champion("3f2a", problem="its files are gone"))
     assert not gone.passed and "not measured (its files are gone)" in gone.why
-    unmeasured = gate(only(loss_above_champion=0.02), champion="3f2a", not_measured={"loss of champion": "no tokenizer"})
+    unmeasured = gate(only(loss_above_champion=0.02), champion=Champion("3f2a"), not_measured={"loss of champion": "no tokenizer"})
     assert not unmeasured.passed and "no tokenizer" in unmeasured.why
+    same = gate(only(loss_above_champion=0.02), champion=Champion("3f2a", no_target="the champion has the same target"))
+    assert same.passed and same.why == "nothing to compare: the champion has the same target"
 
 
 def served(**fields):
@@ -151,6 +154,28 @@ def test_the_drafter_must_beat_the_best_lookup_as_the_traffic_is_sampled():
     at_one = measured(**fields, sampling="temperature 1", value=0.4, low=0.3, high=0.5)
     result = gate(only(acceptance_gain=0.0), at_one, as_logged, drafter="eagle3")
     assert not result.passed and result.against == "suffix" and result.sampling == "as logged"
+
+
+@pytest.mark.parametrize(("value", "low", "passed"), [(0.08, 0.02, True), (0.0, -0.05, True), (0.0, -0.06, False), (-0.08, -0.1, False)])
+def test_a_drafter_that_accepts_less_than_the_champions_is_refused(value, low, passed):
+    fields = {"what": "acceptance_gain", "of": "eagle3", "sampling": "as logged", "unit": "share", "counted": "prompts"}
+    over_lookup = measured(**fields | {"against": "suffix"}, value=0.3, low=0.2, high=0.4)
+    over_champion = measured(**fields | {"against": "champion"}, value=value, low=low, high=value + 0.1)
+    both = (over_champion, over_lookup)
+    result = gate(only(acceptance_below_champion=0.05), *both, drafter="eagle3", champion=Champion("3f2a"))
+    assert result.passed == passed and (result.against, result.measured) == ("champion", value)
+    assert gate(only(acceptance_gain=0.0), *both, drafter="eagle3", champion=Champion("3f2a")).against == "suffix"
+
+
+def test_a_champion_whose_drafter_cannot_be_compared_with():
+    bound = only(acceptance_below_champion=0.05)
+    assert results(bound, drafter=None) == {}
+    for champion, why in ((None, "no other release was served yet"), (Champion("3f2a", no_drafter="the champion has no drafter"),) * 2):
+        found = gate(bound, drafter="eagle3", champion=champion)
+        assert found.passed and found.why == f"nothing to compare: {why if isinstance(why, str) else why.no_drafter}"
+    damaged = gate(bound, drafter="eagle3", champion=Champion("3f2a"), not_measured={"acceptance of champion": "config.json is missing"})
+    assert not damaged.passed and "not measured (config.json is missing)" in damaged.why
+    assert not gate(bound, drafter="eagle3", champion=Champion("3f2a", problem="its files are gone")).passed
 
 
 def test_the_gate_reads_the_drafter_that_is_released():

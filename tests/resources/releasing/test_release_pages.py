@@ -15,6 +15,7 @@ from resources.artefacts.manifest import read_manifest
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
 from resources.releasing.approval_page import write_approval_page
+from resources.releasing.champion import Champion
 from resources.releasing.charts import Bar, bars, lines
 from resources.releasing.gate_result import GateResult
 from resources.releasing.release import parts_of, read_release
@@ -164,12 +165,13 @@ def test_columns_of_figures_are_aligned(cells, figures):
     assert Section("t", ["c"], [[cell] for cell in cells]).is_figure == [figures]
 
 
-def approval(page, lake, rows, champion=True):
+def approval(page, lake, rows, champion=True, report=REPORT, **unlike):
+    """unlike: what of the champion is not compared."""
     summary, release, former, out = page
-    (out / "report.json").write_text(json.dumps(REPORT))
+    (out / "report.json").write_text(json.dumps(report))
     (out / "speed.json").write_text(json.dumps(SPEED))
     (out / "side_by_side.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_approval_page(out, lake, summary, release, out, former.name if champion else None)
+    write_approval_page(out, lake, summary, release, out, Champion(former.name, **unlike) if champion else None)
     return (out / "approval.html").read_text()
 
 
@@ -185,6 +187,18 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
     assert "rows learnt and erased since" in text and "+0.7000" in text and "Five." in text and "Four!" in text
     assert "What is &lt;b&gt;two&lt;/b&gt; and two?" in text and "<b>two" not in text
     assert not re.search(r"(?:src|href)=", text) and "<script" not in text
+
+
+def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(page, lake):
+    shared = {"sampling": "as logged", "n": 40, "counted": "prompts"}
+    lengths = [{"what": "acceptance_length", "of": name, "value": tau, "unit": "tokens per forward", **shared}
+               for name, tau in (("champion", 1.71), ("eagle3", 1.92))]
+    gain = {"what": "acceptance_gain", "of": "eagle3", "against": "champion", "value": 0.1228, "low": 0.08, "high": 0.17, "unit": "share", **shared}
+    report = {key: value for key, value in REPORT.items() if key != "side_by_side"} | {"measurements": [*lengths, gain]}
+    text = approval(page, lake, [], report=report, no_target="the champion has the same target")
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", text[text.index("<h2>Scores"):text.index("<h2>Cost, size")])
+    assert cells == ["acceptance length, as logged (tokens per forward; share)", "1.710", "1.920", "0.1228 (0.0800 to 0.1700)", "40 prompts"]
+    assert "Losses and answers are not compared: the champion has the same target." in text and "largest regressions" not in text
 
 
 def test_without_a_champion_the_page_says_so(page, lake):
