@@ -1,6 +1,6 @@
 """What a drafter's training saves by ending early, what that costs in acceptance, and whether it ended where it should.
 
-    python -m benchmarks.early_end [--folder DIR] [--threads N]     # 6 to 10 minutes on one core
+    python -m benchmarks.early_end [--folder DIR] [--threads N]     # 9 minutes of one core
     python -m benchmarks.early_end --quick                          # a few steps: the figures mean nothing
 
 An EAGLE-3 drafter of the house model is trained on the model's own answers. The first training goes to its end, because it
