@@ -1,8 +1,8 @@
 """Keeps the reference window that a release was first compared with, so that it stays the same while days leave the lake.
 
     chosen = ChosenWindow(tables.lake, "math-tutor", release="3f2a", length=28, counted_with=digest)
-    chosen.window                             # Window, or None before one was chosen
-    chosen.window.has_lost_days(days)         # rows of it were removed: compare with its counts
+    chosen.window                             # Window without counts, or None before one was chosen
+    chosen.window.has_lost_days(days)         # rows of it were removed: compare with the counts of chosen.with_counts()
     chosen.keep(Window(reference, known, digest, files, counts))
 
 Lies in <lake>/reference_windows/<workload>/<release>-<length>.npz, of a lake in a bucket for all machines: the first one that
@@ -70,24 +70,26 @@ class ChosenWindow:
     def __init__(self, lake: Lake, workload: str, release: str, length: int, counted_with: str):
         self._lake, self.counted_with = lake, counted_with
         self._path = lake.root / FOLDER / workload / f"{release or NO_RELEASE}-{length}.npz"
+        lake.mirror.pull_file(self._path)
         self.window = self._read()
 
-    def _read(self) -> Window | None:
-        self._lake.mirror.pull_file(self._path)
+    def with_counts(self) -> Window | None:
+        """The window with its counts; None where they cannot be read."""
+        return self._read(with_counts=True)
+
+    def _read(self, with_counts: bool = False) -> Window | None:
         with suppress(OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile), np.load(self._path) as kept:
             about = json.loads(str(kept["about"]))
             vocabulary, comparison = (tuple(map(date.fromisoformat, about[name])) for name in ("vocabulary", "comparison"))
             reference = Reference(date.fromisoformat(about["start"]), date.fromisoformat(about["end"]), vocabulary, comparison)
             return Window(reference, Known(about["categories"], about["edges"]), about["counted_with"], about["files"],
-                          {day: kept[day.isoformat()] for day in comparison}, tuple(about["instead_of"]))
+                          {day: kept[day.isoformat()] for day in comparison if with_counts}, tuple(about["instead_of"]))
         return None
 
     def keep(self, window: Window) -> None:
-        """Writes the window, unless it is there as it is. Of two machines, the window of the first one stays. A lake that
-        cannot be written keeps none."""
-        if window == self.window:
-            return
-        self.window, reference = window, window.reference
+        """Writes the window with its counts. Of two machines, the window of the first one stays. A lake that cannot be written
+        keeps none."""
+        reference = window.reference
         about = {
             "start": reference.start.isoformat(), "end": reference.end.isoformat(), "counted_with": window.counted_with,
             "vocabulary": [day.isoformat() for day in reference.vocabulary], "files": window.files,

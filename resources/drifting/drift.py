@@ -98,10 +98,11 @@ def _reference(report: DriftReport, chosen: ChosenWindow, by_day: Collection[dat
                release: ServedRelease, today: date) -> Window | None:
     """Sets the report's reference window: the chosen one as long as it can be compared with. Returns it where rows of its days
     are gone, so that its kept counts are compared with."""
-    before, lost = chosen.window, None
+    before = chosen.window
     is_lost = before is not None and before.has_lost_days(by_day)
-    if before is not None and is_lost and before.counted_with == chosen.counted_with:
-        report.reference, lost = before.reference, before
+    is_usable = before is not None and is_lost and before.counted_with == chosen.counted_with
+    if (lost := chosen.with_counts() if is_usable else None) is not None:
+        report.reference = lost.reference
         report.notes.append("rows of the reference window are no longer in the lake: days are compared with what its sessions "
                             "counted, in all tests but those of novelty, which need its texts")
     else:
@@ -159,10 +160,11 @@ def _compare_days(
             uncounted = [day for day in {*reference.comparison, *in_windows} if not kept.has(day)]
             source.embed(sorted({*reference.vocabulary, *uncounted}))
         usual = {day: kept.of_day(day) for day in reference.comparison}
-        counts = {day: without_texts(found, source.columns) for day, found in usual.items()}
         counted_files = partition_key(files.of(*reference.vocabulary, *reference.comparison))
         instead_of = _instead_of(chosen.window, chosen.window is not None and chosen.window.has_lost_days(by_day))
-        chosen.keep(Window(reference, source.known, chosen.counted_with, counted_files, counts, instead_of))
+        now_chosen = Window(reference, source.known, chosen.counted_with, counted_files, instead_of=instead_of)
+        if now_chosen != chosen.window:
+            chosen.keep(replace(now_chosen, counts={day: without_texts(found, source.columns) for day, found in usual.items()}))
     comparison = Comparison(reference, usual, source.columns, settings, rate, f"{workload}/{report.release}")
     untested = [] if lost is None else [test for test in ALL_TESTS if test in TEXT_TESTS and (
         test not in EMBEDDED or embedder is not None)]
