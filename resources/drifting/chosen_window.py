@@ -2,7 +2,7 @@
 
     chosen = ChosenWindow(tables.lake, "math-tutor", release="3f2a", length=28, counted_with=digest)
     chosen.window                             # Window without counts, or None before one was chosen
-    chosen.window.has_lost_days(days)         # rows of it were removed: compare with the counts of chosen.with_counts()
+    chosen.window.has_left(rows_by_day)       # its rows were removed: compare with the counts of chosen.with_counts()
     chosen.keep(Window(reference, known, digest, files, counts))
 
 Lies in <lake>/reference_windows/<workload>/<release>-<length>.npz, of a lake in a bucket for all machines: the first one that
@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 
 import numpy as np
-from jaxtyping import Float
 
 from model_ops.atomic_files import replaced
 from resources.drifting.days import Reference
+from resources.drifting.kept_counts import Counts
 from resources.drifting.permutation import Columns
 from resources.lake import Lake
 from stores.mirror.bucket import Changed
@@ -32,9 +32,8 @@ FOLDER = "reference_windows"
 NO_RELEASE = "no_release"
 TEXT_TESTS = frozenset({"novelty", "novelty_embeddings"})
 """Tests that need texts of the vocabulary days. They end when these days leave the lake."""
-
-Counts = Float[np.ndarray, "sessions columns"]
-
+A_FEW = 0.02
+"""Share of a window's rows whose loss does not matter."""
 
 @dataclass(frozen=True)
 class Known:
@@ -46,21 +45,23 @@ class Known:
 
 @dataclass(frozen=True)
 class Window:
-    """counts: of the comparison's days, without the columns of TEXT_TESTS. counted_with: digest of the settings and code that
-    counted. files: digest of the files that were counted. instead_of: first and last day of a window that could not be compared
-    with any more."""
+    """counted_with: digest of the settings and code that counted. files: digest of the files that were counted. rows: of each
+    of its days. counts: of the comparison's days, without the columns of TEXT_TESTS. instead_of: first and last day of a window
+    that could not be compared with any more."""
 
     reference: Reference
     known: Known
     counted_with: str
     files: str
+    rows: Mapping[date, int]
     counts: Mapping[date, Counts] = field(default_factory=dict, compare=False)
     instead_of: tuple[str, ...] = ()
 
-    def has_lost_days(self, days: Collection[date]) -> bool:
-        """Whether the lake begins after one of its days: retention removed that day's rows. days: with rows."""
-        first = min(days, default=date.max)
-        return any(day < first for day in (*self.reference.vocabulary, *self.reference.comparison))
+    def has_left(self, rows: Mapping[date, int]) -> bool:
+        """Whether days with more than A_FEW of its rows have less than half of theirs left: retention removed them. An erasure
+        takes less of a day. rows: in the lake, by day."""
+        left = sum(count for day, count in self.rows.items() if rows.get(day, 0) < count / 2)
+        return left > A_FEW * sum(self.rows.values())
 
 
 class ChosenWindow:
@@ -83,6 +84,7 @@ class ChosenWindow:
             vocabulary, comparison = (tuple(map(date.fromisoformat, about[name])) for name in ("vocabulary", "comparison"))
             reference = Reference(date.fromisoformat(about["start"]), date.fromisoformat(about["end"]), vocabulary, comparison)
             return Window(reference, Known(about["categories"], about["edges"]), about["counted_with"], about["files"],
+                          {date.fromisoformat(day): count for day, count in about["rows"].items()},
                           {day: kept[day.isoformat()] for day in comparison if with_counts}, tuple(about["instead_of"]))
         return None
 
@@ -95,7 +97,7 @@ class ChosenWindow:
             "vocabulary": [day.isoformat() for day in reference.vocabulary], "files": window.files,
             "comparison": [day.isoformat() for day in reference.comparison],
             "categories": dict(window.known.categories), "edges": dict(window.known.edges),
-            "instead_of": window.instead_of}
+            "rows": {day.isoformat(): count for day, count in window.rows.items()}, "instead_of": window.instead_of}
         try:
             with replaced(self._path) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, about=np.array(json.dumps(about)),

@@ -43,11 +43,13 @@ NO_TEXTS = "rows of the reference window are no longer in the lake, and its text
 
 @dataclass
 class DriftReport:
-    """What a run compared. window: which days the reference is, in words. rows: of the table `drift`, as they were written."""
+    """What a run compared. window: which days the reference is, in words. instead_of: first and last day of a reference that
+    could not be compared with any more. rows: of the table `drift`, as they were written."""
 
     release: str = ""
     reference: Reference | None = None
     window: str = ""
+    instead_of: tuple[str, ...] = ()
     rows: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -81,12 +83,12 @@ def compare_traffic(
     rate = settings.false_alarms_per_1000_days / 1_000 / (2 if hours else 1)
     digest = _digest(settings, seen, rate, embedder)
     chosen = ChosenWindow(tables.lake, workload, release.name, settings.reference_days, _counted_with(seen))
-    lost = _reference(report, chosen, by_day, settings, release, now.date())
+    judged = tables.rows_by_day("judgements", workload)
+    counted_rows = {day: count + judged.get(day, 0) for day, count in by_day.items()}
+    lost = _reference(report, chosen, counted_rows, settings, release, now.date())
     if report.reference is None:
         report.notes.append(_no_reference(by_day, settings, now.date()))
     else:
-        judged = tables.rows_by_day("judgements", workload)
-        counted_rows = {day: count + judged.get(day, 0) for day, count in by_day.items()}
         _compare_days(tables, workload, settings, seen, report, counted_rows, now, rate, digest, embedder, chosen, lost)
     if hours:
         found = acceptance(hours, settings, rate, now, f"{workload}/{release.name}")
@@ -94,12 +96,12 @@ def compare_traffic(
     return report
 
 
-def _reference(report: DriftReport, chosen: ChosenWindow, by_day: Collection[date], settings: DriftSettings,
+def _reference(report: DriftReport, chosen: ChosenWindow, by_day: dict[date, int], settings: DriftSettings,
                release: ServedRelease, today: date) -> Window | None:
     """Sets the report's reference window: the chosen one as long as it can be compared with. Returns it where rows of its days
     are gone, so that its kept counts are compared with."""
     before = chosen.window
-    is_lost = before is not None and before.has_lost_days(by_day)
+    is_lost = before is not None and before.has_left(by_day)
     is_usable = before is not None and is_lost and before.counted_with == chosen.counted_with
     if (lost := chosen.with_counts() if is_usable else None) is not None:
         report.reference = lost.reference
@@ -109,19 +111,16 @@ def _reference(report: DriftReport, chosen: ChosenWindow, by_day: Collection[dat
         start = before.reference.start if before is not None and not is_lost else None
         report.reference = reference_of(by_day, settings.reference_days, today, release.made, start)
     report.window = _named(report.reference, settings, release) if report.reference is not None else ""
-    if instead_of := _instead_of(before, is_lost and lost is None):
+    if before is not None and is_lost and lost is None:
+        report.instead_of = (before.reference.start.isoformat(), before.reference.end.isoformat())
+    elif before is not None:
+        report.instead_of = before.instead_of
+    if instead_of := report.instead_of:
         report.notes.append(
             f"the reference window was {instead_of[0]} to {instead_of[1]} before: rows of it left the lake, and what was kept "
             "of it was counted with other settings or code. A change between the two windows is not found; to avoid this, "
             f"keep rows for the age of the release and {counted(settings.reference_days, 'day')} more")
     return lost
-
-
-def _instead_of(before: Window | None, is_replaced: bool) -> tuple[str, ...]:
-    """First and last day of the window that the report's window took the place of."""
-    if before is None or not is_replaced:
-        return before.instead_of if before is not None else ()
-    return before.reference.start.isoformat(), before.reference.end.isoformat()
 
 
 def _named(reference: Reference, settings: DriftSettings, release: ServedRelease) -> str:
@@ -161,8 +160,8 @@ def _compare_days(
             source.embed(sorted({*reference.vocabulary, *uncounted}))
         usual = {day: kept.of_day(day) for day in reference.comparison}
         counted_files = partition_key(files.of(*reference.vocabulary, *reference.comparison))
-        instead_of = _instead_of(chosen.window, chosen.window is not None and chosen.window.has_lost_days(by_day))
-        now_chosen = Window(reference, source.known, chosen.counted_with, counted_files, instead_of=instead_of)
+        in_it = {day: by_day[day] for day in (*reference.vocabulary, *reference.comparison)}
+        now_chosen = Window(reference, source.known, chosen.counted_with, counted_files, in_it, instead_of=report.instead_of)
         if now_chosen != chosen.window:
             chosen.keep(replace(now_chosen, counts={day: without_texts(found, source.columns) for day, found in usual.items()}))
     comparison = Comparison(reference, usual, source.columns, settings, rate, f"{workload}/{report.release}")

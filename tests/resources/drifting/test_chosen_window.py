@@ -99,6 +99,24 @@ def test_a_window_that_was_counted_otherwise_is_replaced_and_every_report_says_s
     assert compared(tables, 6).reference.start == FIRST + timedelta(2)  # the first settings again: nothing of theirs is kept
 
 
+def test_a_part_of_an_old_day_that_comes_back_and_an_erased_user_change_no_window(tables):
+    arrive(tables, *range(5))
+    compared(tables, 4)
+    of_one = [row for row in ROWS if row["dt"] < END and row["session_id"].endswith("-1")]
+    erased = [row for row in ROWS if row["dt"] < END and row not in of_one]
+    store(tables, "cleaned_interactions", erased)
+    arrive(tables, 5)
+    assert not any(row["problem"] for row in compared(tables, 5).rows if row["test"] == "novelty")
+    leave(tables, *range(4))
+    arrive(tables, 6)
+    before = compared(tables, 6)
+    store(tables, "cleaned_interactions", of_one)  # an old object has changed and is read again
+    arrive(tables, 7)
+    after = compared(tables, 7)
+    assert after.reference == before.reference and all(row["problem"] for row in after.rows if row["test"] == "novelty")
+    assert {row["reference_sessions"] for row in after.rows} == {row["reference_sessions"] for row in before.rows} == {3 * 11}
+
+
 def test_older_logs_that_come_late_give_a_release_its_own_window_and_change_no_other(tables):
     arrive(tables, *range(3, 9))
     release = ServedRelease("3f2a", made=FIRST + timedelta(6))
@@ -111,7 +129,7 @@ def test_older_logs_that_come_late_give_a_release_its_own_window_and_change_no_o
 def window(start=FIRST):
     days = tuple(start + timedelta(day) for day in range(4))
     return Window(Reference(days[0], days[-1], days[:1], days[1:]), Known({"language": ["a1", ""]}, {"prompt_length": [3]}), "code",
-                  "files", {day: np.arange(6.0).reshape(2, 3) for day in days[1:]}, ("2026-05-01", "2026-05-04"))
+                  "files", dict.fromkeys(days, 100), {day: np.arange(6.0).reshape(2, 3) for day in days[1:]}, ("2026-05-01", "2026-05-04"))
 
 
 def test_a_window_is_read_as_it_was_written_and_a_broken_file_is_none(tables):
