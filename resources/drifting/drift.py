@@ -37,6 +37,10 @@ from resources.tables import SCHEMAS, Tables
 
 ACCEPTANCE = "acceptance"
 DAYS_A_COMMIT = 32
+COUNTED_BY = ("sql/drifting/categories.sql", "sql/drifting/traffic.sql", "sql/drifting/sessions.sql",
+              "sql/drifting/session_counts.sql", "sql/curating/macros/beginning.sql",
+              "sql/curating/macros/refused_in_words.sql")
+"""What counts a session in the tests that need no texts."""
 ALL_TESTS = (*TESTS, *EMBEDDED)
 NO_TEXTS = "rows of the reference window are no longer in the lake, and its texts are not kept"
 
@@ -283,9 +287,10 @@ def _no_reference(by_day: dict[date, int], settings: DriftSettings, today: date)
 
 
 def _counted_with(seen: Seen) -> str:
-    """Digest of what decides what a session counts, given what the vocabulary tells apart: judge, feedback's least, code."""
-    asked = json.dumps([_judge(seen), seen.least], sort_keys=True)
-    return hashlib.sha256(f"{asked}{source_digest('resources/drifting/session_counts.py')}".encode()).hexdigest()[:16]
+    """Digest of what decides what a session counts, given what the vocabulary tells apart: tests, judge, feedback's least, SQL.
+    Nothing else, since with another digest a window whose rows are gone cannot be compared with any more."""
+    asked = json.dumps([TESTS, _judge(seen), seen.least], sort_keys=True)
+    return hashlib.sha256(f"{asked}{source_digest(*COUNTED_BY)}".encode()).hexdigest()[:16]
 
 
 def _judge(seen: Seen) -> list[str] | None:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
+from resources import sql_files
 from resources.drifting.chosen_window import ChosenWindow, Known, Window
 from resources.drifting.days import Reference
-from resources.drifting.drift import compare_traffic
+from resources.drifting.drift import COUNTED_BY, compare_traffic
 from resources.drifting.page import write_drift_page
 from resources.drifting.release_reference import ServedRelease
-from resources.drifting.session_counts import Seen
+from resources.drifting.session_counts import Seen, SessionCounts
 from resources.drifting.settings import DriftSettings
 from resources.lake import Lake
 from resources.tables import SCHEMAS, Tables
@@ -82,6 +83,17 @@ def test_a_change_is_found_after_all_rows_of_the_window_are_gone_and_cut_windows
     assert report.days == [FIRST + timedelta(7)] and report.reference.start == FIRST
     assert {"errors", "language"} <= {row["test"] for row in report.alarms}
     assert compared(tables, 7).rows == []
+
+
+def test_every_query_that_counts_a_session_decides_whether_kept_counts_can_be_used(tables, monkeypatch):
+    arrive(tables, *range(6))
+    compared(tables, 5)
+    kept = ChosenWindow(tables.lake, "tutor", "", 4, "").with_counts()
+    read, text = set(), sql_files.sql_text
+    monkeypatch.setattr(sql_files, "sql_text", lambda name: read.add(f"sql/{name}.sql") or text(name))
+    source = SessionCounts(tables, "tutor", kept.reference, SETTINGS, Seen(), known=kept.known)
+    assert source.of_day(END).shape[1] == kept.counts[FIRST + timedelta(1)].shape[1]
+    assert {*read, "sql/drifting/categories.sql"} - {"sql/tables/columns.sql", "sql/tables/slice.sql"} == set(COUNTED_BY)
 
 
 def test_a_window_that_was_counted_otherwise_is_replaced_and_every_report_says_so(tables):
