@@ -29,8 +29,9 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
     """The newest decisions as a table, the last one in full, and by how much predictions were off."""
     shown = list(decisions)[-count:]
     if not shown:
-        console.print("Nothing was decided yet: `automation: {decide: {enabled: true}}` in the recipe switches the sensor on, "
-                      "while the Dagster daemon runs.", soft_wrap=True, highlight=False)
+        console.print("Nothing was decided yet. The sensor `decide` decides once there is a cause, such as new logs, while the "
+                      "Dagster daemon runs and the recipe says `automation: {decide: {enabled: true}}`.", soft_wrap=True,
+                      highlight=False)
         return
     print_table(text_table(COLUMNS, [_row(each) for each in shown], frozenset({4, 5, 6, 7})), console)
     last = shown[-1]

@@ -62,7 +62,7 @@ class Request:
         if not by.reason:
             raise RequestError("the reason is empty, and a request records why a retraining is wanted: say it in one line")
         _checked("action", [action], WANTED)
-        aside = set(_checked("--despite", despite, DESPITE))
+        aside = set(_checked("despite", despite, DESPITE))
         return cls(workload, by.name, by.identity_from, by.reason, action,  # type: ignore[arg-type]
                    tuple(name for name in DESPITE if name in aside))
 

@@ -55,8 +55,10 @@ def compare_releases(lake: Lake, directory: Path, other: Path | None = None) -> 
             raise ReleaseError(f"{directory.parent.name} has no champion to compare release {directory.name} with: name a "
                                "second release")
         other = directory.parent / champion
+        if other == directory:
+            raise ReleaseError(f"release {directory.name} is the champion itself: name another release to compare it with")
     if other == directory:
-        raise ReleaseError(f"release {directory.name} is the only one that was named: name another one to compare it with")
+        raise ReleaseError(f"release {directory.name} is named twice: name another one to compare it with")
     after, before = _Side.of(lake, directory), _Side.of(lake, other)
     return _compared(directory.parent.name, directory.name, other.name, before, after)
 

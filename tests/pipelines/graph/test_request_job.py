@@ -83,7 +83,7 @@ def test_a_request_is_taken_back_once_and_nothing_is_started(lake, recipe, insta
 @pytest.mark.parametrize(("form", "says"), [
     ({"because": "x"}, "the name is empty"), ({"name": "Ana"}, "the reason is empty"),
     ({"name": "Ana", "because": "x", "action": "all"}, "action is 'all', which does not exist"),
-    ({"name": "Ana", "because": "x", "despite": ["gates"]}, "--despite is 'gates', which does not exist"),
+    ({"name": "Ana", "because": "x", "despite": ["gates"]}, "despite is 'gates', which does not exist"),
 ])
 def test_a_wrong_form_fails_with_one_sentence_and_keeps_nothing(lake, recipe, instance, form, says):
     assert says in ask(lake, recipe, instance, **form)
