@@ -31,7 +31,7 @@ class Size:
     before_rows: int = 22
     requests: int = 40
     steps: int = 60
-    prompts: int = 40
+    prompts: int = 80
     gates: dict[str, float | None] = field(default_factory=dict)
 
 
