@@ -31,3 +31,22 @@ def test_no_alarm_is_no_episode_and_tests_are_told_apart():
 
 def test_a_test_that_was_not_compared_for_long_is_over():
     assert episodes([*rows(2.0), *rows(*[0.1] * 20, test="language")]) == []
+
+
+def test_a_fall_of_acceptance_whose_chart_begins_anew_after_each_alarm_is_one_episode():
+    falls = rows(1.2, 0.3, 0.6, 1.1, 0.4, 0.7, 1.3, test="acceptance")
+    for days in range(1, len(falls) + 1):
+        [found] = episodes(falls[:days])
+        assert found.start == FIRST
+    assert len({each.start for each in episodes(falls)}) == 1
+
+
+def test_a_fall_of_acceptance_ends_after_three_days_with_drafts_below_half_of_the_bound():
+    low = [1.2, 0.4, 0.3]
+    assert episodes(rows(*low, test="acceptance")) and not episodes(rows(*low, 0.0, test="acceptance"))
+    assert episodes(rows(*low, 0.6, 0.1, 0.1, test="acceptance"))  # the chart rose in between
+    silent = rows(*low, test="acceptance")
+    silent.append(silent[-1] | {"dt": FIRST + timedelta(days=9)})  # six days without drafts say nothing
+    assert episodes(silent) == []
+    [again] = episodes(rows(*low, 0.0, 1.5, test="acceptance"))
+    assert again.start == FIRST + timedelta(days=4)
