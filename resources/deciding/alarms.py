@@ -17,8 +17,9 @@ from typing import Any
 
 CLEARS_AT = 0.5
 """Share of the bound below which an alarm ends."""
-CLEAR_DAYS = {"acceptance": 3}
-"""Days in a row, of those that a test has values for, after which its alarm ends; of other tests 1."""
+CLEAR_DAYS = {"acceptance": 7}
+"""Days in a row, of those that a test has values for, after which its alarm ends; of other tests 1. A small fall takes days
+from one alarm to the next, and its sum is below half of the bound on half of them."""
 LATE_DAYS = 14
 """Days after the newest compared one within which an episode still counts: a test that is no longer compared goes silent."""
 

@@ -6,7 +6,8 @@
 A bucket is full at first and refills evenly within a week, up to a week's amount; that of runs holds at least one run. A
 decision that started a run takes what it was predicted to cost until it is settled, then what it really cost. So with N runs a
 week (N a whole number) at most 2 N - 1 start within less than seven days. With an amount A a week, those that start within less
-than seven days are predicted to cost less than 2 A.
+than seven days use less than 2 A, and what the last of them costs beyond its prediction. What a person starts despite the
+budget comes on top.
 """
 
 from __future__ import annotations

@@ -15,15 +15,15 @@ CAUSES: tuple[Cause, ...] = ("base_revision", "acceptance", "feedback", "schedul
 
 
 class BudgetSettings(Settings):
-    """What retraining may use, as token buckets that hold a week's amount and refill evenly within a week. A full bucket may be
-    used at once, so within one week up to twice the amount may be used, and over many weeks the amount a week."""
+    """What retraining may use, as token buckets: each holds at most a week's amount, is full at first, and refills evenly
+    within a week. So up to twice the amount may be used within one week, and over many weeks the amount a week."""
 
     runs_per_week: float = Field(
-        3, ge=0, le=10_000, description="Runs that flow in within a week. At most as many, and at least 1, are in stock, so "
-        "less than twice as many start within seven days. 0.5: one run in two weeks. 0: nothing is run, and the decisions "
+        3, ge=0, le=10_000, description="Runs that the bucket gets within a week; it holds at most as many, and at least "
+        "1. Of 3 a week at most 5 start within seven days; 0.5 is one run in two weeks. 0: nothing is run, and the decisions "
         "say so")
     device_hours_per_week: float | None = Field(
-        None, ge=0, le=1e7, description="Device hours that flow in within a week; at most as many are in stock. A run of "
+        None, ge=0, le=1e7, description="Device hours that the bucket gets within a week, and holds at most. A run of "
         "unknown cost is not started. 0: nothing is run. Left out: no bound")
     money_per_week: float | None = Field(
         None, ge=0, le=1e9, description="The same of money, in the currency of `price_per_device_hour`, which it needs. "

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.deciding.budget import level, refusal
@@ -81,3 +81,17 @@ def test_an_unknown_cost_is_within_no_budget_of_costs():
     for budget, money in ((BudgetSettings(device_hours_per_week=1e6), None), (BudgetSettings(money_per_week=1e6), None)):
         assert "unknown" in refusal(budget, [], None, money, NOW)
     assert refusal(BudgetSettings(), [], None, None, NOW) is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.05, 1), st.floats(0, 3)), min_size=1, max_size=40))
+def test_within_a_week_less_than_twice_the_hours_are_used_and_what_the_last_run_cost_beyond_its_prediction(costs):
+    budget, runs, now = BudgetSettings(runs_per_week=10_000, device_hours_per_week=1), [], NOW
+    for predicted, ratio in costs:
+        while refusal(budget, runs, predicted, None, now) is not None:
+            now += timedelta(hours=6)
+        runs.append(decision(len(runs), ts=now, cost_s=predicted * ratio * 3600, predicted_s=predicted * 3600))
+    for first in runs:
+        within = [each for each in runs if first.ts <= each.ts < first.ts + timedelta(days=7)]
+        beyond = max(0.0, within[-1].spent_hours - within[-1].chosen.predicted_cost_s / 3600)
+        assert sum(each.spent_hours for each in within) < 2 * 1 + beyond + 1e-9

@@ -15,6 +15,7 @@ def test_no_outcome_changes_nothing():
 def test_the_lower_end_is_that_of_student_s_t():
     found = ratio_of([(1.0, 0.5)])  # with two pretended ones: 0.5, 1, 1
     assert found.value == pytest.approx(5 / 6) and found.low == pytest.approx(5 / 6 - 2.920 / 6)
+    assert ratio_of([(1.0, 0.23)]).low == 0 < ratio_of([(1.0, 0.24)]).low < ratio_of([(1.0, 0.23), (1.0, 1.0)]).low
 
 
 def test_an_outcome_above_its_prediction_lowers_no_bound():
