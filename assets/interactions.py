@@ -1,6 +1,5 @@
 """interactions and feedback: every log line as a row of its UTC day, or in quarantine."""
 
-import os
 from collections.abc import Iterator
 
 import dagster as dg
@@ -13,7 +12,7 @@ from resources.reading.ingest import ingest
 from resources.reading.ingest_notes import notes_on
 from resources.reading.sources import SourceSettings
 from resources.reading.ties import TIES
-from resources.reading.user_hash import USER_HASH_KEY
+from resources.reading.user_hash import USER_HASH_KEY, unkeyed_sentence
 from resources.workshop.workshop import Workshop
 
 CODE = source_digest("resources/reading/ingest.py")[:12]
@@ -48,13 +47,12 @@ def interactions(
     for note in notes_on(report):
         context.log.warning(note)
         relay({"event": "note", "message": note})
-    if report.total.kept and not os.environ.get(USER_HASH_KEY) and workshop.tables.holds(
+    if report.total.kept and (unkeyed := unkeyed_sentence()) and workshop.tables.holds(
         "interactions", workshop.workload, "user_hash"
     ):
         context.log.warning(f"user ids were hashed without a key: who has a list of ids can find theirs among the hashes. Set "
                             f"{USER_HASH_KEY} before the first ingest of a lake and keep it: another key gives other hashes")
-        relay({"event": "note", "message": "user ids are hashed without a key and can be guessed: set "
-                                           f"{USER_HASH_KEY} before a lake's first ingest"})
+        relay({"event": "note", "message": f"{unkeyed} before a lake's first ingest"})
     workshop.publish_catalog()
     read_now = {day: counts.model_dump(exclude_defaults=True) for day, counts in report.days.items()}
     yield from report_days(context, workshop, "interactions", read_now)

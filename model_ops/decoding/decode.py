@@ -4,7 +4,8 @@
     answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)   # speculative
 
 At temperature 0 the text is the target's greedy text; at other temperatures it has the distribution of the target's own samples
-(`model_ops.decoding.sampling`). Rows are sorted by prompt length into batches; a row that ends leaves its batch.
+(`model_ops.decoding.sampling`). Batches hold prompts of similar length (`model_ops.decoding.batches`); a row that ends leaves
+its batch.
 
 Acceptance is counted as in vLLM's scheduler. Prefill gives the first token; every later forward is a round. All accepted
 drafts of a round count, also past an end-of-text token or max_new_tokens, because a server verifies them before it sees that
@@ -20,6 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from model_ops.decoding.batches import batches, cost_of_rounds
 from model_ops.decoding.drafters import Drafter, Proposal
 from model_ops.decoding.penalties import NO_PENALTIES, History, Penalties, penalized
 from model_ops.decoding.runner import Runner
@@ -81,10 +83,9 @@ def decode(
     for row_id, prompt in zip(row_ids, prompts, strict=True):
         if not 0 < len(prompt) < room:
             raise ModelError(f"prompt of row {row_id} has {len(prompt)} tokens; the target takes 1 to {room - 1}")
-    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]), reverse=True)
     answers: list[Answer | None] = [None] * len(prompts)
-    for start in range(0, len(order), batch_size):
-        rows = order[start:start + batch_size]
+    per_batch, done = cost_of_rounds(torch.device(runner.device).type, max_new_tokens), 0
+    for rows in batches([len(prompt) for prompt in prompts], batch_size, per_batch):
         batch = _Batch(runner, drafter, [prompts[row] for row in rows], [row_ids[row] for row in rows],
                        frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed, beyond, truncation,
                        penalties)
@@ -92,7 +93,8 @@ def decode(
         for row, answer in zip(rows, batch.answers, strict=True):
             answers[row] = answer
         if on_batch is not None:
-            on_batch(start + len(rows))
+            done += len(rows)
+            on_batch(done)
     return answers
 
 

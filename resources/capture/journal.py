@@ -9,7 +9,8 @@ flushes the files to the disk every second, which is what a power failure can ta
 renamed to .ready when they are full or old; the shipper (shipper.py) turns .ready segments into objects and deletes them.
 
 The journal is the bounded queue of the capture layer: what would make it longer than most_bytes is not kept. What was not kept
-is counted by reason, and the counts follow as a frame of kind `note` as soon as a frame fits again.
+is counted by reason, and the counts follow as frames of kind `note`: at once where there is room, and beyond most_bytes after
+pauses of 1, 2, 4, ... 60 seconds, so that a kill takes the counts of a minute at most.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ OPEN, READY = ".open", ".ready"
 STATUS = "shipped.json"
 """What the shipper says of itself, in the journal's directory."""
 ROOM = 0.9
-"""Below this share of its limit, a journal that was full says what it did not keep."""
+"""Below this share of its limit, a journal that was full says at once what it did not keep."""
+LONGEST_PAUSE_S = 60.0
+"""Between two notes of a journal that is full."""
 JOURNAL_BYTES, SEGMENT_BYTES, SEGMENT_S = 1 << 30, 32 << 20, 30.0
 
 
@@ -62,6 +65,7 @@ class Journal:
         self.segment_bytes, self.segment_s = segment_bytes, segment_s
         self.kept, self.not_kept = 0, Counter[str]()
         self._untold, self._untold_since = Counter[str](), 0.0
+        self._tells_at, self._pause_s = 0.0, 1.0
         self._lock = threading.Lock()
         self._handle, self._number, self._size, self._began = -1, 0, 0, 0.0
         self._ready_bytes = _bytes_in(directory)
@@ -90,7 +94,10 @@ class Journal:
             self._ready_bytes = _bytes_in(self.directory, READY)
             if self._handle >= 0 and time.monotonic() - self._began >= self.segment_s:
                 self._close_segment()
-            if self._untold and self._size + self._ready_bytes < ROOM * self.most_bytes:
+            has_room = self._size + self._ready_bytes < ROOM * self.most_bytes
+            if self._untold and (has_room or time.monotonic() >= self._tells_at):
+                self._pause_s = 1.0 if has_room else min(2 * self._pause_s, LONGEST_PAUSE_S)
+                self._tells_at = time.monotonic() + self._pause_s
                 self._tell()
 
     @property

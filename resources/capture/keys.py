@@ -28,6 +28,8 @@ from resources.capture.capture_error import CaptureError
 from resources.front.routes import place_of
 
 MOST_CACHED = 4_096
+SALT = "sampled "
+"""A canary's share is drawn by the session, too: without this, a sample would hold sessions of one release alone."""
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
@@ -44,7 +46,7 @@ class KeyRule(BaseModel):
 
     def samples(self, session: str | None) -> bool:
         """Whether a request is in the sample. A session is in it with all its requests, or with none."""
-        return self.sample >= 1 or (random.random() if session is None else place_of(session)) < self.sample
+        return self.sample >= 1 or (random.random() if session is None else place_of(SALT + session)) < self.sample
 
 
 class KeyRules(BaseModel):

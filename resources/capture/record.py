@@ -3,7 +3,7 @@
     record_of(frame)      # {"timestamp": ..., "request": {...}, "response": {...}, "latency_ms": ..., ...}
 
 A streamed answer is put together. The user is hashed with MILLRACE_USER_HASH_KEY; his id, metadata and keys are taken out of
-the request. Raises Unreadable where request or answer cannot be read.
+the request, and out of an answer that repeats them. Raises Unreadable where request or answer cannot be read.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ STREAM = "text/event-stream"
 LEFT_OUT = frozenset({"user", "safety_identifier", "metadata", "prompt_cache_key", "session_id", "api_key", "headers",
                       "extra_headers", "extra_body", "return_token_ids"})
 """Keys of a request that are not written: who asked, and what only concerns the transport."""
+REPEATED = frozenset({"user", "safety_identifier", "metadata", "prompt_cache_key"})
+"""Of these, what an answer of the Responses API repeats from its request."""
 MOST_TEXT_BYTES = 128 << 20
 """Most bytes of a body that was compressed."""
 
@@ -46,9 +48,10 @@ def record_of(frame: Frame) -> dict[str, Any]:
         return {KEY: {"not_kept": meta["not_kept"], "since": _time(meta["since"]), "until": _time(meta["at"])}}
     if meta["kind"] != "exchange":
         return {"timestamp": _time(meta["at"]), **_object(frame.answer, "no_record")}
-    request = _object(_plain(frame.request, meta.get("request_encoding", "")), "request_is_no_json")
+    request = _object(plain(frame.request, meta.get("request_encoding", "")), "request_is_no_json")
     response = _response(frame)
     if meta["form"] == "responses":
+        response = {name: value for name, value in response.items() if name not in REPEATED}
         response = {"output": [], **response}  # by which ingest knows the Responses API, also of a failure
     return envelope(request, response, meta)
 
@@ -57,7 +60,7 @@ def envelope(request: dict[str, Any], response: Any, meta: dict[str, Any]) -> di
     """The record of a request and its whole answer. meta: at (seconds), latency_ms, ttft_ms, session, request_id, client,
     workload, digest, release, sampling, status; each may be missing."""
     metadata = request.get("metadata") if isinstance(request.get("metadata"), dict) else {}
-    user, session = _user_and_session(request, metadata)
+    user, session = user_and_session(request)
     fingerprint = response.get("system_fingerprint") if isinstance(response, dict) else None
     record = {
         "timestamp": _time(meta["at"]),
@@ -76,13 +79,13 @@ def envelope(request: dict[str, Any], response: Any, meta: dict[str, Any]) -> di
         "status_code": meta.get("status"),
         "sampling": {name: value for name, value in meta.get("sampling", {}).items() if request.get(name) is None} or None,
         "request": {name: value for name, value in request.items() if name not in LEFT_OUT},
-        "response": response,
+        "response": _without_user(response, user),
     }
     return {name: value for name, value in record.items() if value is not None}
 
 
 def _response(frame: Frame) -> Any:
-    meta, answer = frame.meta, _plain(frame.answer, frame.meta.get("encoding", ""))
+    meta, answer = frame.meta, plain(frame.answer, frame.meta.get("encoding", ""))
     problem, status = meta.get("problem", ""), meta.get("status", 0)
     if STREAM in meta.get("type", ""):
         return _streamed(answer.decode("utf-8", "replace"), meta["form"], problem)
@@ -116,8 +119,17 @@ def _streamed(text: str, form: str, problem: str) -> Any:
     return answer
 
 
-def _user_and_session(request: dict[str, Any], metadata: dict[str, Any]) -> tuple[str | None, str | None]:
+def _without_user(response: Any, user: str | None) -> Any:
+    """An answer whose error, which may quote the request, does not say who asked."""
+    error = response.get("error") if isinstance(response, dict) else None
+    if user is None or error is None or user not in (text := json.dumps(error, ensure_ascii=False)):
+        return response
+    return {**response, "error": json.loads(text.replace(json.dumps(user, ensure_ascii=False)[1:-1], "[user]"))}
+
+
+def user_and_session(request: dict[str, Any]) -> tuple[str | None, str | None]:
     """The id of whoever asked, and the session, by the names that clients use. A user is no session."""
+    metadata = request.get("metadata") if isinstance(request.get("metadata"), dict) else {}
     named, in_user = user_of(metadata.get("user_id"))
     user = next((text for value in (request.get("user"), request.get("safety_identifier")) if (text := _text(value))), named)
     places = (request.get("session_id"), metadata.get("session_id"), metadata.get("conversation_id"), in_user,
@@ -135,8 +147,8 @@ def _object(text: bytes, reason: str) -> dict[str, Any]:
     return found
 
 
-def _plain(body: bytes, encoding: str) -> bytes:
-    """A body without its Content-Encoding."""
+def plain(body: bytes, encoding: str) -> bytes:
+    """A body without its Content-Encoding. Raises Unreadable."""
     try:
         match encoding.strip().lower():
             case "" | "identity":

@@ -4,14 +4,15 @@
     Front("127.0.0.1", 8000, watcher=recorder)
 
 In the front's event loop an exchange costs a few dictionaries, a checksum and one write to a file in the page cache: bodies
-are not parsed here. The frame is written before the client can see the end of the answer (before `data: [DONE]` of a stream),
-so what was answered is in the journal.
+are not parsed here. The frame is written before the client can see the end of the answer (the last event of a stream, the last
+byte of an answer of known length), so what was answered is in the journal.
 
 Bodies are parsed where a sampling rate below 1 needs their session. Nothing of a request with `keep: false` is written.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -21,11 +22,12 @@ from aiohttp import web
 
 from resources.capture.journal import Journal
 from resources.capture.keys import KeyRule, KeyRules
+from resources.capture.record import STREAM, Unreadable, plain, user_and_session
+from resources.capture.stream_end import StreamEnd
 from resources.capture.token_ids import ASKED, asking, without_ids
 from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.front.routes import Backend
 from resources.front.session import HEADER as SESSION_HEADER
-from resources.front.session import session_of
 
 CAPTURED = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
 """Paths whose exchanges are kept, and the API of each."""
@@ -34,13 +36,12 @@ CREDENTIALS = ("Authorization", "X-Api-Key", "Api-Key")
 MOST_BYTES = 64 << 20
 """Of request and answer together: a longer record would be quarantined."""
 MOST_HEADER = 256
-DONE = b"data: [DONE]"
 
 
 class Recorder:
     """digest: of the weights that answer, where the server behind does not say it. sampling: parameters that the server applies
     where a request names none. Counts what is not in the journal on purpose: other (another path), zero_retention, not_sampled,
-    unanswered (the client left before the answer began)."""
+    unanswered (the client left before the answer began), request_too_long (the front refused it)."""
 
     def __init__(self, journal: Journal, rules: KeyRules, ask_for_ids: bool = False, digest: str = "",
                  sampling: Mapping[str, Any] | None = None):
@@ -59,10 +60,13 @@ class Recorder:
         if not rule.keep:
             self.left_out["zero_retention"] += 1
             return None
-        if rule.sample < 1 and not rule.samples(session_of(headers, body)):
+        if rule.sample < 1 and not rule.samples(_session(headers, body)):
             self.left_out["not_sampled"] += 1
             return None
         return Recorded(self, form, rule, headers, body)
+
+    def refuses(self, request: web.Request) -> None:
+        self.left_out["request_too_long"] += 1
 
     def stop_asking(self) -> None:
         """The server refuses return_token_ids: no further request asks for ids."""
@@ -83,12 +87,23 @@ class Recorded:
         changed = asking(request) if recorder.ask_for_ids and form == ASKED_FOR_IDS else None
         self._asks, self.body = changed is not None, request if changed is None else changed
         self._parts: list[bytes] = []
-        self._bytes = len(request)
-        self._over = False
+        self._bytes = self._request_bytes = len(request)
+        self._length: int | None = None
+        self._end: StreamEnd | None = None
+        self._over = self._was_refused = False
 
-    def starts(self, backend: Backend, status: int, headers: Mapping[str, str]) -> None:
+    @property
+    def wants_whole(self) -> bool:
+        """The ids that its client did not ask for are taken out of a whole answer."""
+        return self._asks
+
+    def starts(self, backend: Backend, status: int, headers: Mapping[str, str], length: int | None) -> None:
         meta, recorder = self._meta, self._recorder
         meta["status"], meta["type"] = status, headers.get("Content-Type", "")
+        if self._was_refused and status < 400:
+            recorder.stop_asking()
+        self._length = length
+        self._end = StreamEnd(meta["form"]) if STREAM in meta["type"] else None
         if encoding := headers.get("Content-Encoding"):
             meta["encoding"] = encoding
         if digest := headers.get(TARGET_HEADER) or recorder.digest or headers.get(RELEASE_HEADER):
@@ -102,8 +117,7 @@ class Recorded:
     def asks_again(self, answer: bytes) -> bool:
         if not self._asks or self._meta["status"] not in (400, 422) or ASKED.strip(b'"') not in answer:
             return False
-        self._recorder.stop_asking()
-        self._asks, self.body = False, self._request
+        self._asks, self.body, self._was_refused = False, self._request, True  # it may be the request's own mistake
         return True
 
     def whole(self, answer: bytes) -> bytes:
@@ -117,7 +131,7 @@ class Recorded:
         self._bytes += len(data)
         if self._bytes <= MOST_BYTES:
             self._parts.append(data)
-        if data.rstrip().endswith(DONE):
+        if (self._end is not None and self._end.seen(data)) or self._bytes - self._request_bytes == self._length:
             self.ends()
 
     def ends(self, problem: str = "") -> None:
@@ -139,3 +153,14 @@ class Recorded:
     def refused(self, status: int, why: str) -> None:
         self._meta.update(status=status, type="")
         self.ends(why)
+
+
+def _session(headers: Mapping[str, str], body: bytes) -> str | None:
+    """The session that the record will name, so that a sample holds all of a session."""
+    if named := headers.get(SESSION_HEADER):
+        return named
+    try:
+        said = json.loads(plain(body, headers.get("Content-Encoding") or ""))
+    except (Unreadable, ValueError, RecursionError):  # no record comes of it
+        return None
+    return user_and_session(said)[1] if isinstance(said, dict) else None

@@ -14,6 +14,7 @@ from resources.capture.capture import Capture, CaptureSettings
 from resources.capture.capture_error import CaptureError
 from resources.front.front import Front, FrontError
 from resources.front.routes import Backend, Route
+from resources.reading.user_hash import unkeyed_sentence
 
 SWITCH_INTERVAL_S = 0.0005
 
@@ -24,10 +25,12 @@ def run_capture(to: str, settings: CaptureSettings, host: str, port: int, drain_
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with Capture(settings) as capture:
         try:
-            with Front(host, port, drain_s, capture.recorder, capture.answers) as front:
+            with Front(host, port, drain_s, capture.recorder, capture.answers, passes=("/",)) as front:
                 front.switch([Route(backend)])
                 say(f"captures what {front.url} passes on to {backend.url}, into {capture.store.place} "
                     f"(journal: {capture.journal_directory})")
+                if unkeyed := unkeyed_sentence():
+                    say(unkeyed)
                 try:
                     threading.Event().wait()
                 except KeyboardInterrupt:

@@ -6,7 +6,7 @@
         front.wait_until_idle(old, 600)              # requests in flight, streams included
 
 It runs in a thread with its own event loop. /health says 200 and which releases answer, or 503. Other paths are passed on if
-they are in PASSED; paths that change a server (adapters, profiles, development) are not.
+they begin with one of PASSED, or of those that `passes` names; paths that change a server's adapters are not.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ class FrontError(Exception):
 class Front:
     """Raises FrontError on entering if the address cannot be used. drain_s: how long requests in flight have when the block
     ends. watcher: who sees what passes through. answers: further paths that the front answers itself, "POST /feedback" for one,
-    with a handler in its event loop. wait_s: seconds that a request waits while no server takes it; 0: it gets 503 at once."""
+    with a handler in its event loop. wait_s: seconds that a request waits while no server takes it; 0: it gets 503 at once.
+    passes: begins of the paths that are passed on."""
 
     def __init__(self, host: str, port: int, drain_s: float = 60.0, watcher: Watcher | None = None,
-                 answers: Mapping[str, Handler] | None = None, wait_s: float = 0.0):
-        self.host, self.port, self.drain_s, self.wait_s = host, port, drain_s, wait_s
+                 answers: Mapping[str, Handler] | None = None, wait_s: float = 0.0, passes: tuple[str, ...] = PASSED):
+        self.host, self.port, self.drain_s, self.wait_s, self.passes = host, port, drain_s, wait_s, passes
         self._watcher, self._answers = watcher, answers or {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="front", daemon=True)
@@ -138,7 +139,7 @@ class Front:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path
-        if not path.startswith(PASSED) or path.rstrip("/") in NOT_PASSED or ".." in path.split("/"):
+        if not path.startswith(self.passes) or path.rstrip("/") in NOT_PASSED or ".." in path.split("/"):
             return error_response(404, f"{path} is not served here", "invalid_request_error")
         if path.rstrip("/") == "/v1/models" and self._passing.routes.models:
             return self._models()

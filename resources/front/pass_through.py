@@ -47,6 +47,9 @@ KEPT_S = 2.0
 """How long an unused connection to a server is kept: less than servers keep theirs."""
 WHOLE_BYTES = 1 << 20
 """Answers of a known length up to this are read before the first byte is written."""
+CHANGED_BYTES = 16 << 20
+"""The same of answers that are changed on the way, of which JSON is read whole even if its length is not known."""
+JSON = "application/json"
 CONNECTS_WITHIN_S = 5.0
 HEALTH_WITHIN_S = 2.0
 SERVER_FAILED = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
@@ -83,7 +86,12 @@ class PassThrough:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Sends the request to a server and its answer back."""
-        body = await request.read()
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            if self.watcher is not None:
+                self.watcher.refuses(request)
+            raise
         exchange = self.watcher.begins(request, body) if self.watcher is not None else None
         try:
             return await self._answered(request, body, exchange)
@@ -148,6 +156,7 @@ class PassThrough:
         passed_on, renamed = _passed_on(request.headers), None
         if backend.naming is not None and request.method == "POST":
             sent, renamed = backend.naming.asked(sent), backend.naming.answer()
+        if renamed is not None or (exchange is not None and exchange.wants_whole):
             passed_on.popall("Accept-Encoding", None)  # a compressed answer could not be changed
         asked = self._client.request(request.method, URL(backend.url + request.raw_path, encoded=True), data=sent or None,
                                      headers=passed_on, allow_redirects=False)
@@ -163,15 +172,18 @@ class PassThrough:
             if backend.digest:
                 headers[TARGET_HEADER] = backend.digest
             length = found.content_length
+            most = CHANGED_BYTES if exchange is not None and exchange.wants_whole else WHOLE_BYTES
             try:
-                is_short = length is not None and length <= WHOLE_BYTES
+                is_short = length is not None and length <= most
                 first = await (found.read() if is_short else found.content.readany())
+                if length is None and most == CHANGED_BYTES and found.content_type == JSON:
+                    first, is_short = await _read_up_to(found, first, most)
             except SERVER_FAILED as error:
                 raise _NotAnswered(sent=True) from error
             if found.status >= 500 and is_short and backend.release and not await self._is_healthy(backend):
                 raise _NotAnswered(sent=True)
             if exchange is not None:
-                exchange.starts(backend, found.status, headers)
+                exchange.starts(backend, found.status, headers, length if renamed is None else None)
             if is_short:
                 if exchange is not None and exchange.asks_again(first):
                     raise _NotAnswered(sent=False)
@@ -226,6 +238,18 @@ class PassThrough:
         if exchange is not None:
             exchange.part(part)
         await response.write(part)
+
+
+async def _read_up_to(found: aiohttp.ClientResponse, first: bytes, most: int) -> tuple[bytes, bool]:
+    """What came of an answer, and whether that is all of it. Ends once there is more than `most`."""
+    parts, size = [first], len(first)
+    while size <= most:
+        part = await found.content.readany()
+        if not part:
+            return b"".join(parts), True
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts), False
 
 
 class _NotAnswered(Exception):

@@ -19,8 +19,12 @@ class Exchange(Protocol):
 
     body: bytes
 
-    def starts(self, backend: Backend, status: int, headers: Mapping[str, str]) -> None:
-        """A server began to answer."""
+    @property
+    def wants_whole(self) -> bool:
+        """Whether an answer that is no stream is to be passed on in one part, if it is not too long."""
+
+    def starts(self, backend: Backend, status: int, headers: Mapping[str, str], length: int | None) -> None:
+        """A server began to answer. length: bytes of the answer, where the server says it."""
 
     def asks_again(self, answer: bytes) -> bool:
         """Whether this short answer is refused, and the request sent again with another body."""
@@ -43,3 +47,6 @@ class Watcher(Protocol):
 
     def begins(self, request: web.Request, body: bytes) -> Exchange | None:
         """None for a request that does not concern it."""
+
+    def refuses(self, request: web.Request) -> None:
+        """The front answered 413: the body is too long."""

@@ -19,6 +19,11 @@ def hash_key() -> str:
     return os.environ.get(USER_HASH_KEY, "")
 
 
+def unkeyed_sentence() -> str:
+    """What to say where no key is set; "" with one."""
+    return "" if hash_key() else f"user ids are hashed without a key and can be guessed: set {USER_HASH_KEY}"
+
+
 def keyed_hash(identifier: str) -> str:
     """sha256 over the key, a unit separator and the id, as sql/reading/extraction/stage.sql computes it."""
     return hashlib.sha256(f"{hash_key()}\x1f{identifier}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from resources.capture.capture import Capture, CaptureSettings
 from resources.front.front import Front, FrontError
 from resources.lake import Lake
+from resources.reading.user_hash import unkeyed_sentence
 from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
 from resources.releasing.release import ReleaseError, read_release
 from resources.scraping.scraper import EVERY_S, Scraper
@@ -85,6 +86,8 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         capture = stack.enter_context(Capture(traffic.capture)) if traffic.capture is not None else None
+        if capture is not None and (unkeyed := unkeyed_sentence()):
+            say(unkeyed)
         front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []),
                       wait_s=traffic.wait_s)
         if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):

@@ -13,9 +13,11 @@ TOOL_CALL = {"id": "call-1", "type": "function", "function": {"name": "look", "a
 class ChatServer:
     """url; seen: bodies of requests, in order. Behaviour by the text of the last message: `die` breaks a stream off, `fail` is
     HTTP 500, `text` is no JSON, `gzip` is compressed, `call` calls a tool. refuses_ids: HTTP 400 where ids are asked for.
+    complains: HTTP 400 for every request, with a text that quotes it. chunked: whole answers have no length.
     gate: streams wait for it after each part, and with `hold` all answers before they begin."""
 
-    def __init__(self, refuses_ids=False):
+    def __init__(self, refuses_ids=False, complains=False, chunked=False):
+        self.complains, self.chunked = complains, chunked
         self.refuses_ids, self.seen, self.gate, self.hold = refuses_ids, [], threading.Event(), False
         self.gate.set()
         outer = self
@@ -31,6 +33,8 @@ class ChatServer:
                     body = json.loads(raw)
                 except ValueError:
                     return self.reply(400, {"error": {"message": "no JSON", "type": "invalid_request_error"}})
+                if outer.complains:
+                    return self.reply(400, {"error": {"message": f"wrong: {raw.decode()}"}})
                 if outer.refuses_ids and "return_token_ids" in body:
                     return self.reply(400, {"error": {"message": "Unrecognized request argument: return_token_ids"}})
                 if self.path != "/v1/chat/completions":
@@ -76,7 +80,11 @@ class ChatServer:
                 self.send_header("Content-Type", "application/json")
                 if compressed:
                     self.send_header("Content-Encoding", "gzip")
-                self.send_header("Content-Length", str(len(content)))
+                if outer.chunked:
+                    self.send_header("Transfer-Encoding", "chunked")
+                    content = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (content[:40], content[40:])) + b"0\r\n\r\n"
+                else:
+                    self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
 

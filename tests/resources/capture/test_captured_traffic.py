@@ -1,6 +1,7 @@
 """Captured traffic: what passes through a front becomes objects that ingest reads, every field, and the client notices nothing."""
 
 import errno
+import gzip
 import hashlib
 import http.client
 import json
@@ -20,8 +21,8 @@ from chat_server import TOOL_CALL, USAGE, chat_server, stream_lines
 from resources.capture.capture import Capture, CaptureSettings
 from resources.capture.capture_error import CaptureError
 from resources.capture.feedback import FeedbackDoor
-from resources.capture.journal import READY, Frame, Journal, frames, segments
-from resources.capture.keys import KeyRules, read_rules
+from resources.capture.journal import OPEN, READY, Frame, Journal, frames, segments
+from resources.capture.keys import KeyRule, KeyRules, read_rules
 from resources.capture.litellm_callback import LoggedCalls, capture_callback
 from resources.capture.record import record_of
 from resources.capture.recorder import Recorder
@@ -30,7 +31,7 @@ from resources.capture.sampling import read_sampling
 from resources.capture.shipper import Shipper, ship
 from resources.capture.store import DiskStore, open_store
 from resources.front.front import Front
-from resources.front.routes import Backend, Route
+from resources.front.routes import Backend, Route, place_of
 from resources.lake import Lake
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
@@ -156,6 +157,34 @@ def test_a_server_that_refuses_the_question_for_ids_is_asked_again_and_never_mor
     assert [line["status_code"] for line in objects(tmp_path)] == [200, 200, 400]
 
 
+def test_a_server_that_refuses_both_is_asked_for_ids_again(tmp_path):
+    with chat_server(complains=True) as server, captured(tmp_path, server, ask_for_ids=True) as front:
+        assert ask(front).status == 400 and ask(front).status == 400
+        assert [b"return_token_ids" in body for body in server.seen] == [True, False] * 2 and front.recorder.ask_for_ids
+    told = json.dumps(objects(tmp_path))
+    assert "wrong: {" in told and "[user]" in told and "ann@example.org" not in told  # the error quotes the request
+
+
+def test_a_whole_answer_of_unknown_length_comes_without_ids_that_nobody_asked_for(tmp_path):
+    with chat_server(chunked=True) as server, captured(tmp_path, server, ask_for_ids=True) as front:
+        answer = json.loads(ask(front, Accept_Encoding="gzip").data)
+        assert "prompt_token_ids" not in answer and answer["usage"]["total_tokens"] == 5
+        assert json.loads(ask(front, {**ASKED, "return_token_ids": True}).data)["prompt_token_ids"] == [1, 2, 3]
+    assert [line["response"]["prompt_token_ids"] for line in objects(tmp_path)] == [[1, 2, 3]] * 2
+
+
+def test_every_path_is_passed_on_where_a_front_is_told_so_but_those_that_change_adapters(tmp_path):
+    with chat_server() as server, Front("127.0.0.1", 0, 5, passes=("/",)) as front:
+        front.switch([Route(Backend(server.url, ""))])
+        assert [ask(front, {"x": 1}, path).status for path in ("/rerank", "/v2/rerank", "/v1/load_lora_adapter")] == [200, 200, 404]
+
+
+def test_a_request_that_is_too_long_is_refused_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("resources.front.front.MOST_BYTES", 1_000)
+    with chat_server() as server, captured(tmp_path, server) as front:
+        assert ask(front, b"x" * 1_200).status == 413 and front.recorder.left_out == {"request_too_long": 1}
+
+
 def test_failures_broken_streams_and_compressed_answers(tmp_path):
     def words(word, **more):
         return {"model": "m", "messages": [{"role": "user", "content": word}], **more}
@@ -217,12 +246,66 @@ def test_calls_of_the_other_apis_are_captured_in_their_own_form(tmp_path):
     assert (last["session_id"], last["user_hash"], last["latency_ms"]) == ("s-9", keyed_hash("user_1_account_2"), 5.0)
 
 
+def test_an_answer_that_repeats_who_asked_is_written_without(tmp_path):
+    asked = {"model": "m", "input": "hi", "user": "ann@example.org", "metadata": {"customer": "ACME"}, "prompt_cache_key": "cache-7"}
+    repeated = {"id": "resp-1", "status": "completed", "model": "m-1", "output": [], "user": "ann@example.org",
+                "metadata": {"customer": "ACME"}, "prompt_cache_key": "cache-7", "safety_identifier": None}
+    event = b"event: response.completed\ndata: %s\n\n" % json.dumps({"type": "response.completed", "response": repeated}).encode()
+    for meta, answer in (({}, json.dumps(repeated).encode()), ({"type": "text/event-stream"}, event)):
+        record = record_of(frame_of({"form": "responses", **meta}, asked, answer))
+        assert record["response"] == {"id": "resp-1", "status": "completed", "model": "m-1", "output": []}
+        assert record["user_hash"] == keyed_hash("ann@example.org") and record["session_id"] == "cache-7"
+        assert "ann@" not in json.dumps(record) and "ACME" not in json.dumps(record)
+
+
+@pytest.mark.parametrize(("body", "compressed"), [
+    ({"metadata": {"conversation_id": "{}"}}, False), ({"metadata": {"user_id": "user_1_account_2_session_{}"}}, False),
+    ({"prompt_cache_key": "{}", "user": "ann"}, False), ({"metadata": {"session_id": "{}"}}, True)])
+def test_a_session_is_sampled_as_a_whole_by_the_name_that_its_record_has(tmp_path, body, compressed):
+    (tmp_path / "journal").mkdir()
+    recorder = Recorder(Journal(tmp_path / "journal", "run-1"), KeyRules(default=KeyRule(sample=0.5)))
+
+    def kept(session):
+        asked = json.dumps(body).replace("{}", session).encode()
+        request = SimpleNamespace(method="POST", path="/v1/messages", headers={"Content-Encoding": "gzip"} if compressed else {})
+        return [recorder.begins(request, gzip.compress(asked) if compressed else asked) is not None for _ in range(6)]
+
+    found = [kept(str(number)) for number in range(40)]
+    assert all(len(set(each)) == 1 for each in found) and {each[0] for each in found} == {True, False}
+
+
+def test_a_sample_holds_sessions_of_a_canary_too():
+    canary = [session for session in map(str, range(4_000)) if place_of(session) >= 0.9]
+    kept = sum(KeyRule(sample=0.5).samples(session) for session in canary)
+    assert len(canary) / 2 - 60 < kept < len(canary) / 2 + 60
+
+
 def test_a_server_that_is_down_is_said_in_words_and_captured_as_a_failure(tmp_path):
     with captured(tmp_path, "http://127.0.0.1:9") as front:
         said = ask(front)
         assert said.status == 503 and "the server does not answer" in said.data.decode()
     (row,), bad, *_ = ingested(tmp_path)
     assert not bad and (row["status"], row["error"]) == ("failure", "the server does not answer")
+
+
+def test_a_full_journal_says_what_it_does_not_keep_though_it_stays_full(tmp_path, monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr("resources.capture.journal.time.monotonic", lambda: now[0])
+    journal = Journal(tmp_path, "run-1", most_bytes=200)
+    assert journal.append({"kind": "exchange"}, b"x" * 100)
+
+    def told():
+        """By now, as another process would find it after a kill."""
+        paths = [path for kind in (READY, OPEN) for path in segments(tmp_path, kind)]
+        return [frame.meta["not_kept"] for path in paths for frame in frames(path) if frame.meta["kind"] == "note"]
+
+    for second in range(1, 100):
+        assert not journal.append({"kind": "exchange"}, b"y" * 400)
+        now[0] += 0.1
+        journal.tick()
+        now[0] += 0.9
+        assert sum(each["journal_full"] for each in told()) >= second - 60
+    assert 5 <= len(told()) <= 9  # after pauses that grow
 
 
 def test_keys_decide_what_is_kept_and_are_written_nowhere(tmp_path):
