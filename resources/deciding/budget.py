@@ -22,12 +22,13 @@ WEEK = timedelta(days=7)
 NEVER_ENOUGH = "never: it is more than a week's"
 """Of a refusal: waiting does not help."""
 UNKNOWN_COST = "is set, and what a run costs is unknown"
-"""The same."""
+"""Of a refusal: neither does it here."""
 ONE_RUN = 1.0
+"""What the bucket of runs holds at least: with less, none would ever start."""
 
 
 def level(capacity: float, uses: Iterable[tuple[datetime, float]], now: datetime, a_week: float | None = None) -> float:
-    """What a bucket holds now. a_week: what flows in within a week; None: its capacity. May be below 0: a run that cost more
+    """What a bucket holds now. a_week: what it gets within a week; None: its capacity. May be below 0: a run that cost more
     than was predicted is paid off over time."""
     held, at, refill = capacity, None, capacity if a_week is None else a_week
     for ts, amount in sorted(uses):
