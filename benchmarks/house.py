@@ -50,6 +50,7 @@ from model_ops.speculators.speculator_batches import SpeculatorPlan
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha
 from model_ops.training.trainer import TrainingResult, train
+from model_ops.training.validation import plan_validation
 
 WORKLOADS = ("math", "airline", "code")
 VALIDATION_EVERY = 20
@@ -108,16 +109,20 @@ class House:
         found = [read_answers(self.answers(workload) / "train.parquet", MAX_LENGTH)[0] for workload in workloads or WORKLOADS]
         return [row for rows in found for row in rows[::share]]
 
+    def held_out_rows(self, count: int) -> list[AnswerRow]:
+        """The first answers of those that no drafter is trained on."""
+        return read_answers(self.answers() / "validation.parquet", MAX_LENGTH)[0][:count]
+
     def states(self, rows: Sequence[AnswerRow], layer_ids: Sequence[int]) -> HiddenStates:
         """The target's hidden states over these rows, computed once."""
         states = HiddenStates(self.folder / "states", rows, layer_ids, target_digest(self.target))
         states.compute(self.runner, Progress())
         return states
 
-    def trained(self, rows: list[AnswerRow], settings: SpeculatorSettings, work: Path,
-                previous: DraftModel | None = None) -> tuple[DraftModel, TrainingResult]:
+    def trained(self, rows: list[AnswerRow], settings: SpeculatorSettings, work: Path, previous: DraftModel | None = None,
+                held_out: Sequence[AnswerRow] = ()) -> tuple[DraftModel, TrainingResult]:
         """A drafter trained on these rows by resolved settings, in the target's dtype, as it would be served; with `previous`
-        it goes on from that one, as operation `speculator` does."""
+        it goes on from that one, as operation `speculator` does. held_out: rows to measure it on, so that it may end early."""
         model, _ = new_drafter(self.target, self.runner, rows, [], settings)
         states, teacher = self.states(rows, model.capture), Teacher(self.runner.head.weight, model.target_ids)
         if previous is not None:
@@ -125,7 +130,12 @@ class House:
             begin_between(model, previous, settings.previous_share,
                           lambda: measure_alpha(model, teacher, some, states, K)["validation_expected_tau"])
         plan, loss = SpeculatorPlan(rows, states, settings), SpeculatorLoss(teacher, settings)
-        result = train(model, plan, loss, settings, work, Progress(), "speculator")
+        checked = {}
+        if held_out:
+            some, seen = list(held_out), self.states(held_out, model.capture)
+            checked = {"validate": lambda: measure_alpha(model, teacher, some, seen, settings.num_speculative_tokens),
+                       "validate_every": plan_validation(len(plan), settings, settings.early_end).every}
+        result = train(model, plan, loss, settings, work, Progress(), "speculator", early_end=settings.early_end, **checked)
         shutil.rmtree(work, ignore_errors=True)
         return model.ready_to_draft(self.runner.dtype), result
 

@@ -118,10 +118,14 @@ class EarlyEnd:
         ended = (f"ended after {self.last:,} of {self.steps:,} steps{falls}: {steps} would cost {duration(found.costs_s)} of a "
                  "device")
         worth = duration(found.saves_s) if found.saves_s >= 0.5 else "nothing"
-        high = max(0.0, found.gain_high)
+        high = found.gain_high
         if isinstance(self._worth, DecodingWorth):
+            if high < 5e-5:
+                return f"{ended}, and not raise the expected acceptance length of {found.now:.3f}"
             return (f"{ended}, and raise the expected acceptance length of {found.now:.3f} by at most {high:.4f}, "
                     f"which saves {worth} in {self._worth.days:g} days")
+        if high < 5e-6:
+            return f"{ended}, and not lower the held-out loss of {found.now:.4f} nats a token"
         return (f"{ended}, and lower the held-out loss of {found.now:.4f} by at most {high:.5f} nats a token, which is worth "
                 f"{worth} at {self._stop.nats_per_device_hour:g} nats a device hour")
 

@@ -67,6 +67,8 @@ class StageStatus:
     inputs: list[StaleInput] = field(default_factory=list)
     erased: str = ""
     """What was erased: from a dataset since it was made, or from what weights learnt."""
+    early_end: str = ""
+    """Why its training ended early, or did not; "" where no rule could end it."""
 
 
 @dataclass
@@ -200,7 +202,7 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
         status.stages.append(StageStatus(
             name, "off" if is_off else "stale" if is_stale else "current", manifest.version, manifest.digest,
             manifest.created_at, seconds, run_id, [] if is_off else reasons, stale.get(name, []),
-            _erased(lake, manifest, taints)))
+            _erased(lake, manifest, taints), str(manifest.metrics.get("early_end", ""))))
     if recipe is not None:
         _look_for_unread(status, recipe, Tables(lake))
     return status

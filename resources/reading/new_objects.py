@@ -23,7 +23,9 @@ from resources.tables import Tables
 
 @dataclass(frozen=True)
 class NewObjects:
-    """New or changed objects of one page of each source. `digest` identifies the objects and the settings to read them with."""
+    """New or changed objects of one page of each source. days: of their records, as far as they are known: named by the keys, or
+    found by a run that looked into the objects, else the day on which an object was written. `digest` identifies the objects,
+    their days and the settings to read them with."""
 
     objects: int
     days: list[date]
@@ -34,17 +36,20 @@ class NewObjects:
     def among(cls, listed: Sequence[LogObject], tables: Tables, workload: str, sources: Mapping[str, SourceSettings],
               cursor: dict[str, str]) -> NewObjects:
         """Those of the listed objects that the ledger does not have as read."""
-        new: list[LogObject] = []
+        new: list[tuple[LogObject, list[date]]] = []
         with workbench() as connection:
             attach_slice(connection, tables, "objects", workload)
             for name, source in sources.items():
                 connection.register("listed", listed_table([item for item in listed if item.source == name]))
                 found = run(connection, "reading/ledger/not_read", read_as=source.read_as).fetchall()
-                new += [LogObject(*row) for row in found]
-        new.sort(key=lambda item: item.uri)
-        lines = "".join(f"{item.uri}\0{item.etag}\0{sources[item.source].read_as}\n" for item in new)
-        days = {day for item in new for day in days_in(item.uri) or [item.modified.date()]}
-        return cls(len(new), sorted(days), hashlib.sha256(lines.encode()).hexdigest(), cursor)
+                for *row, days in found:
+                    item = LogObject(*row)
+                    new.append((item, sorted(days or days_in(item.uri) or [item.modified.date()])))
+        new.sort(key=lambda each: each[0].uri)
+        lines = "".join(f"{item.uri}\0{item.etag}\0{sources[item.source].read_as}\0{','.join(map(str, days))}\n"
+                        for item, days in new)
+        all_days = {day for _, days in new for day in days}
+        return cls(len(new), sorted(all_days), hashlib.sha256(lines.encode()).hexdigest(), cursor)
 
 
 def new_objects(

@@ -242,6 +242,11 @@ CLAIMS: list[Claim] = [
     (PAGE, "What that drafter loses", "drafter_workload", lambda r: [percent(r("loss_elsewhere"), 0, False)]),
     (PAGE, "Traffic shifts", "drafter_drift", lambda r: [*(hundredth(x) for t in ("t0", "t1") for x in r("tau_shares", t)), "150",
         *(hundredth(r("taus", "from_scratch_in_few_steps", t, "tau") / r("taus", "from_scratch", t, "tau")) for t in ("t0", "t1"))]),
+    (PAGE, "A drafter's training ends early", "early_end", lambda r: [
+        *(percent(share, 0, False) for share in r("seconds_saved_share").values()),
+        *(decimals(run["validation_tau_lost"], 3) for run in r("trained").values()),
+        *(hundredth(r("whole", "tau", "tau") - run["tau"]["tau"]) for run in r("trained").values()),
+        *(percent(share, 1, False) for share in r("regret_share").values()), percent(r("worst_regret_share"), 1, False)]),
     (PAGE, "How much less does a scheme for each layer", "auto_scheme", lambda r: [percent(value, 0, False) for size in (
         "w4a16_g64", "w4a16_g32") for value in r("at", size, "gain")]),
     (PAGE, "What does training before rounding", "auto_scheme", lambda r: [decimals(r("distilled"), 5), decimals(r("rounded"), 5)]),

@@ -201,6 +201,15 @@ def test_a_constant_schedule_ends_at_once():
     early = EarlyEnd(settings(steps=100, schedule="constant"), drafter_rule(), 100, 5, 1)
     ended = after(early, [2.0 + 1e-9 * place for place in range(20)])
     assert ended == early.last == 25 and "falls" not in early.says
+    assert early.says.startswith("ended after 25 of 100 steps: 5 further steps would cost ")
+    assert early.says.endswith(" of a device, and not raise the expected acceptance length of 2.000")
+
+
+def test_a_loss_that_rises_is_said_to_get_no_lower():
+    early = EarlyEnd(settings(steps=100, schedule="constant"), rule(), 100, 5, 1)
+    for done in range(1, 26):
+        early.after_step(done, 20, {"validation_loss": 1 + done / 10} if done % 5 == 0 else None)
+    assert early.last == 25 and early.says.endswith(" of a device, and not lower the held-out loss of 3.5000 nats a token")
 
 
 def test_an_evaluation_without_a_number_is_no_point():

@@ -1,11 +1,14 @@
 """A sensor's look at the logs: it finds what is new at the end at once, everything else in pages, and nothing that was read."""
 
+import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from resources.lake import Lake
 from resources.reading import watched_objects as watched
+from resources.reading.ingest import ingest
 from resources.reading.known_objects import KnownObjects
 from resources.reading.ledger import Ledger
 from resources.reading.sources import SourceSettings, list_objects
@@ -105,3 +108,25 @@ def test_a_commit_of_one_workload_changes_only_its_own_stamp(tables, source):
     tables.append("objects", rows.slice(0, 1).set_column(0, "workload", [["other"]]))
     assert slice_stamp(tables, "objects", "tutor") == before != ""
     assert slice_stamp(tables, "objects", "nobody") == "" and slice_stamp(tables, "drift", "tutor") == ""
+
+
+def test_an_object_whose_records_are_of_an_earlier_day_is_asked_for_again_by_that_day(tables, tmp_path):
+    """Its key names no day: the first run looks for the day on which it was written, and finds which day it is of."""
+    today = datetime.now(UTC).date()
+    yesterday = today - timedelta(days=1)
+    (tmp_path / "late").mkdir()
+    record = {"timestamp": f"{yesterday}T23:59:00Z", "request_id": "r1", "request": {"messages": [{"role": "user", "content": "hi"}]},
+              "response": {"choices": [{"message": {"role": "assistant", "content": "ho"}, "finish_reason": "stop"}]}}
+    (tmp_path / "late" / "new-1.jsonl").write_text(json.dumps(record) + "\n")
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "late"))}
+
+    def seen():
+        return watched.watched_objects(tables, "tutor", sources, {}, 100)
+
+    first = seen()
+    assert first.days == [today]
+    assert ingest(tables, "tutor", sources, first.days).total.read == 0
+    second = seen()
+    assert second.days == [yesterday] and second.digest != first.digest and seen().digest == second.digest
+    assert ingest(tables, "tutor", sources, second.days).total.read == 1
+    assert seen().objects == 0
