@@ -115,12 +115,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         requests_running=pa.float64(), requests_waiting=pa.float64(),
     ),
     # Traffic of a window, compared with the reference window of a release: one row per window, test and release. dt: the last
-    # day of the window; rows: what it had when it was compared; problem: why it was not compared.
+    # day of the window; rows, files: what it had when it was compared; problem: why it was not compared.
     "drift": _columns(
         workload=_TEXT, release=_TEXT, dt=pa.date32(), window_days=pa.int32(), test=_TEXT, value=pa.float64(),
         bound=pa.float64(), p=pa.float64(), level=pa.float64(), alarm=pa.bool_(), dispersion=pa.float64(), sessions=pa.int64(),
         reference_sessions=pa.int64(), reference_start=pa.date32(), reference_end=pa.date32(), rows=pa.int64(), problem=_TEXT,
-        settings=_TEXT, ts=_TIME,
+        settings=_TEXT, ts=_TIME, files=_TEXT,
     ),
     # What was decided about retraining, and what came of it: one row per decision. evidence, options: JSON text. outcome:
     # resources/deciding/decision.py. cost_s, money, gain: measured once the run has ended.

@@ -102,6 +102,7 @@ def _settings(recipe: list[Path] | None, lake: str | None, host: str, port: int,
 
 def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
     """Prints what runs on a lake; returns the exit code."""
+    from pipelines.keeping.location_errors import location_errors
     from pipelines.keeping.ui import ui_lake
     from pipelines.keeping.up_state import read_state, shown_state
     from pipelines.storage.locations import lake_location
@@ -113,13 +114,16 @@ def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
     if state is None:
         say_error(f"millrace up was never started on {place.place}")
         return 1
-    found = shown_state(state)
+    errors = (location_errors(state.ui) if state.ui and state.is_running else None) or {}
+    found, exit_code = shown_state(state) | {"not_loaded": errors}, int(not state.all_run or bool(errors))
     if as_json:
         console.print(json.dumps(found, indent=2), markup=False, highlight=False, soft_wrap=True)
-        return int(not state.all_run)
+        return exit_code
     if not state.is_running:
         say_error(f"millrace up does not run on {place.place}; it was started last on {state.host} at {state.since}")
     rows = [[server["name"], "runs" if server["running"] else shortened(server["why_not"] or "it has ended"),
              str(server["pid"] or ""), server["since"], str(server["restarts"])] for server in found["servers"]]
     print_table(text_table(["server", "state", "pid", "since", "restarts"], rows), console)
-    return int(not state.all_run)
+    for name, error in errors.items():
+        say_error(f"the recipe of {name} cannot be loaded, so it has no sensors and no jobs: {error}")
+    return exit_code

@@ -9,17 +9,20 @@ they end, and ended in order. If this process is killed, they end with it. One `
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import load_recipe
 from pipelines.keeping.daemon_lock import DaemonLock
 from pipelines.keeping.dagster_servers import (
     UiError,
@@ -30,6 +33,7 @@ from pipelines.keeping.dagster_servers import (
     write_workspace,
 )
 from pipelines.keeping.keeper import Keeper, Server
+from pipelines.keeping.location_errors import location_errors
 from pipelines.keeping.rotated_log import RotatedLog
 from pipelines.keeping.ui import ui_lake
 from pipelines.keeping.up_servers import UpSettings, require_choice, require_free_ports, require_known_workloads, up_servers
@@ -41,6 +45,8 @@ from resources.process_stamp import this_process
 LOCK = ".lock"
 WAITS_S = 60.0
 """Seconds to wait for the servers of a `millrace up` that was killed: they end by themselves."""
+LOADS_WITHIN_S, LOOKS_EVERY_S = 300.0, 2.0
+"""For the first look at what the webserver has loaded."""
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -64,10 +70,23 @@ def up(settings: UpSettings, say: Callable[[str], None]) -> int:
     with (folder_of(home) / LOCK).open("a") as lock, DaemonLock(home) as daemon_lock:
         _only_one(lock, lake, home, say)
         require_free_ports(settings)
+        for sentence in untold_channels(recipes):
+            say(sentence)
         workspace = write_workspace(folder_of(home), recipes)
         servers = up_servers(settings, lake, home, logs, workspace, lock.fileno(), daemon_lock.files, daemon_lock.why_not)
         _keep(servers, _Told(say, RotatedLog(logs / "up.log")), lake, home, settings)
     return 0
+
+
+def untold_channels(recipes: Sequence[Path]) -> Iterator[str]:
+    """A sentence for each channel of alerts that nothing can be told through. A recipe that cannot be read is left out."""
+    for path in recipes:
+        with suppress(RecipeError):
+            alerts = load_recipe(path).alerts
+            for channel, variable in (alerts.variables if alerts else {}).items():
+                if not os.environ.get(variable):
+                    yield (f"{path.name}: nothing can be told through alerts.{channel}: the environment variable {variable} is "
+                           "not set here")
 
 
 class _Told:
@@ -83,7 +102,8 @@ class _Told:
 
 
 def _keep(servers: list[Server], say: _Told, lake: Lake, home: Path, settings: UpSettings) -> None:
-    began = UpState(this_process(), socket.gethostname(), now(), lake.place)
+    began = UpState(this_process(), socket.gethostname(), now(), lake.place,
+                    ui=f"http://{_own_address(settings.host)}:{settings.port}")
 
     def changed() -> None:
         with suppress(OSError):  # servers go on where the disk is full
@@ -93,8 +113,24 @@ def _keep(servers: list[Server], say: _Told, lake: Lake, home: Path, settings: U
     say(f"keeps {', '.join(server.name for server in servers)} running for the lake {lake.place}; the UI is on "
         f"http://{settings.host}:{settings.port}; logs are in {servers[0].log.parent}; Ctrl-C stops it")
     with _told_to_stop() as (stop, hurry):
+        threading.Thread(target=_tell_location_errors, args=(began.ui, say, stop), name="locations", daemon=True).start()
         keeper.run(stop, hurry)
     say("everything has ended")
+
+
+def _tell_location_errors(url: str, say: _Told, stop: threading.Event) -> None:
+    """Once the webserver has loaded the recipes."""
+    until = time.monotonic() + LOADS_WITHIN_S
+    while not stop.wait(LOOKS_EVERY_S) and time.monotonic() < until:
+        if (errors := location_errors(url)) is not None:
+            for name, error in errors.items():
+                say(f"the recipe of {name} cannot be loaded, so it has no sensors and no jobs: {error}")
+            return
+
+
+def _own_address(host: str) -> str:
+    """Where this machine reaches a server that listens on this host."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
 
 
 @contextmanager

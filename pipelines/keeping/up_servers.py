@@ -24,7 +24,7 @@ from pipelines.keeping.dagster_servers import (
 from pipelines.keeping.keeper import Server
 from pipelines.keeping.launched_runs import end_launched_runs
 from resources.capture.keys import read_rules
-from resources.capture.run_capture import server_url
+from resources.capture.run_capture import require_another_server
 from resources.lake import Lake
 from resources.launching.python_process import python_module
 from resources.releasing.endpoints import workloads_with_endpoints
@@ -88,7 +88,7 @@ def require_choice(settings: UpSettings) -> dict[str, int]:
     if settings.capture and not (settings.to or settings.serve):
         raise UiError("--capture needs something to capture: --serve WORKLOAD, or --to with the address of a server")
     if settings.to:
-        server_url(settings.to)
+        require_another_server(settings.to, settings.host, settings.capture_port)
     if settings.keys and not settings.capture:
         raise UiError("--keys says what of captured traffic is kept: give --capture, too")
     read_rules(settings.keys)

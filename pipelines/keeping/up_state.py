@@ -43,13 +43,14 @@ class ServerState:
 
 @dataclass(frozen=True)
 class UpState:
-    """process: stamp of `millrace up` itself. host: the machine it ran on."""
+    """process: stamp of `millrace up` itself. host: the machine it ran on. ui: address of its webserver there."""
 
     process: str
     host: str
     since: str
     lake: str
     servers: tuple[ServerState, ...] = ()
+    ui: str = ""
 
     @property
     def is_running(self) -> bool:

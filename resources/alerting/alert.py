@@ -24,8 +24,18 @@ class Alert(BaseModel):
     text: str
     todo: str
     facts: dict[str, str | int | float] = Field(default_factory=dict)
+    same_causes: list[str] = Field(default_factory=list, exclude=True)
+    """Other names that this cause may have been told by."""
 
     @property
     def id(self) -> str:
         """16 hexadecimal digits."""
-        return hashlib.sha256(f"{self.workload}\n{self.kind}\n{self.cause}".encode()).hexdigest()[:16]
+        return self._id_of(self.cause)
+
+    @property
+    def same_ids(self) -> set[str]:
+        """Ids of all alerts that are about this cause, its own included."""
+        return {self._id_of(cause) for cause in (self.cause, *self.same_causes)}
+
+    def _id_of(self, cause: str) -> str:
+        return hashlib.sha256(f"{self.workload}\n{self.kind}\n{cause}".encode()).hexdigest()[:16]

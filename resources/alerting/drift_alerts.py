@@ -25,7 +25,11 @@ DECISIONS = "retraining_decisions"
 
 def drift_alerts(tables: Tables, workload: str, release: str) -> list[Alert]:
     """One alert for each change that began: alarms of days that follow each other are one. release: the served one, "" for
-    none."""
+    none.
+
+    A change is named by its first day. Late logs can remove that day's alarm, or make an earlier day alarm: an alert that was
+    told by another day of the change, or by a day at most QUIET before it, is the same.
+    """
     with workbench() as connection:
         attach_slice(connection, tables, "drift", workload)
         alarms = rows(connection, "alerting/alarms", release=release).to_pylist()
@@ -51,8 +55,11 @@ def _of_a_change(tables: Tables, workload: str, release: str, change: list[dict[
     said = "; ".join(f"{row['test']} over {row['window_days']} d: {row['value']:.4g}"
                      + (f", alarms from {row['bound']:.4g}" if row["bound"] is not None else "") for row in began)
     than = f"the traffic that release {release} was made for" if release else "the first window of the logs"
+    days = ((change[-1]["dt"] - first) + QUIET).days
     return Alert(
-        kind="drift", workload=workload, cause=f"{release}/{first}", at=min(row["ts"] for row in began),
+        kind="drift", workload=workload, cause=f"{release}/{first}",
+        same_causes=[f"{release}/{first - QUIET + timedelta(day)}" for day in range(days + 1)],
+        at=min(row["ts"] for row in began),
         title=f"{workload}: drift since {first} ({tests})",
         text=f"The traffic of {first} differs from {than}. {said}.",
         todo=f"Look at the plots of drift_report, or at {tables.lake.root / 'drift' / f'{workload}.html'}. If the traffic has "

@@ -94,7 +94,8 @@ class Outbox:
 
     def add(self, alert: Alert, channels: Sequence[str], now: datetime) -> bool:
         """Keeps an alert for these channels. False if its cause is too old, was told before, or another machine tells it."""
-        if alert.id in self._kept or (alert.at < self.notes.since and alert.kind not in ("approval", "gates")):
+        was_told = not self._kept.keys().isdisjoint(alert.same_ids)
+        if was_told or (alert.at < self.notes.since and alert.kind not in ("approval", "gates")):
             return False
         kept = Kept(alert=alert, channels={name: AtChannel() for name in channels}, machine=self._machine, tried=now)
         if not self._write(self._path(alert), kept):

@@ -91,3 +91,10 @@ class AlertSettings(Settings):
         """The channels that are given, by name."""
         named = {"webhook": self.webhook, "slack": self.slack, "email": self.email}
         return {name: found for name, found in named.items() if found is not None}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Names of the environment variables that the channels need, by channel."""
+        found = {name: getattr(channel, "url_env", None) or getattr(channel, "password_env", None)
+                 for name, channel in self.channels.items()}
+        return {name: variable for name, variable in found.items() if variable}

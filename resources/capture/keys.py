@@ -15,14 +15,16 @@ keys.yaml:
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import random
+from collections.abc import Hashable
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from resources.capture.capture_error import CaptureError
 from resources.front.routes import place_of
@@ -30,7 +32,8 @@ from resources.front.routes import place_of
 MOST_CACHED = 4_096
 SALT = "sampled "
 """A canary's share is drawn by the session, too: without this, a sample would hold sessions of one release alone."""
-Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name),
+                   StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 class KeyRule(BaseModel):
@@ -71,15 +74,17 @@ class KeyRules(BaseModel):
 
 
 def read_rules(path: Path | None) -> KeyRules:
-    """Raises CaptureError where the file cannot be read as rules."""
+    """Raises CaptureError where the file cannot be read as rules, also where a name is given twice: of two rules for a key,
+    none must win by its place."""
     if path is None:
         return KeyRules()
     try:
-        return KeyRules.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        return KeyRules.model_validate(yaml.load(path.read_text(encoding="utf-8"), _NamesOnce) or {})
     except (OSError, UnicodeDecodeError) as error:
         raise CaptureError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no UTF-8'}") from error
     except yaml.YAMLError as error:
-        raise CaptureError(f"{path} is no YAML: {getattr(error, 'problem', None) or 'it cannot be parsed'}") from error
+        what = "" if isinstance(error, yaml.constructor.ConstructorError) else "is no YAML: "
+        raise CaptureError(f"{path} {what}{getattr(error, 'problem', None) or 'it cannot be parsed'}") from error
     except ValidationError as error:
         raise CaptureError(f"{path}: {_first_problem(error)}") from error
 
@@ -90,7 +95,26 @@ def _first_problem(error: ValidationError) -> str:
     place = [str(part) for part in problem["loc"] if part != "[key]"]
     if problem["type"] == "string_pattern_mismatch":
         return "a name under `keys` is no sha256 of a key: 64 hex digits, as `printf %s \"$KEY\" | sha256sum` prints them"
-    return f"{'.'.join(part if len(part) < 64 else part[:8] + '...' for part in place) or 'the file'}: {problem['msg']}"
+    where = ".".join(part if len(part) < 64 else part[:8] + "..." for part in place) or "the file"
+    if problem["type"] == "extra_forbidden":
+        known = [*KeyRules.model_fields] if len(place) < 2 else [*KeyRule.model_fields]
+        near = difflib.get_close_matches(place[-1], known, n=1)
+        return f"{where} does not exist; " + (f"did you mean {near[0]}?" if near else f"it is one of {', '.join(known)}")
+    return f"{where}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+class _NamesOnce(yaml.SafeLoader):
+    """Refuses a name that a mapping has twice, in letters of any size, without saying it."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = str(key.value).lower()
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"line {key.start_mark.line + 1} gives a name for the second time; keep one of them")
+            seen.add(name)
+        return super().construct_mapping(node, deep)
 
 
 @lru_cache(MOST_CACHED)

@@ -8,6 +8,10 @@ tests, windows and days: each p-value is valid for its window alone, and Holm's 
 `rate` of 1,000 quiet days are expected to alarm, on average over reference windows. A sum of expectations needs no
 independence, so looking every day costs nothing; evidence is not added up from day to day but by the longer windows. (A false
 discovery rate over all days cannot be bounded by a procedure that sooner or later alarms: Dandapanthula and Ramdas 2025.)
+
+Two limits: a day that is compared again with other rows is another look, with a probability of its own. And a test with
+nothing to count, or with all counts in one category, leaves Holm's family; which tests stay depends on the rows, so the bound
+is exact for a fixed family only.
 """
 
 from __future__ import annotations

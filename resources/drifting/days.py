@@ -37,17 +37,19 @@ Stratum = tuple[list[date], list[date]]
 """Days of the window, and the days of the reference that they are compared with."""
 
 
-def reference_of(days: Collection[date], length: int, today: date, before: date | None = None) -> Reference | None:
+def reference_of(days: Collection[date], length: int, today: date, before: date | None = None,
+                 chosen: date | None = None) -> Reference | None:
     """The reference window of `length` calendar days; None while there is none.
 
     days: with traffic. before: the day on which the release was made: its window is the last full one before it. Without it,
-    or with too few days before it, the window is the first full one of the logs. A window without days in either part is none.
+    or with too few days before it, the window is the one that begins with `chosen`, the first day of a window that was chosen
+    before, else the first full one of the logs. A window without days in either part is none.
     """
     past = sorted(day for day in days if day < today)
     if not past:
         return None
-    first = past[0]
-    start = max(first, before - timedelta(length)) if before is not None and before - timedelta(length) >= first else first
+    has_days_before = before is not None and before - timedelta(length) >= past[0]
+    start = before - timedelta(length) if before is not None and has_days_before else chosen or past[0]
     end = start + timedelta(length - 1)
     split = start + timedelta(-(-length // VOCABULARY_SHARE))
     vocabulary = tuple(day for day in past if start <= day < split)

@@ -32,14 +32,24 @@ DAYS_IN_MEMORY = 64
 Counts = Float[np.ndarray, "sessions columns"]
 
 
+class DayFiles:
+    """The files that the counts of each day are made from, as the commit logs name them."""
+
+    def __init__(self, tables: Tables, workload: str):
+        self._files = [tables.files_by_day(name, workload) for name in TABLES]
+
+    def of(self, *days: date) -> list[str]:
+        return [file for day in days for files in self._files for file in files.get(day, ())]
+
+
 class KeptCounts:
     """The counts of one workload's days, by files of the vocabulary and of each day."""
 
     def __init__(self, tables: Tables, workload: str, vocabulary: Sequence[date], digest: str, count: Callable[[date], Counts]):
         """digest: of what else decides the counts, such as settings and code. count: counts a day that is not kept."""
         self._folder, self._count = tables.lake.root / ".remembered" / "drift" / workload, count
-        self._files = {name: tables.files_by_day(name, workload) for name in TABLES}
-        self._made_by = partition_key([file for day in vocabulary for file in self._files_of(day)], digest)
+        self._files = DayFiles(tables, workload)
+        self._made_by = partition_key(self._files.of(*vocabulary), digest)
         self.of_day = lru_cache(DAYS_IN_MEMORY)(self._of_day)
 
     def has(self, day: date) -> bool:
@@ -68,10 +78,7 @@ class KeptCounts:
         return None
 
     def _key(self, day: date) -> str:
-        return partition_key(self._files_of(day), self._made_by)
-
-    def _files_of(self, day: date) -> list[str]:
-        return [file for name in TABLES for file in self._files[name].get(day, ())]
+        return partition_key(self._files.of(day), self._made_by)
 
     def _path(self, day: date) -> Path:
         return self._folder / f"{day}.npz"

@@ -44,7 +44,8 @@ def write_drift_page(tables: Tables, workload: str, report: DriftReport, setting
         finalize=finalize,
     )
     page = environment.get_template("drift.html.j2").render(
-        workload=workload, release=report.release, reference=report.reference, notes=report.notes, pictures=pictures,
+        workload=workload, release=report.release, reference=report.reference, window=report.window, notes=report.notes,
+        pictures=pictures,
         made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", rate=settings.false_alarms_per_1000_days, newest=newest,
         alarms=[row for row in shown if row["alarm"]], rows=[row for row in shown if row["dt"] == newest],
     )

@@ -22,6 +22,7 @@ import pyarrow as pa
 from jaxtyping import Float
 
 from resources.curating.judge_endpoint import JudgeSettings
+from resources.drifting.chosen_window import TEXT_TESTS, Known
 from resources.drifting.days import Reference
 from resources.drifting.embedding_novelty import is_far, usual_similarity
 from resources.drifting.novelty import novelty, vocabulary
@@ -73,10 +74,19 @@ class SessionCounts:
     """Counts of the sessions of single days."""
 
     def __init__(self, tables: Tables, workload: str, reference: Reference, settings: DriftSettings, seen: Seen,
-                 vectors: PromptVectors | None = None):
+                 vectors: PromptVectors | None = None, known: Known | None = None):
+        """known: what vocabulary days told apart whose rows are gone; then the tests of texts are left out."""
         self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
-        self._vocabulary_days, self._vectors = reference.vocabulary, vectors
+        self._vocabulary_days, self._vectors, self._kept = reference.vocabulary, vectors, known
         self._tests = TESTS | EMBEDDED if vectors is not None else TESTS
+        if known is not None:
+            self._tests = {test: about for test, about in self._tests.items() if test not in TEXT_TESTS}
+
+    @property
+    def known(self) -> Known:
+        """What the vocabulary days tell apart."""
+        categories, edges, _ = self._known
+        return Known(categories, edges)
 
     @property
     def columns(self) -> list[Columns]:
@@ -143,6 +153,9 @@ class SessionCounts:
     @cached_property
     def _known(self) -> tuple[dict[str, list[str]], dict[str, list[int]], np.ndarray]:
         """Categories, edges of lengths, and n-grams of the vocabulary days."""
+        if self._kept is not None:
+            return ({test: list(found) for test, found in self._kept.categories.items()},
+                    {name: list(found) for name, found in self._kept.edges.items()}, np.zeros(0, np.uint64))
         with self._traffic(self._vocabulary_days) as connection:
             chosen: dict[str, list[str]] = {}
             for row in rows(connection, "drifting/categories", most=self._settings.categories).to_pylist():
@@ -183,10 +196,12 @@ class SessionCounts:
                            answer_edges=edges["answer_length"])
             counts = np.zeros((_sessions(connection), len(places)))
             np.add.at(counts, (counted["number"].to_numpy(), counted["place"].to_numpy()), counted["amount"].to_numpy())
-            texts = rows(connection, "drifting/new_texts")
-            numbers = texts["number"].to_numpy()
-            for name, amounts in zip(("new", "known"), novelty(texts["new_text"], known, self._settings.ngram), strict=True):
-                counts[:, places.index(("novelty", name))] = np.bincount(numbers, amounts, len(counts))
+            if "novelty" in self._tests:
+                texts = rows(connection, "drifting/new_texts")
+                numbers = texts["number"].to_numpy()
+                found = novelty(texts["new_text"], known, self._settings.ngram)
+                for name, amounts in zip(("new", "known"), found, strict=True):
+                    counts[:, places.index(("novelty", name))] = np.bincount(numbers, amounts, len(counts))
             prompts = self._prompts(connection, self._share) if self._vectors is not None else None
         if prompts is not None:
             numbers, far = self._far(day, prompts)

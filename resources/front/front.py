@@ -21,7 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
-from resources.front.pass_through import PassThrough, error_response
+from resources.front.pass_through import MOST_SENT, PassThrough, error_response
 from resources.front.routes import Backend, Route, Routes
 from resources.front.watcher import Watcher
 
@@ -46,10 +46,13 @@ class Front:
     """Raises FrontError on entering if the address cannot be used. drain_s: how long requests in flight have when the block
     ends. watcher: who sees what passes through. answers: further paths that the front answers itself, "POST /feedback" for one,
     with a handler in its event loop. wait_s: seconds that a request waits while no server takes it; 0: it gets 503 at once.
-    passes: begins of the paths that are passed on."""
+    passes: begins of the paths that are passed on. most_sent: how often a request is sent to servers that take it and do not
+    answer."""
 
     def __init__(self, host: str, port: int, drain_s: float = 60.0, watcher: Watcher | None = None,
-                 answers: Mapping[str, Handler] | None = None, wait_s: float = 0.0, passes: tuple[str, ...] = PASSED):
+                 answers: Mapping[str, Handler] | None = None, wait_s: float = 0.0, passes: tuple[str, ...] = PASSED,
+                 most_sent: int = MOST_SENT):
+        self.most_sent = most_sent
         self.host, self.port, self.drain_s, self.wait_s, self.passes = host, port, drain_s, wait_s, passes
         self._watcher, self._answers = watcher, answers or {}
         self._loop = asyncio.new_event_loop()
@@ -113,7 +116,7 @@ class Front:
         return True
 
     async def _start(self) -> None:
-        self._passing = PassThrough(self._watcher, self.wait_s)
+        self._passing = PassThrough(self._watcher, self.wait_s, self.most_sent)
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_get("/health", self._health)
         for place, handler in self._answers.items():

@@ -9,9 +9,9 @@ as it arrives; a short one whose length is known is written at once.
 
 A request is sent again, to another server if there is one, if the connection was refused or lost before any byte of the answer
 was passed on, and if a release's server that is no longer healthy answered 5xx: completions change nothing at a server, so a
-repeated one costs only its time. At most MOST_SENT times it is sent to a server that takes it, since it may be what ended the
-others. While no server takes it, it waits (`waiting.py`). Uvicorn closes idle connections after 5 s, so connections are kept
-for less.
+repeated one costs only its time. It is sent at most MOST_SENT times (`most_sent`) to a server that takes it, since it may be
+what ended the others. While no server takes it, it waits (`waiting.py`). Uvicorn closes idle connections after 5 s, so
+connections are kept for less.
 
 Where a server has several models (`naming.py`), a request's field `model` decides, and only that field and the fingerprint are
 changed on the way.
@@ -62,7 +62,8 @@ class PassThrough:
     that ended in the middle. watcher: who sees requests and answers. wait_s: seconds that a request waits while no server
     takes it."""
 
-    def __init__(self, watcher: Watcher | None = None, wait_s: float = 0.0) -> None:
+    def __init__(self, watcher: Watcher | None = None, wait_s: float = 0.0, most_sent: int = MOST_SENT) -> None:
+        self._most_sent = most_sent
         self._routes, self.watcher, self.waiting = Routes(), watcher, Waiting(wait_s)
         self.refused = 0
         self.broken = 0
@@ -115,7 +116,7 @@ class PassThrough:
                 return error_response(error.status, str(error), REFUSED)
             except NoBackend:
                 may_come = bool(tried) or not self.routes  # not: one that is asked for by name while others answer
-                if may_come and len(failed) < MOST_SENT and await waited.again():
+                if may_come and len(failed) < self._most_sent and await waited.again():
                     tried = []
                     continue
                 self.refused += 1
@@ -138,7 +139,7 @@ class PassThrough:
                 model: str | None) -> Backend:
         """A server that was not tried, else one that was: its connection may have been an old one. failed: those that took
         the request and did not answer it. Raises NoBackend."""
-        if len(tried) >= MOST_TRIES or len(failed) >= MOST_SENT:
+        if len(tried) >= MOST_TRIES or len(failed) >= self._most_sent:
             raise NoBackend
         routes, release = self.routes, request.headers.get(RELEASE_HEADER)
         if release is not None and not any(route.backend.release for route in routes.routes):

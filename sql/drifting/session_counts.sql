@@ -1,5 +1,5 @@
 -- What each session of a day counts in each column of the tests. `categories` names the column (place) of each category of each
--- test; the category '' is all others. A judge's score of 1 to 10 counts as points and as missing points.
+-- test, hashed as in categories.sql; the category '' is all others. A judge's score of 1 to 10 counts as points and as missing points.
 -- needs: categories, sessions, traffic
 -- parameters: $answer_edges, $prompt_edges
 -- makes: rows (number, place, amount)
@@ -32,7 +32,15 @@ with marks as (
     select session, 'quality', 'missing points', 10 - score from traffic where score is not null
 ),
 counted as (
-    select session, test, coalesce(category, '') as category, sum(amount)::double as amount from marks group by all
+    select
+        session, test, sum(amount)::double as amount,
+        case
+            when category is null then ''
+            when test in ('prompt_shapes', 'language', 'tools') then left(sha256(category), 16)
+            else category
+        end as category
+    from marks
+    group by all
 )
 select number, coalesce(known.place, other.place) as place, amount
 from counted

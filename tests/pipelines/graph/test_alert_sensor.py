@@ -1,11 +1,14 @@
 """The sensor of a recipe with `alerts`: it finds failed runs of its own workload and tells each once."""
 
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import dagster as dg
 import pytest
 
 from pipelines.graph.recipe_graph import definitions
+from resources.alerting.tell import tell
 from resources.lake import Lake
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 from resources.releasing.endpoints import Endpoint
@@ -66,6 +69,33 @@ def test_a_candidate_that_the_recipe_approves_waits_for_nobody(tmp_path, monkeyp
         monkeypatch.setenv("HOOK", hook.url)
         context = dg.build_sensor_context(instance=instance, definitions=graph)
         assert sensors["alerts"].evaluate_tick(context).skip_message == "nothing to tell"
+
+
+def test_a_channel_that_hangs_holds_up_no_other_sensor_of_the_same_process(tmp_path, monkeypatch, make_release):
+    (tmp_path / "logs").mkdir()
+    more = ALERTS + "release: {watch: {hours: 24}}\nautomation: {watch_logs: true, decide: {enabled: true}}\n"
+    graph, sensors = sensors_of(tmp_path, more)
+    Endpoint(lake := Lake.open(tmp_path / "lake"), "tutor").nominate(subject_of(make_release(lake, 1)))
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(*_):
+        hangs.set()
+        assert goes_on.wait(60)
+
+    monkeypatch.setattr(tell, "__defaults__", (None, hang))
+    with dg.instance_for_test() as instance, ThreadPoolExecutor(4) as threads:
+        def tick(name):
+            cursor = None if name != "new_logs" else "{}"
+            return sensors[name].evaluate_tick(dg.build_sensor_context(instance, cursor, definitions=graph)).skip_message
+
+        telling = threads.submit(tick, "alerts")
+        assert hangs.wait(60)
+        others = [threads.submit(tick, name) for name in ("new_logs", "decide", "release_watch")]
+        found = [other.result(60) for other in others]
+        assert not telling.done()
+        goes_on.set()
+        assert "1 alert" in telling.result(60)
+    assert found[:2] == ["nothing new", "no cause that was not decided on"] and found[2].startswith("nothing is watched")
 
 
 def test_a_run_whose_process_is_gone_is_told_on_the_machine_that_started_it(tmp_path, monkeypatch):

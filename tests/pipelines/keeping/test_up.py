@@ -14,6 +14,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from pipelines.keeping.up import untold_channels
 from pipelines.keeping.up_servers import Serving, UpSettings, serving_of, up_servers
 from pipelines.keeping.up_state import ServerState, UpState, folder_of, read_state, write_state
 from resources.lake import Lake
@@ -43,6 +44,7 @@ def recipe(tmp_path, monkeypatch):
     (["--serve", "shop", "--keys", "keys.yaml"], "--keys says what of captured traffic is kept: give --capture, too"),
     (["--serve", "shop", "--capture", "c", "--keys", "nothing.yaml"], "nothing.yaml"),
     (["--serve-option=--wait=60"], "--serve-option is for the server of --serve WORKLOAD: name a workload"),
+    (["--to", "http://127.0.0.1:8080", "--capture", "c"], "is the address that this command listens at"),
     (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
 ])
 def test_options_that_do_not_fit_are_refused_in_one_sentence(cli, recipe, words, said):
@@ -67,6 +69,15 @@ def test_a_workload_that_nobody_has_is_not_served(cli, recipe):
     done = cli("up", recipe, "--serve", "shpo", check=2)
     assert "--serve shpo: neither the recipes nor the lake" in " ".join(done.stderr.split()) and "there are shop" in done.stderr
     assert not (recipe.parent / "lake" / ".dagster").exists()
+
+
+def test_a_channel_whose_variable_is_not_set_is_named(recipe, monkeypatch):
+    recipe.write_text(RECIPE + "alerts:\n  webhook: {url_env: HOOK}\n  slack: {url_env: SLACK}\n")
+    monkeypatch.setenv("SLACK", "http://127.0.0.1:9")
+    monkeypatch.delenv("HOOK", raising=False)
+    (recipe.parent / "broken.yaml").write_text("workload: [")
+    assert list(untold_channels([recipe, recipe.parent / "broken.yaml"])) == [
+        "shop.yaml: nothing can be told through alerts.webhook: the environment variable HOOK is not set here"]
 
 
 def test_logs_go_into_a_folder(cli, recipe):

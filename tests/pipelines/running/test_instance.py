@@ -58,6 +58,7 @@ def test_the_limits_that_are_shipped_are_in_force(lake, monkeypatch):
         queue = instance.get_concurrency_config().run_queue_config
         assert queue.max_concurrent_runs == 2
         assert queue.tag_concurrency_limits == [{"key": JOB_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1}]
+        assert instance.get_sensor_settings() == {"use_threads": True, "num_workers": 4}
         slots = {pool: instance.event_log_storage.get_concurrency_info(pool).slot_count for pool in (LAKE_POOL, WORKER_POOL)}
         assert slots == {LAKE_POOL: 1, WORKER_POOL: 1}
         assert instance.run_monitoring_enabled and instance.run_monitoring_max_resume_run_attempts == 0

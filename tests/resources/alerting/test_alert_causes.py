@@ -8,6 +8,8 @@ import pytest
 from resources.alerting.drift_alerts import budget_alerts, drift_alerts
 from resources.alerting.failed_runs import FailedRun, failed_run_alerts
 from resources.alerting.release_alerts import release_alerts
+from resources.alerting.settings import AlertSettings
+from resources.alerting.tell import tell
 from resources.deciding.budget import refusal
 from resources.deciding.settings import BudgetSettings
 from resources.lake import Lake
@@ -28,10 +30,10 @@ def lake(tmp_path):
     return Lake.open(tmp_path / "lake")
 
 
-def compared(lake, *days, test="novelty", alarm=True, release=""):
+def compared(lake, *days, test="novelty", alarm=True, release="", ts=datetime(2026, 8, 1, tzinfo=UTC)):
     """Rows of the table drift: days of July."""
     row = {**dict.fromkeys(SCHEMAS["drift"].names), "workload": "tutor", "release": release, "window_days": 1, "test": test, "value": 0.4,
-           "bound": 0.25, "p": 1e-5, "alarm": alarm, "ts": datetime(2026, 8, 1, tzinfo=UTC)}
+           "bound": 0.25, "p": 1e-5, "alarm": alarm, "ts": ts}
     rows = [{**row, "dt": date(2026, 7, 1) + timedelta(days=day - 1)} for day in days]
     Tables(lake).append("drift", pa.Table.from_pylist(rows, schema=SCHEMAS["drift"]))
 
@@ -50,6 +52,26 @@ def test_alarms_of_days_that_follow_each_other_are_one_change(lake):
     assert same.id == one.id
     compared(lake, 25, 120)
     assert [each.cause for each in drift_alerts(Tables(lake), "tutor", "")] == ["/2026-07-03", "/2026-07-25", "/2026-10-28"]
+
+
+def test_a_change_is_told_once_though_late_logs_move_its_first_day(lake, monkeypatch):
+    monkeypatch.setenv("HOOK", "http://127.0.0.1:1")
+    chosen, sent, now = AlertSettings(webhook={"url_env": "HOOK"}), [], datetime.now(UTC)
+
+    def told():
+        sent.clear()
+        tell(lake, "tutor", chosen, drift_alerts(Tables(lake), "tutor", ""), now,
+             send=lambda name, channel, alert, place, seconds: sent.append(alert.cause))
+        return sent
+
+    compared(lake, 10, 12, 13, ts=now)
+    assert told() == ["/2026-07-10"] and told() == []
+    Tables(lake).replace("drift", SCHEMAS["drift"].empty_table(), workload="tutor", dt=date(2026, 7, 10))
+    assert [each.cause for each in drift_alerts(Tables(lake), "tutor", "")] == ["/2026-07-12"] and told() == []
+    compared(lake, 8, ts=now)
+    assert told() == []
+    compared(lake, 21, ts=now)  # eight days without an alarm: another change
+    assert told() == ["/2026-07-21"]
 
 
 @pytest.mark.parametrize(("budget", "title", "waiting_helps"), [

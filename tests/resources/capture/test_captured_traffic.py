@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import threading
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from resources.capture.keys import KeyRule, KeyRules, read_rules
 from resources.capture.litellm_callback import LoggedCalls, capture_callback
 from resources.capture.record import record_of
 from resources.capture.recorder import Recorder
-from resources.capture.run_capture import server_url
+from resources.capture.run_capture import require_another_server, server_url
 from resources.capture.sampling import read_sampling
 from resources.capture.shipper import Shipper, ship
 from resources.capture.store import DiskStore, open_store
@@ -463,6 +464,52 @@ def test_calls_that_litellm_reports_are_the_same_records(tmp_path):
     assert row["user_hash"] == keyed_hash("ann@example.org") and row["ts"].timestamp() == begun.timestamp()
     assert failed["error"] == "ValueError: too long"
     assert KEY not in json.dumps(objects(tmp_path)) and "f" * 64 not in json.dumps(objects(tmp_path))
+
+
+def test_a_request_that_ends_its_server_is_sent_once_where_a_front_is_told_so(tmp_path):
+    def ends(times):
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            listening.settimeout(5)
+            with Front("127.0.0.1", 0, 5, most_sent=times) as front:
+                front.switch([Route(Backend(f"http://127.0.0.1:{listening.getsockname()[1]}", ""))])
+                taken = []
+
+                def take():
+                    while True:
+                        try:
+                            connection, _ = listening.accept()
+                        except OSError:
+                            return
+                        taken.append(connection.recv(65_536))
+                        connection.close()
+
+                threading.Thread(target=take, daemon=True).start()
+                assert ask(front).status == 503
+                return len(taken)
+
+    assert (ends(1), ends(3)) == (1, 3)
+
+
+@pytest.mark.parametrize(("host", "to"), [
+    ("127.0.0.1", "http://localhost:8080"), ("0.0.0.0", "http://127.0.0.1:8080/v1"), ("localhost", "http://127.0.0.1:8080")])
+def test_a_capture_layer_does_not_ask_itself(host, to):
+    with pytest.raises(CaptureError, match="is the address that this command listens at"):
+        require_another_server(to, host, 8080)
+    require_another_server(to, host, 8081)
+
+
+def test_two_rules_for_a_key_are_refused(tmp_path):
+    path = tmp_path / "keys.yaml"
+    for again in ("a" * 64, "A" * 64):
+        path.write_text(f"keys:\n  {'a' * 64}: {{keep: false}}\n  {again}: {{keep: true}}\n")
+        with pytest.raises(CaptureError, match="line 3 gives a name for the second time; keep one of them") as error:
+            read_rules(path)
+        assert "aaaa" not in str(error.value).lower()
+    path.write_text(f"keys: {{{'A' * 64}: {{keep: false}}}}")
+    assert not read_rules(path).of_hash("a" * 64).keep
+    path.write_text(f"keys: {{{'a' * 64}: {{kep: false}}}}")
+    with pytest.raises(CaptureError, match=r"keys.aaaaaaaa....kep does not exist; did you mean keep\?"):
+        read_rules(path)
 
 
 def test_what_cannot_be_captured_is_said_before_it_starts(tmp_path):

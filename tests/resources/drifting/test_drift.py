@@ -69,13 +69,29 @@ def test_only_new_days_and_days_with_other_rows_are_compared(tables):
     assert compare_traffic(tables, "tutor", other, Seen(), now=NOW).days == first.days
 
 
+def test_a_day_with_as_many_rows_is_compared_again_when_they_or_their_feedback_changed(tables):
+    rows = days_of_rows(6, generator(3), sessions=25)
+    store(tables, "cleaned_interactions", rows)
+    assert compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW).days == [END, END + timedelta(1)]
+    store(tables, "cleaned_interactions", [row | {"status": "error"} for row in rows if row["dt"] == END])
+    cleaned_again = compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
+    assert cleaned_again.days == [END] and by_test(cleaned_again)["errors"]["alarm"]
+    blank = dict.fromkeys(SCHEMAS["feedback"].names)
+    store(tables, "feedback", [blank | {"workload": "tutor", "dt": row["dt"], "interaction_id": row["interaction_id"], "name": "stars",
+                                        "value": 5.0, "ts": row["ts"]} for row in rows if row["dt"] == END + timedelta(1)])
+    late = compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
+    assert late.days == [END + timedelta(1)] and by_test(late)["feedback_given"]["alarm"]
+    store(tables, "cleaned_interactions", [row for row in rows if row["dt"] == FIRST])  # a day of the reference alone
+    assert compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW).rows == []
+
+
 def test_the_same_traffic_gives_the_same_values(tables, tmp_path):
     rows = days_of_rows(5, generator(4))
     found = []
     for place in ("one", "two"):
         tables = Tables(Lake.open(tmp_path / place))
         store(tables, "cleaned_interactions", rows)
-        found.append([{**row, "ts": None} for row in compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW).rows])
+        found.append([{**row, "ts": None, "files": None} for row in compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW).rows])
     assert found[0] == found[1] and found[0]
 
 
