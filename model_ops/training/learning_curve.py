@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-QUANTILES = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
-"""95 % quantiles of Student's t with 1 to 10 degrees of freedom."""
+from model_ops.students_t import upper_quantile
+
 Point = tuple[float, float]
 """(tokens or rows so far, measurement)."""
 
@@ -29,17 +29,17 @@ class Rise:
 
     @property
     def low(self) -> float:
-        """Lower end of the one-sided 95 % interval."""
+        """Lower end of the one-sided 95 % interval of the fit, which takes points for independent and the curve for linear."""
         return self.value - self._half
 
     @property
     def high(self) -> float:
-        """Upper end of the one-sided 95 % interval."""
+        """Upper end of the one-sided 95 % interval of the fit."""
         return self.value + self._half
 
     @property
     def _half(self) -> float:
-        return QUANTILES[min(len(QUANTILES), max(1, self.n - 2)) - 1] * self.error
+        return upper_quantile(self.n - 2) * self.error
 
 
 def rise_a_doubling(points: Sequence[Point]) -> Rise | None:

@@ -2,7 +2,8 @@
 
 A tick first looks whether anything changed (resources/deciding/pulse.py); an idle tick costs a few looks at files. A decision
 is written before its run is asked for, and its id is the run's key: a tick that is repeated, a cursor that is lost and a second
-daemon ask for the same run. A decision whose run never came (the daemon was killed in between) is asked for again.
+daemon ask for the same run. The run of a decision that never came (the daemon was killed in between) is asked for again, but
+not in quiet hours.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from resources.deciding.decide import decide
 from resources.deciding.decision import Decision
 from resources.deciding.decisions_table import Decisions
 from resources.deciding.facts import RecipeFacts
+from resources.deciding.holding import quiet_hold
 from resources.deciding.pulse import pulse
+from resources.deciding.requests import despite_of
 from resources.deciding.settings import DecideSettings
 from resources.deciding.settle import RunSeen, settled
 from resources.lake import Lake, LakeError
@@ -72,10 +75,16 @@ def tick(lake: Lake, facts: RecipeFacts, settings: DecideSettings, instance: dg.
         return dg.SensorResult(skip_reason=before.get("said") or "nothing changed", cursor=cursor)
     ledger, history = Decisions(lake, facts.workload), _history(lake, instance)
     decisions = _settled(ledger, lake, facts, settings, instance)
-    unstarted = [run_request(each, work_decided(each, facts, settings))
-                 for each in decisions if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
+    unstarted = [each for each in decisions
+                 if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
+    wanted = [run_request(each, work_decided(each, facts, settings)) for each in unstarted
+              if quiet_hold(settings, now, despite_of(each)) is None]
+    if wanted:
+        return dg.SensorResult(run_requests=wanted, cursor=_cursor(seen, True, now, "a run was asked for"))
     if unstarted:
-        return dg.SensorResult(run_requests=unstarted, cursor=_cursor(seen, True, now, "a run was asked for"))
+        return dg.SensorResult(
+            skip_reason=f"the run of decision {unstarted[0].decision_id} is asked for when quiet hours end "
+            "(automation.decide.quiet)", cursor=_cursor(seen, True, now, "quiet hours"))
     made = decide(lake, facts, settings, decisions, now)
     still_open = any(each.is_open for each in decisions)
     if made.decision is None:

@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from resources.alerting.alert import Alert
-from resources.deciding.budget import NEVER_ENOUGH
+from resources.deciding.budget import NEVER_ENOUGH, UNKNOWN_COST
 from resources.sql_files import attach_slice, rows, workbench
 from resources.tables import SCHEMAS, Tables
 
@@ -79,18 +79,32 @@ def budget_alerts(tables: Tables, workload: str) -> list[Alert]:
         said = f"{row['why']} {' '.join(_reasons(row['options']))}"
         for key in dict.fromkeys(BUDGET_KEY.findall(said)):
             year, week, _ = row["ts"].isocalendar()
-            is_zero = f"automation.decide.budget.{key} is 0" in said
-            never = is_zero or f"{NEVER_ENOUGH} (automation.decide.budget.{key})" in said
+            standing, todo = _advice(said, key)
             alert = Alert(
                 kind="budget", workload=workload, cause=f"{key}/{year}-W{week:02d}", at=row["ts"],
-                title=f"{workload}: the budget {key} is {'0' if is_zero else 'too small' if never else 'used'}",
+                title=f"{workload}: the budget {key} {standing}",
                 text=f"Decision {row['decision_id']} ({row['cause']}) would have retrained on {row['ts']:%Y-%m-%d %H:%M} "
                      f"UTC, and the budget automation.decide.budget.{key} does not allow it.",
-                todo=f"Raise automation.decide.budget.{key} in the recipe, or run it yourself: millrace run RECIPE."
-                     + ("" if never else " Or wait: the budget refills within a week."),
+                todo=todo,
                 facts={"decision": row["decision_id"], "cause": row["cause"], "budget": key, "week": f"{year}-W{week:02d}"})
             found.setdefault(alert.id, alert)
     return list(found.values())
+
+
+def _advice(said: str, key: str) -> tuple[str, str]:
+    """How a budget stands, and what to do about it, by what a decision said of it."""
+    name = f"automation.decide.budget.{key}"
+    if f"{name} {UNKNOWN_COST}" in said:
+        if "set price_per_device_hour" in said:
+            return "needs a cost that is unknown", "Set automation.decide.price_per_device_hour in the recipe."
+        return ("needs a cost that is unknown",
+                "Run it yourself once, which measures what it costs: millrace run RECIPE.")
+    raise_it = f"Raise {name} in the recipe, or run it yourself: millrace run RECIPE."
+    if f"{name} is 0" in said:
+        return "is 0", raise_it
+    if f"{NEVER_ENOUGH} ({name})" in said:
+        return "is too small", raise_it
+    return "is used", f"{raise_it} Or wait: the budget refills evenly, and the decision says when it suffices."
 
 
 def _reasons(options: str | None) -> list[str]:

@@ -13,8 +13,9 @@ from datetime import datetime
 
 from resources.alerting.alert import Alert
 
-DECISION_JOBS = ("approve", "reject", "rollback")
-"""Jobs that record a person's decision. They make no artefacts, so no run goes on from what they finished."""
+REQUEST_JOBS = ("retrain", "withdraw_request")
+DECISION_JOBS = ("approve", "reject", "rollback", *REQUEST_JOBS)
+"""Jobs that record a person's decision or request. They make no artefacts, so no run goes on from what they finished."""
 REFUSAL = "Failure"
 """Class of a failed step whose job refused what the form asked for: who filled it in reads that, and nobody else needs to."""
 
@@ -33,15 +34,17 @@ class FailedRun:
 
 
 def failed_run_alerts(workload: str, runs: Iterable[FailedRun]) -> list[Alert]:
-    """One alert for each run, but for decisions that were refused."""
+    """One alert for each run, but for decisions and requests that were refused."""
     return [_alert(workload, run) for run in runs if run.job not in DECISION_JOBS or set(run.errors) != {REFUSAL}]
 
 
 def _alert(workload: str, run: FailedRun) -> Alert:
     steps = ", ".join(f"{step} ({error})" if error else step for step, error in zip(run.steps, run.errors, strict=True))
     why = "Its process is gone." if run.process_is_gone else f"Failed: {steps}." if steps else "No step says why."
-    kept, after = (("", "Whether the endpoint moved, millrace status says.") if run.job in DECISION_JOBS else
-                   (" Finished steps are kept, and the endpoint did not move.", "The next run continues where this one ended."))
+    kept, after = " Finished steps are kept, and the endpoint did not move.", "The next run continues where this one ended."
+    if run.job in DECISION_JOBS:
+        kept, after = "", (f"Whether the request is kept, millrace decisions {workload} says." if run.job in REQUEST_JOBS else
+                           "Whether the endpoint moved, millrace status says.")
     return Alert(
         kind="failed_run", workload=workload, cause=run.run_id, at=run.at,
         title=f"{workload}: a run of {run.job} failed" + (f" at {', '.join(run.steps)}" if run.steps else ""),

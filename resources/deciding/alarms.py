@@ -1,5 +1,8 @@
 """Alarms of the table `drift` as episodes: an alarm goes on until its value falls below half of its bound.
 
+The chart of acceptance begins again at 0 after each alarm, and rises to the next one while the fall goes on. So its episode
+ends only when the value was below half of the bound on CLEAR_DAYS days with drafts in a row.
+
     episodes(rows)           # Episode(test, window_days, start, end, value, bound), the ones that go on
 
 So a value that hovers about its bound is one cause, not one a day.
@@ -14,6 +17,9 @@ from typing import Any
 
 CLEARS_AT = 0.5
 """Share of the bound below which an alarm ends."""
+CLEAR_DAYS = {"acceptance": 7}
+"""Days in a row, of those that a test has values for, after which its alarm ends; of other tests 1. A small fall takes days
+from one alarm to the next, and its sum is below half of the bound on half of them."""
 LATE_DAYS = 14
 """Days after the newest compared one within which an episode still counts: a test that is no longer compared goes silent."""
 
@@ -43,11 +49,13 @@ def episodes(rows: Iterable[Mapping[str, Any]]) -> list[Episode]:
     going: list[Episode] = []
     for (test, window), found in sorted(series.items()):
         start: date | None = None
-        last = None
+        last, clear = None, 0
         for last in sorted(found, key=lambda row: row["dt"]):
+            is_clear = not last["alarm"] and last["value"] < CLEARS_AT * last["bound"]
+            clear = clear + 1 if is_clear else 0
             if last["alarm"] and start is None:
                 start = last["dt"]
-            elif not last["alarm"] and last["value"] < CLEARS_AT * last["bound"]:
+            elif clear >= CLEAR_DAYS.get(test, 1):
                 start = None
         if start is not None and last is not None and newest is not None and (newest - last["dt"]).days <= LATE_DAYS:
             going.append(Episode(test, window, start, last["dt"], float(last["value"]), float(last["bound"])))

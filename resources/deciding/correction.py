@@ -2,7 +2,8 @@
 
     ratio = ratio_of([(predicted, real), ...])          # Ratio(value=1.2, low=0.9, n=4)
 
-Few outcomes say little: OWN pretended outcomes, at which the prediction was right, are averaged in.
+Few outcomes say little: OWN pretended outcomes, at which the prediction was right, are averaged in. For the lower bound, an
+outcome that was better than its prediction counts as one that was right: good outcomes make no bound smaller, nor larger.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from model_ops.students_t import upper_quantile
 from resources.deciding.decision import Action, Decision, Option
 
 OWN = 2
-ONE_SIDED = 1.645
 WIDEST = (0.0, 10.0)
 """A single ratio beyond these counts as this: a prediction near 0 has no ratio."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """real / predicted. low: the lower end of its one-sided 95 % interval; n: outcomes that it is taken over."""
+    """real / predicted. low: from 0 to 1, the lower end of the one-sided 95 % interval, by Student's t, of the mean of those
+    ratios that are below 1, and of 1 for each other; n: outcomes that it is taken over."""
 
     value: float = 1.0
     low: float = 1.0
@@ -29,15 +31,19 @@ class Ratio:
 
 
 def ratio_of(outcomes: Iterable[tuple[float, float]]) -> Ratio:
-    """The mean of the outcomes' ratios. Predictions of 0 or less have none, and are left out."""
+    """The mean of the outcomes' ratios. Predictions of 0 or less have none, and are left out; a loss counts as a ratio of 0."""
     least, most = WIDEST
     found = [min(most, max(least, real / predicted)) for predicted, real in outcomes if predicted > 0]
     if not found:
         return Ratio()
     every = [*found, *[1.0] * OWN]
-    mean = sum(every) / len(every)
-    spread = math.sqrt(sum((each - mean) ** 2 for each in every) / (len(every) - 1))
-    return Ratio(mean, mean - ONE_SIDED * spread / math.sqrt(len(every)), len(found))
+    return Ratio(sum(every) / len(every), max(0.0, _lower_end([min(1.0, each) for each in every])), len(found))
+
+
+def _lower_end(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    spread = math.sqrt(sum((each - mean) ** 2 for each in values) / (len(values) - 1))
+    return mean - upper_quantile(len(values) - 1) * spread / math.sqrt(len(values))
 
 
 def cost_ratio(decisions: Sequence[Decision], action: Action) -> Ratio:

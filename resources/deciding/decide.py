@@ -11,7 +11,7 @@ Nothing is written or started here: pipelines/graph/deciding.py records the deci
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -26,9 +26,11 @@ from resources.deciding.holding import held_by
 from resources.deciding.hub_base import LOOKS_EVERY
 from resources.deciding.options import WISHES, Predicted, weigh
 from resources.deciding.requests import REQUEST, Request, Requests
+from resources.deciding.schedule import last_time, next_time
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
 
+SCHEDULE = "schedule"
 LOOKS_AGAIN = timedelta(minutes=15)
 """While something is held that ends at no known time."""
 
@@ -45,26 +47,54 @@ def decide(lake: Lake, facts: RecipeFacts, settings: DecideSettings, decisions: 
     """The next decision. decisions: all so far, settled as far as is known."""
     now = now or datetime.now(UTC)
     seen, predicted = gather(lake, facts, settings, now)
+    seen = _with_held_schedule(seen, facts, settings, decisions, now)
     known = {each.decision_id for each in decisions}
     every = [*asked(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
     found = [cause for cause in every if _id(cause, seen) not in known]
     if not found:
-        return Made(None, min(_midnight(now), now + LOOKS_EVERY) if facts.base_repository else _midnight(now))
-    first_held: Made | None = None
+        return Made(None, min(_looks(facts, settings, now)))
+    held: list[tuple[Found, Made]] = []
     for cause in found:
         hold = held_by(seen, decisions, settings, now, _despite(cause))
-        if hold is not None:  # all wait for the same, unless a person has set it aside, so the first one says it for all
-            first_held = first_held or Made(_row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind),
-                                            min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN))
+        if hold is not None:
+            held.append((cause, Made(_row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind),
+                                     min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN))))
             continue
         row = _weighed(cause, seen, predicted, facts, settings, decisions, now)
         if row.decision_id in known:
             continue
         starts = row.outcome == "waiting"
         return Made(row, now, work_decided(row, facts, settings) if starts else None)
-    if first_held is None:
-        return Made(None, now + LOOKS_AGAIN)
-    return replace(first_held, decision=None) if _is_known(first_held.decision, known) else first_held
+    return _held(held, known) if held else Made(None, now + LOOKS_AGAIN)
+
+
+def _looks(facts: RecipeFacts, settings: DecideSettings, now: datetime) -> Iterator[datetime]:
+    """When to look again where nothing changes before."""
+    yield datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+    if facts.base_repository:
+        yield now + LOOKS_EVERY
+    if facts.cron:
+        yield next_time(facts.cron, settings.timezone, now)
+
+
+def _held(held: Sequence[tuple[Found, Made]], known: Collection[str]) -> Made:
+    """What is written where every cause is held. All wait for the same, unless a person has set it aside, so the first one says
+    it for all; a time of the schedule has a row of its own, by which it is known when the hold ends."""
+    first = held[0][1]
+    wanted = [first, *(made for cause, made in held[1:] if cause.kind == SCHEDULE)]
+    new = (made for made in wanted if made.decision and made.decision.decision_id not in known)
+    return next(new, replace(first, decision=None))
+
+
+def _with_held_schedule(seen: Evidence, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
+                        now: datetime) -> Evidence:
+    """A time of the schedule that was held stays due until it is decided, or the next time comes."""
+    if not facts.cron or seen.schedule_due:
+        return seen
+    last = last_time(facts.cron, settings.timezone, now)
+    held = (each.evidence for each in decisions if each.cause == SCHEDULE and not each.dry_run)
+    was_held = any(each.get("held") and each.get("window") == last for each in held)
+    return replace(seen, schedule_due=last) if was_held else seen
 
 
 def preview(request: Request, lake: Lake, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
@@ -84,8 +114,8 @@ def _weighed(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted]
     options, action, why = weigh(cause, seen, predicted, facts, settings, decisions)
     held, option = "", next(each for each in options if each.action == action)
     if action != "nothing" and "budget" not in _despite(cause):
-        refused = refusal(settings.budget, decisions, (option.predicted_cost_s or 0.0) * settings.devices / 3600,
-                          option.predicted_money, now)
+        refused = refusal(settings.budget, decisions, _device_hours(option, settings), option.predicted_money,
+                          now, _unknown(predicted, action))
         if refused is not None:
             options = [replace(each, why_not=refused) if each is option else each for each in options]
             action, why, held = "nothing", f"nothing is run: {refused}", "budget"
@@ -113,13 +143,14 @@ def _despite(cause: Found) -> tuple[str, ...]:
     return cause.request.despite if cause.request is not None else ()
 
 
-def _is_known(decision: Decision | None, known: Collection[str]) -> bool:
-    return decision is not None and decision.decision_id in known
+def _device_hours(option: Option, settings: DecideSettings) -> float | None:
+    return option.predicted_cost_s * settings.devices / 3600 if option.predicted_cost_s is not None else None
+
+
+def _unknown(predicted: Mapping[Action, Predicted], action: Action) -> Sequence[str]:
+    """Stages of an action whose cost is unknown."""
+    return predicted[action].unknown if action in predicted else ()
 
 
 def _drifts(seen: Evidence) -> bool:
     return bool(seen.episodes)
-
-
-def _midnight(now: datetime) -> datetime:
-    return datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)

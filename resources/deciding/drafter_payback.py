@@ -5,9 +5,9 @@
                         #  within 30 days from 1,240 requests a day on (there are 5,000 now); drafter, K = 3 pays up to about
                         #  12.0 requests at a time"
 
-A request takes (tokens of an answer) / (tokens/s) device seconds, with and without the drafter, as the evaluation measured both
-in a server (drafting.json of the release), at the concurrency of the endpoint at which the drafter is fastest. What is not
-known is said with its reason.
+A request takes (tokens of an answer) / (tokens/s) seconds of each of the server's devices (`devices_per_server`), with and
+without the drafter, as the evaluation measured both in a server (drafting.json of the release), at the concurrency of the
+endpoint at which the drafter is fastest. What is not known is said with its reason.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def drafter_payback(lake: Lake, workload: str, release: str, settings: DecideSet
     except Exception:  # delta-rs and DuckDB raise errors of their own for damaged tables
         told = {}
     tokens, requests = told.get("answer_tokens_a_request"), told.get("requests_a_day")
-    saved, why = _saved_s(choice, tokens)
+    saved, why = _saved_s(choice, tokens, settings.devices_per_server)
     devices_s = sum(costs.values()) * settings.devices
     missing = [name for name in STAGES if name not in costs]
     at_least = devices_s / (days * saved) if saved and saved > 0 and not missing else None
@@ -88,8 +88,8 @@ def _costs(lake: Lake, drafter: Manifest) -> Iterator[tuple[str, float]]:
             yield name, float(seconds)
 
 
-def _saved_s(choice: Choice | None, tokens: float | None) -> tuple[float | None, str]:
-    """Device seconds that drafting saves of a request; None, and why it is unknown."""
+def _saved_s(choice: Choice | None, tokens: float | None, devices: int) -> tuple[float | None, str]:
+    """Device seconds that drafting saves of a request; None, and why it is unknown. devices: of the server."""
     curve = [point for point in choice.curve if not choice.concurrencies or point.concurrency in choice.concurrencies] \
         if choice else []
     best = max((point for point in curve if point.method == "drafter"), key=_speed, default=None)
@@ -101,7 +101,7 @@ def _saved_s(choice: Choice | None, tokens: float | None) -> tuple[float | None,
         return None, f"the server was not measured without drafting at {best.concurrency} requests at a time"
     if not tokens:
         return None, "no answers with a number of tokens can be read from the logs"
-    return tokens / plain.tokens_per_second - tokens / best.tokens_per_second, ""
+    return devices * (tokens / plain.tokens_per_second - tokens / best.tokens_per_second), ""
 
 
 def _speed(point: CurvePoint) -> float:

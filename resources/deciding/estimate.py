@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Estimate:
-    """low: the lower end of a one-sided 95 % interval. says: where the number comes from, in words."""
+    """low: the lower end of the one-sided 95 % interval of the fit or the measurements that it is made from; what an
+    extrapolation adds is not in it. says: where the number comes from, in words."""
 
     value: float
     low: float
@@ -15,4 +16,4 @@ class Estimate:
 
     def times(self, ratio: float, low_ratio: float) -> Estimate:
         """The estimate corrected by the ratio that earlier predictions were off by, and its lower bound by the ratio's."""
-        return Estimate(self.value * ratio, min(self.low * ratio, self.value * low_ratio), self.says)
+        return Estimate(self.value * ratio, self.low * (low_ratio if self.low > 0 else ratio), self.says)

@@ -26,7 +26,7 @@ class Trained:
 @dataclass(frozen=True)
 class Evidence:
     """Counts are of one workload. tau_released: of the champion's drafter in its evaluation report; tau_served: of the last
-    days, by servers' counters, with the standard error over days (None: one day or none). missing: models of the recipe
+    days, by servers' counters, with the standard error over its days (None: one day or none). missing: models of the recipe
     that were never made. drafter_tau: of the current drafter on its own held-out answers. drafting: up to which concurrency the
     release's drafting pays, in words. base_now, base_then: digests of the base model's files; None where it cannot change."""
 
@@ -42,6 +42,7 @@ class Evidence:
     tau_released_low: float | None = None
     tau_served: float | None = None
     tau_served_error: float | None = None
+    tau_served_days: int = 0
     served_drafts: int = 0
     requests_a_day: float | None = None
     answer_tokens_a_request: float | None = None

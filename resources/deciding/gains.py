@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 
+from model_ops.students_t import upper_quantile
 from model_ops.training.learning_curve import Rise
 from resources.deciding.estimate import Estimate
 from resources.deciding.evidence import Evidence
 
-RECOVERED, RECOVERED_LOW = 0.80, 0.60
-"""(2.174 - 1.141) / (2.433 - 1.141), and the same with the ends of the intervals that are furthest apart."""
-ONE_SIDED = 1.645
+RECOVERED, RECOVERED_LOW = 0.80, 0.59
+"""(2.174 - 1.141) / (2.433 - 1.141), and with the ends of the intervals that give least (2.046 - 1.160) / (2.651 - 1.160)."""
 
 
 def drafter_gain(seen: Evidence, rise: Rise | None, continued: bool, step_share: float) -> Estimate | None:
@@ -46,7 +46,7 @@ def _recovered(seen: Evidence, continued: bool) -> Estimate | None:
     if not (seen.tau_released and seen.tau_served and seen.tau_served_error is not None):
         return None
     share, least = (RECOVERED, RECOVERED_LOW) if continued else (1.0, 1.0)
-    served_high = seen.tau_served + ONE_SIDED * seen.tau_served_error
+    served_high = seen.tau_served + upper_quantile(seen.tau_served_days - 1) * seen.tau_served_error
     released_low = seen.tau_released_low or seen.tau_released
     value = share * max(0.0, seen.tau_released / seen.tau_served - 1)
     return Estimate(value, least * max(0.0, released_low / served_high - 1),

@@ -2,7 +2,8 @@
 
     seen, predicted = gather(lake, facts, settings, now)
 
-Only the commit logs, manifests and a few columns of the last days are read, so it takes well under a second for a usual lake.
+Only the commit logs, manifests, the release's rows of drift and a few columns of the last days are read, so it takes well under
+a second for a usual lake.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from resources.artefacts.current import current_manifests
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.registry import Registry
 from resources.deciding.actions import work_of
-from resources.deciding.alarms import episodes
+from resources.deciding.alarms import Episode, episodes
 from resources.deciding.base_revision import base_digests
 from resources.deciding.decision import Action
 from resources.deciding.evidence import Evidence, Trained
@@ -43,8 +44,6 @@ from resources.sql_files import attach_slice, rows, workbench
 from resources.stages import STAGES
 from resources.tables import Tables
 
-DRIFT_DAYS = 60
-"""Days back that alarms are looked for."""
 SERVED_DAYS = 3
 """Days of serving metrics that count as now."""
 TRAFFIC_DAYS = 7
@@ -66,7 +65,7 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
         facts.workload, release, sum(by_day.values()), max(by_day, default=None), by_day,
         drafter=_trained(lake, manifests.get("speculator")),
         model=_trained(lake, manifests.get("sft_model") or manifests.get(facts.policy.served)),
-        episodes=tuple(_episodes(tables, facts.workload, release, now)), **_tau(report, facts), **served,
+        episodes=tuple(_episodes(tables, facts.workload, release)), **_tau(report, facts), **served,
         **_traffic(tables, facts.workload, by_day, settings, now),
         drafter_tau=_number(manifests.get("speculator"), "validation_expected_tau"), base_then=then, base_now=base_now,
         drafting=_drafting(lake, facts.workload, release),
@@ -146,11 +145,11 @@ def _trained(lake: Lake, made: Manifest | None) -> Trained | None:
     return None
 
 
-def _episodes(tables: Tables, workload: str, release: str, now: datetime):
+def _episodes(tables: Tables, workload: str, release: str) -> list[Episode]:
+    """All rows of the release count: an episode is known by its first alarm, however long ago that was."""
     with workbench() as connection:
         attach_slice(connection, tables, "drift", workload)
-        return episodes(rows(connection, "deciding/drift_rows", release=release,
-                             since=now.date() - timedelta(DRIFT_DAYS)).to_pylist())
+        return episodes(rows(connection, "deciding/drift_rows", release=release).to_pylist())
 
 
 def _served(tables: Tables, facts: RecipeFacts, release: str, now: datetime) -> dict[str, Any]:
@@ -165,7 +164,7 @@ def _served(tables: Tables, facts: RecipeFacts, release: str, now: datetime) -> 
     days = [1 + row["accepted_tokens"] / row["drafts"] for row in found]
     error = (sum((each - tau) ** 2 for each in days) / (len(days) - 1) / len(days)) ** 0.5 if len(days) > 1 else None
     speeds = [row["tokens_per_second"] for row in found if row["tokens_per_second"]]
-    return {"tau_served": tau, "tau_served_error": error, "served_drafts": drafts,
+    return {"tau_served": tau, "tau_served_error": error, "tau_served_days": len(found), "served_drafts": drafts,
             "tokens_per_second": sum(speeds) / len(speeds) if speeds else None}
 
 
@@ -180,25 +179,30 @@ def _tau(report: Manifest | None, facts: RecipeFacts) -> dict[str, Any]:
 
 def _traffic(tables: Tables, workload: str, by_day: Mapping[date, int], settings: DecideSettings,
              now: datetime) -> dict[str, Any]:
-    """Requests a day and tokens of an answer over the last days that are over; where none is over, over those there are."""
-    over = sorted(day for day in by_day if day < now.date())[-TRAFFIC_DAYS:] or sorted(by_day)[-TRAFFIC_DAYS:]
-    if not over:
+    """Requests a day and tokens of an answer over the TRAFFIC_DAYS up to the newest day of the logs that is over; where none is
+    over, up to the newest. A day in between without rows is one without requests."""
+    newest = max((day for day in by_day if day < now.date()), default=max(by_day, default=None))
+    if newest is None:
         return {"requests_a_day": settings.requests_per_day}
+    first = max(min(by_day), newest - timedelta(TRAFFIC_DAYS - 1))
+    days = [first + timedelta(place) for place in range((newest - first).days + 1)]
     with workbench() as connection:
-        attach_slice(connection, tables, "interactions", workload, over)
+        attach_slice(connection, tables, "interactions", workload, days)
         [found] = rows(connection, "deciding/daily_tokens").to_pylist()
     if not found["requests"]:
         return {"requests_a_day": settings.requests_per_day}
-    return {"requests_a_day": settings.requests_per_day or found["requests"] / found["days"],
+    return {"requests_a_day": settings.requests_per_day or found["requests"] / len(days),
             "answer_tokens_a_request": found["answer_tokens"] / found["requests"] or None}
 
 
 def _with_speed(seen: Evidence, settings: DecideSettings, report: Manifest | None, served: Mapping[str, Any]) -> Evidence:
+    """With tokens/s of one device."""
     measured = report.metrics if report else {}
     in_server = [value for name, value in measured.items() if "tokens_per_second" in name and "server" in name]
     own = [value for name, value in measured.items() if name.startswith("tokens_per_second_none")]
     speeds = [value for value in in_server or own if isinstance(value, int | float) and value > 0]
-    speed = settings.tokens_per_second or served.get("tokens_per_second") or (max(speeds) if speeds else None)
+    of_server = served.get("tokens_per_second") or (max(speeds) if speeds and in_server else None)
+    speed = settings.tokens_per_second or (of_server / settings.devices_per_server if of_server else max(speeds, default=None))
     return replace(seen, tokens_per_second=speed)
 
 
@@ -217,7 +221,7 @@ def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: E
         if action in DRAFTERS and not facts.policy.speculator:
             continue
         new = seen.new_rows_of_drafter if action in DRAFTERS else seen.new_rows_of_model
-        work = work_of(action, facts, settings)
+        work = work_of(action, facts, settings, widened=bool(seen.episodes))
         work = replace(work, overrides={**work.overrides, "base_model": {"again": True}}) if new_base else work
         new_share = new / seen.rows if seen.rows else 0.0
         stages = seconds_of(work, made, facts, seen.rows, new_share)

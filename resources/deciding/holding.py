@@ -43,6 +43,11 @@ def held_by(seen: Evidence, decisions: Sequence[Decision], settings: DecideSetti
         failures = _failures(decisions)
         after = f"{failures} failed in a row" if failures else "the last run ended"
         return Hold("cool_down", f"{after}, so nothing is started before {until:%Y-%m-%d %H:%M} UTC", until)
+    return quiet_hold(settings, now, despite)
+
+
+def quiet_hold(settings: DecideSettings, now: datetime, despite: Collection[str] = ()) -> Hold | None:
+    """The hold of quiet hours; None outside of them, and where a person has set them aside."""
     if "quiet" not in despite and (quiet := closed_by(settings.quiet, settings.timezone, now)) is not None:
         return Hold("quiet", f"nothing is started now: automation.decide.quiet has {quiet!r} ({settings.timezone})")
     return None

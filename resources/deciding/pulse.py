@@ -22,9 +22,9 @@ POINTERS = ("models/{}/speculator/current.json", "models/{}/sft_model/current.js
 
 
 def pulse(lake: Lake, facts: RecipeFacts) -> str:
-    """A digest over the workload's slices of the tables, its pointers, requests, and the base model's files."""
+    """A digest over the workload's slices of the tables, its pointers, requests, schedule, and the base model's files."""
     tables = Tables(lake)
-    parts = [slice_stamp(tables, name, facts.workload) for name in TABLES]
+    parts = [facts.cron, *(slice_stamp(tables, name, facts.workload) for name in TABLES)]
     for pattern in POINTERS:
         path = lake.root / pattern.format(facts.workload)
         if pattern.startswith("endpoints"):

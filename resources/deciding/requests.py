@@ -75,6 +75,11 @@ class Request:
         return {**asdict(self), "despite": list(self.despite), "ts": self.ts.isoformat()}
 
 
+def despite_of(decision: Decision) -> tuple[str, ...]:
+    """What the person who asked for a decision's run has set aside; () where nobody asked."""
+    return tuple(decision.evidence.get(REQUEST, {}).get("despite", ()))
+
+
 class Requests:
     """The requests of one workload."""
 

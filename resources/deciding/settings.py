@@ -15,14 +15,18 @@ CAUSES: tuple[Cause, ...] = ("base_revision", "acceptance", "feedback", "schedul
 
 
 class BudgetSettings(Settings):
-    """What retraining may use in a week, as token buckets that refill evenly: a reserve for a week may be used at once."""
+    """What retraining may use, as token buckets: each holds at most a week's amount, is full at first, and refills evenly
+    within a week. So up to twice the amount may be used within one week, and over many weeks the amount a week."""
 
     runs_per_week: float = Field(
-        3, ge=0, le=10_000, description="Most runs a week. 0: nothing is run, and the decisions say so")
+        3, ge=0, le=10_000, description="Runs that the bucket gets within a week; it holds at most as many, and at least "
+        "1. Of 3 a week at most 5 start within seven days; 0.5 is one run in two weeks. 0: nothing is run, and the decisions "
+        "say so")
     device_hours_per_week: float | None = Field(
-        None, ge=0, le=1e7, description="Most device hours a week. 0: nothing is run. Left out: no bound")
+        None, ge=0, le=1e7, description="Device hours that the bucket gets within a week, and holds at most. A run of "
+        "unknown cost is not started. 0: nothing is run. Left out: no bound")
     money_per_week: float | None = Field(
-        None, ge=0, le=1e9, description="Most money a week, in the currency of `price_per_device_hour`, which it needs. "
+        None, ge=0, le=1e9, description="The same of money, in the currency of `price_per_device_hour`, which it needs. "
         "0: nothing is run. Left out: no bound")
 
 
@@ -59,6 +63,9 @@ class DecideSettings(Settings):
     tokens_per_second: float | None = Field(
         None, gt=0, le=1e9, description="Answer tokens a second of one serving device. Left out: as measured while serving, "
         "or by the evaluation")
+    devices_per_server: int = Field(
+        1, ge=1, le=1_000_000, description="Devices of one server: tokens/s that a server reported, or that the evaluation "
+        "measured in one, are of all of them")
     price_per_device_hour: float | None = Field(
         None, ge=0, le=1e6, description="Price of an hour of one device. Left out: costs are counted in hours only")
     devices: int = Field(1, ge=1, le=1_000_000, description="Devices that a retraining occupies, for device hours and money")
@@ -77,4 +84,4 @@ class DecideSettings(Settings):
         "is every working day from 8:00 to 20:00")
     timezone: Annotated[str, AfterValidator(checked_zone)] = Field(
         "UTC", description="Time zone of `quiet` and of the schedule, such as Europe/Amsterdam")
-    budget: BudgetSettings = Field(default_factory=BudgetSettings, description="What retraining may use in a week")
+    budget: BudgetSettings = Field(default_factory=BudgetSettings, description="What retraining may use")

@@ -79,7 +79,7 @@ def _decoding(lake: Lake, retraining: Retraining, continues: bool, now: datetime
     if choice is not None and choice.drafting.method != "drafter":
         return {"serves_days": days}  # nothing says what a better drafter than one that is not served saves
     speed = settings.tokens_per_second or max(
-        (point.tokens_per_second for point in (choice.curve if choice else ())
+        (point.tokens_per_second / settings.devices_per_server for point in (choice.curve if choice else ())
          if point.label == choice.drafting.label and point.concurrency in choice.concurrencies),
         default=seen.tokens_per_second)
     hours = replace(seen, tokens_per_second=speed).decode_hours_a_day

@@ -2,12 +2,17 @@
 
 import re
 import shlex
+from datetime import UTC, datetime
 
 import pytest
 import typer
 import yaml
 
 from pipelines.contract.recipe import load_recipe
+from pipelines.contract.recipe_facts import facts_of
+from pipelines.graph.sensors import OBJECTS_PER_TICK
+from resources.deciding.schedule import next_time
+from resources.reading.watched_objects import WALK_TICKS
 from tests.docs.pages import PAGES, PROJECT, blocks, commands
 
 RECIPES = [block for block in blocks("yaml") if not block.text.lstrip().startswith("# yaml-language-server")]
@@ -26,6 +31,23 @@ def test_every_yaml_block_is_a_recipe_or_a_part_of_one(block, tmp_path):
     missing = {} if whole else {key: value for key, value in NEEDED.items() if key not in content}
     recipe.write_text(yaml.safe_dump(missing) * bool(missing) + block.text)
     assert load_recipe(recipe).workload == content.get("workload", "math-tutor")
+
+
+def test_the_readme_s_weekly_recipe_is_due_on_mondays(tmp_path):
+    [block] = [block for block in RECIPES if block.page == "README.md" and "continue_from: last" in block.text]
+    (tmp_path / "models" / "Qwen3-0.6B").mkdir(parents=True)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(block.text)
+    recipe = load_recipe(path)
+    assert recipe.automation.decide.enabled and "schedule" in recipe.automation.decide.causes
+    assert next_time(facts_of(recipe).cron, "UTC", datetime(2026, 6, 3, tzinfo=UTC)) == datetime(2026, 6, 8, 3, tzinfo=UTC)
+
+
+def test_objects_that_are_found_within_four_hours_are_as_many_as_the_page_says():
+    most = WALK_TICKS * OBJECTS_PER_TICK
+    assert WALK_TICKS == 4 * 60 and most == 1_200_000
+    said = " ".join((PROJECT / "docs" / "automation.md").read_text(encoding="utf-8").split())
+    assert f"{most / 1e6:g} million objects" in said and f"n / {OBJECTS_PER_TICK:,} minutes" in said
 
 
 def shown_commands():

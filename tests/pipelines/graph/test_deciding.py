@@ -108,6 +108,26 @@ def test_a_held_cause_is_told_at_every_tick_and_written_once(lake, recipe, insta
     assert tick(lake, recipe, instance, cursor, NOW + timedelta(hours=1), quiet=["* 9 * * *"]).run_requests
 
 
+def test_a_decision_whose_run_never_came_waits_for_the_end_of_quiet_hours(lake, recipe, instance):
+    log_day(lake, date(2026, 6, 4), 400)
+    [request] = tick(lake, recipe, instance, now=NOW - timedelta(hours=1), quiet=["* 9 * * *"]).run_requests
+    waits = tick(lake, recipe, instance, now=NOW, quiet=["* 9 * * *"])  # the daemon was killed before it started the run
+    assert not waits.run_requests and request.run_key in waits.skip_reason.skip_message and "quiet" in waits.skip_reason.skip_message
+    still = tick(lake, recipe, instance, waits.cursor, NOW + timedelta(minutes=59), quiet=["* 9 * * *"])
+    assert not still.run_requests and len(Decisions(lake, "shop").all()) == 1
+    [again] = tick(lake, recipe, instance, still.cursor, NOW + timedelta(hours=1), quiet=["* 9 * * *"]).run_requests
+    assert again.run_key == request.run_key
+
+
+def test_a_request_that_set_quiet_hours_aside_is_asked_for_again_in_them(lake, recipe, instance):
+    from resources.deciding.requests import Request, Requests
+    from resources.releasing.signature import Signature
+
+    Requests(lake, "shop").ask(Request.of("shop", Signature("ana", "test", "now"), "full", ["quiet"]), NOW)
+    first, again = (tick(lake, recipe, instance, quiet=["* 9 * * *"]).run_requests for _ in range(2))
+    assert [each.run_key for each in first] == [each.run_key for each in again] and again
+
+
 @pytest.mark.parametrize("cursor", ["", "no json", "[]", '{"pulse": 3, "again_at": "noon"}'])
 def test_a_cursor_of_another_version_counts_as_none(lake, recipe, instance, cursor):
     log_day(lake, date(2026, 6, 4), 400)

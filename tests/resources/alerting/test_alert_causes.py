@@ -88,6 +88,20 @@ def test_waiting_for_a_budget_is_advised_only_where_it_helps(lake, budget, title
     assert one.title == title and ("Or wait" in one.todo) == waiting_helps
 
 
+@pytest.mark.parametrize(("budget", "hours", "helps"), [
+    ({"device_hours_per_week": 5}, None, "millrace run RECIPE"), ({"money_per_week": 5}, 2.0, "price_per_device_hour"),
+    ({"money_per_week": 5}, None, "millrace run RECIPE")])
+def test_a_budget_that_an_unknown_cost_cannot_be_held_against_is_not_said_to_be_used(lake, budget, hours, helps):
+    why = refusal(BudgetSettings(**budget), [], cost_hours=hours, money=None, now=NOW)
+    row = {**dict.fromkeys(SCHEMAS["retraining_decisions"].names), "workload": "tutor", "decision_id": "d1", "ts": NOW, "cause": "schedule",
+           "why": f"nothing is run: {why}"}
+    Tables(lake).append("retraining_decisions", pa.Table.from_pylist([row], schema=SCHEMAS["retraining_decisions"]))
+    [one] = budget_alerts(Tables(lake), "tutor")
+    [name] = budget
+    assert one.title == f"tutor: the budget {name} needs a cost that is unknown"
+    assert helps in one.todo and "Raise" not in one.todo and "wait" not in one.todo
+
+
 def test_a_candidate_waits_until_enough_people_approved_it_or_one_withdrew_it(lake, make_release):
     assert release_alerts(lake, "tutor") == []
     release = make_release(lake, 1, policy=ReleasePolicy(people=2))
@@ -142,3 +156,11 @@ def test_a_refused_decision_is_no_failed_run():
     [one] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "rollback", at, ["roll_back_endpoint"], ["OSError"])])
     assert "did not move" not in one.text and "continues" not in one.todo
     assert failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, ["sft_model"], ["Failure"])])
+
+
+@pytest.mark.parametrize("job", ["retrain", "withdraw_request"])
+def test_a_refused_request_is_no_failed_run(job):
+    at = datetime(2026, 7, 1, tzinfo=UTC)
+    assert failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", job, at, ["ask"], ["Failure"])]) == []
+    [one] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", job, at, ["ask"], ["OSError"])])
+    assert "Finished steps" not in one.text and "continues" not in one.todo and "millrace decisions tutor" in one.todo

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.deciding.budget import level, refusal
@@ -52,3 +52,46 @@ def test_a_budget_of_0_says_that_nothing_is_run(given_budget):
 def test_a_run_that_costs_more_than_a_week_s_budget_never_fits():
     assert "never" in refusal(BudgetSettings(device_hours_per_week=1), [], 2.0, None, NOW)
     assert "price_per_device_hour" in refusal(BudgetSettings(money_per_week=5), [], 2.0, None, NOW)
+
+
+def most_within(days, budget, cost_hours=0.1, every=timedelta(hours=1)):
+    """Most runs that start within less than so many days, if each starts as soon as the budget suffices."""
+    runs, now = [], NOW
+    while now < NOW + timedelta(days=60):
+        if refusal(budget, runs, cost_hours, None, now) is None:
+            runs.append(decision(len(runs), ts=now, cost_s=cost_hours * 3600, predicted_s=cost_hours * 3600))
+        else:
+            now += every
+    starts = [each.ts for each in runs]
+    return max(sum(first <= each < first + timedelta(days=days) for each in starts) for first in starts), len(starts)
+
+
+@pytest.mark.parametrize(("runs", "within_a_week", "in_60_days"), [
+    (1, 1, 9), (2, 3, 19), (3, 5, 28), (0.5, 1, 5), (0.25, 1, 3)])
+def test_at_most_twice_the_runs_but_one_start_within_a_week(runs, within_a_week, in_60_days):
+    assert most_within(7, BudgetSettings(runs_per_week=runs)) == (within_a_week, in_60_days)
+
+
+def test_at_most_twice_the_device_hours_start_within_a_week():
+    most, _ = most_within(7, BudgetSettings(runs_per_week=10_000, device_hours_per_week=2), cost_hours=0.5)
+    assert most == 7  # 3.5 hours: less than twice 2
+
+
+def test_an_unknown_cost_is_within_no_budget_of_costs():
+    for budget, money in ((BudgetSettings(device_hours_per_week=1e6), None), (BudgetSettings(money_per_week=1e6), None)):
+        assert "unknown" in refusal(budget, [], None, money, NOW)
+    assert refusal(BudgetSettings(), [], None, None, NOW) is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.05, 1), st.floats(0, 3)), min_size=1, max_size=40))
+def test_within_a_week_less_than_twice_the_hours_are_used_and_what_the_last_run_cost_beyond_its_prediction(costs):
+    budget, runs, now = BudgetSettings(runs_per_week=10_000, device_hours_per_week=1), [], NOW
+    for predicted, ratio in costs:
+        while refusal(budget, runs, predicted, None, now) is not None:
+            now += timedelta(hours=6)
+        runs.append(decision(len(runs), ts=now, cost_s=predicted * ratio * 3600, predicted_s=predicted * 3600))
+    for first in runs:
+        within = [each for each in runs if first.ts <= each.ts < first.ts + timedelta(days=7)]
+        beyond = max(0.0, within[-1].spent_hours - within[-1].chosen.predicted_cost_s / 3600)
+        assert sum(each.spent_hours for each in within) < 2 * 1 + beyond + 1e-9

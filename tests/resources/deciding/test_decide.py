@@ -5,15 +5,18 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
-from resources.deciding.decide import decide
+from resources.deciding.decide import decide, preview
 from resources.deciding.decisions_table import Decisions
 from resources.deciding.gather import gather
+from resources.deciding.requests import Request
 from resources.deciding.settings import BudgetSettings
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.signature import Signature
 from resources.releasing.subject import subject_of
+from resources.tables import SCHEMAS, Tables
 from stores.mirror.bucket import Changed
 from stores.s3 import S3Error
 from tests.resources.deciding.examples import FACTS, SETTINGS
@@ -87,6 +90,33 @@ def test_a_budget_of_0_runs_nothing_and_says_so(lake):
     assert [each.action for each in made.decision.options if each.predicted_gain]  # what it would have been stays to read
 
 
+def untimed(lake, stage="quantized_model"):
+    """The lake, as if no version of a stage said how long it took."""
+    for path in (lake.root / "models").glob(f"*/{stage}/*/manifest.json"):
+        made = json.loads(path.read_text())
+        path.write_text(json.dumps(made | {"metrics": {key: each for key, each in made["metrics"].items() if key != "seconds"}}))
+
+
+@pytest.mark.parametrize("budget", ["device_hours_per_week", "money_per_week"])
+def test_a_run_of_unknown_cost_is_refused_by_a_budget_of_costs_and_the_sentence_says_what_helps(lake, budget):
+    facts = replace(FACTS, cron="0 3 * * *")
+    untimed(lake)
+    settings = BUSY.model_copy(update={"price_per_device_hour": 1.0, "budget": BudgetSettings(**{budget: 100.0})})
+    made = decide(lake, facts, settings, [], NOW)
+    assert made.work is None and made.decision.evidence["held"] == "budget"
+    assert f"{budget} is set" in made.decision.why and "millrace run" in made.decision.why and "quantized_model" in made.decision.why
+    assert "price_per_device_hour" not in made.decision.why
+    assert decide(lake, facts, BUSY, [], NOW).work is not None  # a budget of runs alone is kept anyway
+
+
+def test_a_request_may_set_the_budget_aside_that_an_unknown_cost_does_not_suffice_for(lake):
+    untimed(lake)
+    settings, given = BUSY.model_copy(update={"budget": BudgetSettings(device_hours_per_week=1)}), Signature("ana", "test", "now")
+    asked = [Request.of("shop", given, "full", despite) for despite in ((), ("budget",))]
+    started = [preview(each, lake, FACTS, settings, [], NOW)[0] for each in asked]
+    assert [each.action for each in started] == ["nothing", "full"] and "millrace run" in started[0].why
+
+
 def test_a_dry_run_writes_what_it_would_do_and_the_real_one_does_it(lake):
     log_day(lake, date(2026, 6, 4), 400)
     dry = decide(lake, FACTS, BUSY.model_copy(update={"dry_run": True}), [], NOW)
@@ -143,6 +173,61 @@ def test_a_lake_that_was_never_trained_is_left_to_a_person(tmp_path):
     lake = Lake.open(tmp_path / "empty")
     log_day(lake, date(2026, 6, 4), 10)
     assert decide(lake, FACTS, BUSY, [], NOW).decision is None
+
+
+def test_a_time_of_the_cron_that_is_held_for_days_is_decided_once_when_the_hold_ends(lake):
+    facts, ledger, quiet = replace(FACTS, cron="0 3 * * 5"), Decisions(lake, "shop"), BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]})
+    ledger.record(decide(lake, facts, quiet, [], NOW).decision)  # Friday the 5th
+    for hours in (20, 26, 86):
+        assert decide(lake, facts, quiet, ledger.all(), NOW + timedelta(hours=hours)).decision is None
+    free = NOW + timedelta(days=5)
+    found = decide(lake, facts, quiet, ledger.all(), free).decision
+    assert (found.cause, found.evidence["window"], found.action) == ("schedule", "2026-06-05 03:00", "full")
+    ledger.record(found)
+    ended = [replace(each, outcome="no_better", run_id="x", settled_ts=free) if each.started else each for each in ledger.all()]
+    assert decide(lake, facts, quiet, ended, free + timedelta(hours=13)).decision is None
+
+
+def test_the_next_look_is_no_later_than_the_next_time_of_the_cron(lake):
+    facts = replace(FACTS, cron="0 3 * * *")
+    early = datetime(2026, 6, 5, 1, tzinfo=UTC)
+    seen = [decide(lake, facts, BUSY.model_copy(update={"timezone": "UTC"}), [], early).decision]
+    seen = [replace(each, outcome="no_better", run_id="x", settled_ts=early - timedelta(days=1)) for each in seen]
+    assert decide(lake, facts, BUSY, seen, early).again_at == datetime(2026, 6, 5, 3, tzinfo=UTC)
+    assert decide(lake, FACTS, BUSY, seen, early).again_at == datetime(2026, 6, 6, tzinfo=UTC)
+
+
+def test_a_newer_time_of_the_cron_replaces_one_that_is_held(lake):
+    facts, quiet = replace(FACTS, cron="0 3 * * *"), BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]})
+    held = [decide(lake, facts, quiet, [], NOW + timedelta(days=day)).decision for day in range(3)]
+    assert [each.evidence["window"][:10] for each in held] == ["2026-06-05", "2026-06-06", "2026-06-07"]
+    found = decide(lake, facts, quiet, held, NOW + timedelta(days=5)).decision
+    assert found.evidence["window"] == "2026-06-10 03:00"
+
+
+@pytest.mark.parametrize("why", ["nothing was seen of it", "it was a dry run"])
+def test_a_time_of_the_cron_that_nothing_held_is_over_after_a_day(lake, why):
+    facts = replace(FACTS, cron="0 3 * * 5")
+    seen = [decide(lake, facts, BUSY.model_copy(update={"dry_run": True}), [], NOW).decision] if "dry" in why else []
+    assert decide(lake, facts, BUSY, seen, NOW + timedelta(hours=17)).decision.cause == "schedule"
+    assert decide(lake, facts, BUSY, seen, NOW + timedelta(hours=26)).decision is None
+
+
+def test_a_time_of_the_cron_is_kept_although_another_cause_is_held_before_it(lake):
+    facts, quiet = replace(FACTS, cron="0 3 * * 5"), BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]})
+    row = dict.fromkeys(SCHEMAS["drift"].names) | {
+        "workload": "shop", "release": gather(lake, FACTS, BUSY, NOW)[0].release, "dt": date(2026, 6, 4), "window_days": 1,
+        "test": "bad_feedback", "value": 2.0, "bound": 1.0, "alarm": True, "ts": NOW}
+    Tables(lake).append("drift", pa.Table.from_pylist([row], schema=SCHEMAS["drift"]))
+    held = []
+    for _ in range(3):
+        made = decide(lake, facts, quiet, held, NOW)
+        held += [made.decision] if made.decision else []
+    assert [each.cause for each in held] == ["feedback", "schedule"]
+    later = decide(lake, facts, quiet, held, NOW + timedelta(days=5))
+    assert later.decision.cause == "feedback" and not later.decision.started
+    after = decide(lake, facts, quiet, [*held, later.decision], NOW + timedelta(days=5))
+    assert after.decision.cause == "schedule" and after.decision.started
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -52,6 +52,8 @@ def test_devices_and_days_of_the_recipe_count(lake):
     measured(lake, (200.0, 500.0, 640.0), concurrencies=[1, 8])
     one, four = told(lake), told(lake, devices=4, payback_days=15.0)
     assert four.break_even_requests == pytest.approx(8 * one.break_even_requests)
+    on_two = told(lake, devices_per_server=2)
+    assert (on_two.saved_s, on_two.break_even_requests) == (2 * one.saved_s, one.break_even_requests / 2)
     assert "of 4 devices" in four.says and "within 15 days" in four.says
     assert told(lake, payback_days=None).break_even_requests == one.break_even_requests
 

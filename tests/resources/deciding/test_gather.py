@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 from datetime import UTC, date, datetime, timedelta
 
@@ -21,7 +22,7 @@ from resources.deciding.schedule import due
 from resources.lake import Lake
 from resources.tables import SCHEMAS, Tables
 from tests.resources.deciding.examples import DRAFTER, FACTS, SEEN, SETTINGS
-from tests.resources.deciding.small_lake import trained_lake
+from tests.resources.deciding.small_lake import log_day, trained_lake
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
@@ -75,6 +76,42 @@ def test_a_schedule_counts_for_a_day_in_its_own_time_zone():
     assert due("0 3 * * 1", "UTC", NOW) == ""  # Monday was two days ago
 
 
+def test_an_alarm_that_lasts_for_months_keeps_its_first_day(lake):
+    release, first = gather(lake, FACTS, SETTINGS, NOW)[0].release, date(2026, 6, 1)
+    rows = [dict.fromkeys(SCHEMAS["drift"].names) | {
+        "workload": "shop", "release": of, "dt": first + timedelta(days=day), "window_days": 1, "test": "bad_feedback", "value": 2.0,
+        "bound": 1.0, "alarm": True, "ts": NOW} for of, days in ((release, range(100)), ("earlier", range(-50, 100)))
+        for day in days]
+    Tables(lake).append("drift", pa.Table.from_pylist(rows, schema=SCHEMAS["drift"]))
+    for days in (20, 61, 64, 99):
+        [found] = gather(lake, FACTS, SETTINGS, NOW + timedelta(days=days))[0].episodes
+        assert found.start == first
+
+
+def test_a_day_without_requests_counts_in_the_requests_a_day(tmp_path):
+    lake = trained_lake(tmp_path, days=1, rows=70)  # 2026-06-01
+    assert gather(lake, FACTS, SETTINGS, NOW)[0].requests_a_day == 70  # the logs have one day
+    log_day(lake, date(2026, 6, 8), 140)
+    found = gather(lake, FACTS, SETTINGS, NOW)[0]
+    assert (found.requests_a_day, found.answer_tokens_a_request) == (20, 100)  # 2026-06-02 to -08
+    log_day(lake, date(2026, 6, 5), 70)
+    assert gather(lake, FACTS, SETTINGS, NOW)[0].requests_a_day == 30
+    log_day(lake, NOW.date(), 5_00)  # a day that is not over
+    assert gather(lake, FACTS, SETTINGS, NOW)[0].requests_a_day == 30
+
+
+def test_costs_are_those_of_the_widened_evaluation_while_a_test_alarms(lake):
+    before = gather(lake, FACTS, SETTINGS, NOW)
+    row = dict.fromkeys(SCHEMAS["drift"].names) | {
+        "workload": "shop", "release": before[0].release, "dt": date(2026, 6, 9), "window_days": 1, "test": "novelty", "value": 2.0,
+        "bound": 1.0, "alarm": True, "ts": NOW}
+    Tables(lake).append("drift", pa.Table.from_pylist([row], schema=SCHEMAS["drift"]))
+    while_alarming = gather(lake, FACTS, SETTINGS, NOW)[1]
+    for action in ("drafter_continued", "full"):
+        was, is_now = (found[action].stages for found in (before[1], while_alarming))
+        assert is_now["evaluation_report"] == SETTINGS.drift_widens * was["evaluation_report"]
+
+
 def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
     lake = trained_lake(tmp_path, days=1, rows=10)
     release = gather(lake, FACTS, SETTINGS, NOW)[0].release
@@ -88,6 +125,11 @@ def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
     seen = gather(lake, FACTS, SETTINGS, NOW)[0]
     assert seen.tau_served == pytest.approx(1.55) and seen.tau_served_error == pytest.approx(0.05, rel=0.01)
+    assert seen.tau_served_days == 2
+    on_four = gather(lake, FACTS, SETTINGS.model_copy(update={"devices_per_server": 4}), NOW)[0]
+    assert (on_four.tokens_per_second, on_four.decode_hours_a_day) == (125.0, 4 * seen.decode_hours_a_day)
+    told = SETTINGS.model_copy(update={"devices_per_server": 4, "tokens_per_second": 80.0})
+    assert gather(lake, FACTS, told, NOW)[0].tokens_per_second == 80.0  # the recipe's is of one device
     assert seen.tokens_per_second == 500.0 and seen.served_drafts == 600
     assert seen.decode_hours_a_day == pytest.approx(10 * 100 / 500 / 3600)
 
@@ -118,20 +160,32 @@ def test_a_learning_curve_is_a_slope_with_its_error(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = rise_a_doubling(points_of(path, ("validation_expected_tau", "expected_tau")))
-    assert found.value == pytest.approx(0.1) and found.low == pytest.approx(0.1) and found.n == 7
+    assert found.value == pytest.approx(0.1) and found.low == pytest.approx(0.1) and found.n == 6  # of 7, one is the first quarter
     noisy = rise_a_doubling([(2.0**power, 0.1 * power + (-1) ** power * 0.4) for power in range(4, 12)])
     assert noisy.low < 0 < noisy.value
+    for points in (16, 22, 40, 200):  # of a curve that is linear in the logarithm, also where points are put together
+        path.write_text("".join(json.dumps({"tokens": 64, "loss": 0.1 * math.log2(64 * (at + 1))}) + "\n" for at in range(points)))
+        assert rise_a_doubling(points_of(path, ("loss",))).value == pytest.approx(0.1)
     assert points_of(tmp_path / "gone.jsonl", ("loss",)) == [] and rise_a_doubling([(1.0, 1.0), (2.0, 1.0)]) is None
     path.write_text("no json\n")
     assert points_of(path, ("expected_tau",)) == []
 
 
+@pytest.mark.parametrize(("points", "used"), [(3, 3), (4, 3), (8, 6), (12, 9), (21, 8), (400, 8)])
+def test_the_first_quarter_of_a_learning_curve_is_left_out(tmp_path, points, used):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"tokens": 10, "loss": 9.0 if at < points // 4 else 1.0}) + "\n" for at in range(points)))
+    found = points_of(path, ("loss",))
+    assert len(found) == used and (points == 3 or {value for _, value in found} == {1.0})
+
+
 def test_lost_acceptance_comes_back_and_counts_by_its_lower_end():
     lost = Evidence("shop", "r", rows=1_000, newest_day=date(2026, 6, 9), drafter=DRAFTER, drafter_tau=2.0, tau_released=2.0,
-                    tau_released_low=1.95, tau_served=1.6, tau_served_error=0.02)
+                    tau_released_low=1.95, tau_served=1.6, tau_served_error=0.02, tau_served_days=3)
     new, continued = (drafter_gain(lost, None, each, 0.25) for each in (False, True))
     assert new.value == pytest.approx(0.25) and continued.value == pytest.approx(0.2)
-    assert new.low == pytest.approx(1.95 / (1.6 + 1.645 * 0.02) - 1) and continued.low < new.low
+    assert new.low == pytest.approx(1.95 / (1.6 + 2.920 * 0.02) - 1)  # Student's t, two degrees of freedom
+    assert continued.low == pytest.approx(0.59 * new.low)
     assert drafter_gain(SEEN, None, True, 0.25) is None and model_gain(SEEN, None) is None
 
 

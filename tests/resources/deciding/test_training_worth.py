@@ -96,6 +96,8 @@ def test_the_release_says_how_fast_it_decodes_and_a_release_without_its_drafter_
     release = lake.artefacts("release") / "shop" / Endpoint(lake, "shop").read().champion
     write_choice(release, choice(with_drafter(3)))
     assert found(lake).decode_hours_per_day == pytest.approx(100 * 100 / 400 / 3_600)  # the fastest of what the endpoint runs at
+    on_two = Retraining(FACTS, RETRAINING.settings.model_copy(update={"devices_per_server": 2}))
+    assert found(lake, retraining=on_two).decode_hours_per_day == 2 * found(lake).decode_hours_per_day
     for other in (NO_DRAFTING, Drafting(method="ngram", num_speculative_tokens=3)):
         write_choice(release, choice(other))
         assert found(lake).decode_hours_per_day is None and found(lake).serves_days == 30.0
