@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from rich.text import Text
 from model_ops.wording import duration
 from pipelines.terminal.text_table import print_table, text_table
 from resources.deciding.actions import SPELLED
-from resources.deciding.correction import cost_ratio, gain_ratio
+from resources.deciding.correction import cost_ratio, gain_ratio, recent
 from resources.deciding.decision import Decision, Option
 from resources.deciding.requests import Request, cause_text
 
@@ -42,7 +43,7 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
             [_option(each) for each in last.options], frozenset({1, 2, 3, 4, 5})), console)
         if said := _stages(last.chosen if last.action != "nothing" else _cheapest(last)):
             console.print(said, soft_wrap=True, highlight=False, markup=False)
-    for sentence in (*last.evidence.get("drafting", ()), *corrections(decisions)):
+    for sentence in (*last.evidence.get("drafting", ()), *corrections(recent(decisions, datetime.now(UTC)))):
         console.print(_sentence(sentence), soft_wrap=True, highlight=False, markup=False)
 
 

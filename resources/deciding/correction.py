@@ -1,9 +1,11 @@
 """By which ratio earlier predictions were off, so that the next one is corrected.
 
     ratio = ratio_of([(predicted, real), ...])          # Ratio(value=1.2, low=0.9, n=4)
+    gain_ratio(recent(decisions, now), "drafter_new")
 
 Few outcomes say little: OWN pretended outcomes, at which the prediction was right, are averaged in. For the lower bound, an
 outcome that was better than its prediction counts as one that was right: good outcomes make no bound smaller, nor larger.
+Outcomes of the last DAYS days count, so that an action which failed once is tried again some time.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from model_ops.students_t import upper_quantile
 from resources.deciding.decision import Action, Decision, Option
 
+DAYS = 60
 OWN = 2
 WIDEST = (0.0, 10.0)
 """A single ratio beyond these counts as this: a prediction near 0 has no ratio."""
@@ -28,6 +32,11 @@ class Ratio:
     value: float = 1.0
     low: float = 1.0
     n: int = 0
+
+
+def recent(decisions: Sequence[Decision], now: datetime) -> list[Decision]:
+    """Those whose outcomes still count."""
+    return [each for each in decisions if each.ts > now - timedelta(DAYS)]
 
 
 def ratio_of(outcomes: Iterable[tuple[float, float]]) -> Ratio:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from resources.deciding.actions import Work, work_decided
 from resources.deciding.budget import refusal
 from resources.deciding.causes import Found, asked, causes
+from resources.deciding.correction import recent
 from resources.deciding.decision import Action, Decision, Option, decision_id
 from resources.deciding.evidence import Evidence
 from resources.deciding.facts import RecipeFacts
@@ -111,7 +112,7 @@ def preview(request: Request, lake: Lake, facts: RecipeFacts, settings: DecideSe
 def _weighed(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], facts: RecipeFacts, settings: DecideSettings,
              decisions: Sequence[Decision], now: datetime) -> Decision:
     """The decision about a cause that nothing holds: the least that helps, if the budget suffices."""
-    options, action, why = weigh(cause, seen, predicted, facts, settings, decisions)
+    options, action, why = weigh(cause, seen, predicted, facts, settings, recent(decisions, now))
     held, option = "", next(each for each in options if each.action == action)
     if action != "nothing" and "budget" not in _despite(cause):
         refused = refusal(settings.budget, decisions, _device_hours(option, settings), option.predicted_money,

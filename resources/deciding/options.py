@@ -114,11 +114,11 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
     if action not in DRAFTERS:
         if low >= settings.least_loss_gain and low > 0:
             return ""
-        return (f"its held-out loss would fall by {value:.4f} nats a token, but for certain only by {max(0.0, low):.4f}, and "
-                f"{settings.least_loss_gain:g} are asked for (automation.decide.least_loss_gain)")
+        wanted = f"less than {settings.least_loss_gain:g} (automation.decide.least_loss_gain)" if low > 0 else "not above 0"
+        return f"its held-out loss would fall by {value:.4f} nats a token; the lower bound of that, {low:.4f}, is {wanted}"
     if low <= settings.least_gain:
-        return (f"its acceptance length would rise by {value:.2%}, but for certain only by {max(0.0, low):.2%}, and more than "
-                f"{settings.least_gain:.2%} is asked for")
+        return (f"its acceptance length would rise by {value:.2%}; the lower bound of that, {low + 0.0:.2%}, is not above "
+                f"{settings.least_gain:.2%} (automation.decide.least_gain)")
     if settings.payback_days is None:
         return ""
     if seen.decode_hours_a_day is None:

@@ -1,10 +1,13 @@
 """Earlier outcomes correct the next prediction: by their mean ratio, its lower bound by the lower end of that ratio."""
 
+from dataclasses import replace
+
 import pytest
+from examples import NOW, decision
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.deciding.correction import ratio_of
+from resources.deciding.correction import gain_ratio, ratio_of, recent
 from resources.deciding.estimate import Estimate
 
 
@@ -38,3 +41,10 @@ def test_a_corrected_bound_is_the_product_of_both_bounds_and_never_above_its_val
         assert found.low == pytest.approx(low * ratio.low)
     else:
         assert found.low <= 0
+
+
+def test_an_action_that_failed_once_is_tried_again_when_its_outcome_is_old():
+    failed = replace(decision(1, days_ago=59), gain=-0.06)
+    old = replace(decision(2, days_ago=61), gain=-0.06)
+    assert gain_ratio(recent([old, failed], NOW), failed.action).n == 1 and gain_ratio([failed], failed.action).low == 0
+    assert gain_ratio(recent([old], NOW), old.action).low == 1.0
