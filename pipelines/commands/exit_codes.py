@@ -31,7 +31,7 @@ from resources.reading.sources import SourceError
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
-from resources.releasing.release_names import UnsureNameError
+from resources.releasing.release_names import UnknownReleaseError, UnsureNameError
 from resources.releasing.signature import SignatureError
 from resources.scraping.target import ScrapeError
 from resources.serving.programs import ServeError, UnknownServedError
@@ -44,7 +44,7 @@ MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanE
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
           NothingToShow, RebuildError, DiffError, KeyProblemError, SigningMissingError,
            CaptureError, PostgresError, DevicesError, ScrapeError, UnknownServedError,
-           RequestError)
+           RequestError, UnknownReleaseError)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ErasedRecordError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError,

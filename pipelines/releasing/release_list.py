@@ -15,6 +15,7 @@ from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint, standing
 from resources.releasing.gate_result import missed
 from resources.releasing.release import ReleaseError, erased_rows, read_release
+from resources.releasing.release_names import UnknownReleaseError
 from resources.releasing.release_signature import is_signed
 from resources.releasing.rolled_back import rollback_of
 from resources.releasing.subject import subject_of
@@ -25,7 +26,7 @@ def releases_of(lake: Lake, workload: str = "") -> list[dict[str, Any]]:
     home = lake.artefacts("release")
     known = sorted({path.parent.parent.name for path in home.glob("*/*/manifest.json")})
     if workload and workload not in known:
-        raise ReleaseError(f"{lake.place} has no release of {workload!r}; there are: {', '.join(known) or 'none yet'}")
+        raise UnknownReleaseError(f"{lake.place} has no release of {workload!r}; there are: {', '.join(known) or 'none yet'}")
     found = []
     for name in [workload] if workload else known:
         entries, aliases = Endpoint(lake, name).seen()

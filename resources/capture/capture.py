@@ -16,7 +16,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,13 +29,14 @@ from resources.capture.capture_error import CaptureError
 from resources.capture.feedback import FeedbackDoor
 from resources.capture.journal import JOURNAL_BYTES, OPEN, READY, SEGMENT_S, STATUS, Journal, make_ready, segments
 from resources.capture.keys import KeyRules
+from resources.capture.news import News
 from resources.capture.recorder import CAPTURED, Recorder
 from resources.capture.store import DiskStore, open_store
 from resources.front.front import Handler
 from resources.launching.python_process import child_environment, python_module
 from stores.in_use import InUse, taken
 
-TICKS_EVERY_S = 1.0
+TICKS_EVERY_S, NEWS_EVERY_S = 1.0, 5.0
 LAST_SHIPMENT_S = 30.0
 LONGEST_RESTART_S = 60.0
 
@@ -59,8 +60,9 @@ class Capture:
     """A block in which traffic is captured. Raises CaptureError on entering if the journal cannot be written or is used by
     another process, and for a store that is none. A store that is away is no error: the journal holds what is captured."""
 
-    def __init__(self, settings: CaptureSettings):
-        self.settings = settings
+    def __init__(self, settings: CaptureSettings, say: Callable[[str], None] = lambda _: None):
+        """say: gets a sentence when trouble of the store or the journal begins, and when it is over."""
+        self.settings, self._say = settings, say
         self.store = open_store(settings.store)
         self.journal_directory = (settings.journal or default_journal(settings.store)).expanduser().absolute()
         self._ended = threading.Event()
@@ -107,9 +109,7 @@ class Capture:
 
     def status(self) -> dict[str, Any]:
         """Counts since this process started; of the shipper, since it was started."""
-        shipped = {}
-        with contextlib.suppress(OSError, ValueError):
-            shipped = json.loads((self.journal_directory / STATUS).read_text())
+        shipped = self._shipped()
         waiting = segments(self.journal_directory, READY)
         return {
             "captured_paths": sorted(CAPTURED),
@@ -124,6 +124,12 @@ class Capture:
                       "seconds_since_last": round(time.time() - shipped["last_at"], 1) if shipped.get("last_at") else None,
                       "shipper_restarts": self._restarts},
         }
+
+    def _shipped(self) -> dict[str, Any]:
+        """What the shipper says of itself; {} before it did."""
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.journal_directory / STATUS).read_text())
+        return {}
 
     async def _status(self, _: web.Request) -> web.StreamResponse:
         return web.json_response(self.status())
@@ -149,8 +155,13 @@ class Capture:
     def _tick(self) -> None:
         """Closes old segments, and starts the shipper again if it ended, after 1, 2, 4, ... 60 seconds."""
         pause_s, not_before = 1.0, 0.0
+        news, tell_at = News(self.store.place), time.monotonic() + NEWS_EVERY_S
         while not self._ended.wait(TICKS_EVERY_S):
             self.journal.tick()
+            if time.monotonic() >= tell_at:
+                tell_at = time.monotonic() + NEWS_EVERY_S
+                for sentence in news.of(self._shipped().get("problem", ""), sum(self.journal.not_kept.values())):
+                    self._say(sentence)
             if self._shipper.poll() is not None and time.monotonic() >= not_before:
                 self._shipper, self._restarts = self._start_shipper(), self._restarts + 1
                 not_before, pause_s = time.monotonic() + pause_s, min(2 * pause_s, LONGEST_RESTART_S)

@@ -29,7 +29,7 @@ def run_capture(to: str, settings: CaptureSettings, host: str, port: int, drain_
     require_another_server(to, host, port)
     backend = Backend(server_url(to), "", sampling=settings.sampling)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with Capture(settings) as capture:
+    with Capture(settings, say) as capture:
         try:
             with Front(host, port, drain_s, capture.recorder, capture.answers, passes=("/",), most_sent=1) as front:
                 front.switch([Route(backend)])

@@ -19,6 +19,10 @@ SHORTEST_SURE = 6
 MOST_LISTED = 10
 
 
+class UnknownReleaseError(ReleaseError):
+    """A name that no release has, or more than one."""
+
+
 class UnsureNameError(Exception):
     """The beginning of a version is too short to act upon without confirmation."""
 
@@ -37,13 +41,13 @@ class NamedRelease:
 
 
 def find_release(lake: Lake, text: str, workload: str = "") -> NamedRelease:
-    """Finds a release, among all workloads or in one. Raises ReleaseError unless exactly one is meant."""
+    """Finds a release, among all workloads or in one. Raises UnknownReleaseError unless exactly one is meant."""
     root = lake.artefacts("release")
     directory = Path(text).expanduser()
     if text and (directory / "release.json").exists():
         directory = directory.resolve()
         if directory.parent.parent != root or workload not in ("", directory.parent.name):
-            raise ReleaseError(f"{directory} is no release of {workload or lake.place}: name its own lake with --lake")
+            raise UnknownReleaseError(f"{directory} is no release of {workload or lake.place}: name its own lake with --lake")
         return NamedRelease(directory)
     named, _, version = text.rstrip("/").rpartition("/")
     releases = [path.parent for path in root.glob("*/*/manifest.json")]
@@ -54,7 +58,7 @@ def find_release(lake: Lake, text: str, workload: str = "") -> NamedRelease:
     if len(found) == 1:
         return NamedRelease(found[0], "" if whole else version)
     problem = "names more than one release" if found else "names no release"
-    raise ReleaseError(f"{text!r} {problem} of {workload or lake.place}; there are: {_listed(root, found or releases)}")
+    raise UnknownReleaseError(f"{text!r} {problem} of {workload or lake.place}; there are: {_listed(root, found or releases)}")
 
 
 def _listed(root: Path, releases: list[Path]) -> str:

@@ -85,7 +85,7 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
     workloads = (workload, *traffic.beside)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
-        capture = stack.enter_context(Capture(traffic.capture)) if traffic.capture is not None else None
+        capture = stack.enter_context(Capture(traffic.capture, say)) if traffic.capture is not None else None
         if capture is not None and (unkeyed := unkeyed_sentence()):
             say(unkeyed)
         front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []),
