@@ -17,6 +17,7 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -169,7 +170,18 @@ class Front:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def _stop_loop(self) -> None:
+        with suppress(TimeoutError):
+            self._do(_end_tasks(), ENDS_WITHIN_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(ENDS_WITHIN_S)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+async def _end_tasks() -> None:
+    """Ends what is still at work in the loop, such as requests that outlived their time: the loop is about to stop."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=ENDS_WITHIN_S / 2)
