@@ -11,7 +11,7 @@ LONG_FILES = (
     "resources/reading/test_normalised.py", "model_ops/models/test_architectures.py", "model_ops/test_speculator.py",
     "model_ops/training/test_killed_processes.py", "model_ops/test_failing_processes.py",
 )
-"""Files of which a process that meets them last would end long after the others. The first one makes the toy."""
+"""Files of which a process that meets them last would end long after the others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

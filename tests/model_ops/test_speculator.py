@@ -26,6 +26,8 @@ from model_ops.speculators.training_loss import measure_alpha
 from model_ops.verify import verify
 from tests.thorough_cases import thorough_except
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("speculator")]
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

@@ -14,6 +14,8 @@ from safetensors.torch import load_file
 from model_ops.job import Job
 from tests.thorough_cases import thorough_except
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("worker")]
+
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"steps": 30, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 5}
 
@@ -76,7 +78,6 @@ def test_a_job_that_is_none_is_one_sentence_and_exit_code_1(tmp_path):
     assert events(out)[-1]["event"] == "error" and "unknown operation 'fly'" in events(out)[-1]["message"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", thorough_except([signal.SIGKILL], [signal.SIGTERM, signal.SIGKILL]))
 def test_a_killed_worker_goes_on_to_the_same_weights(tiny_model, chats, tmp_path, number):
     straight = start(str(job_file(tmp_path, "straight", tiny_model, chats, steps=60)))

@@ -17,6 +17,8 @@ from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mirror")]
+
 
 def quarantined(*rows: int, workload="w") -> pa.Table:
     return pa.Table.from_pylist(
@@ -197,7 +199,6 @@ def test_the_lease_of_a_killed_process_counts_no_more_after_a_while(machine, ser
         assert json.loads(server.client.get_object(Bucket=bucket, Key="lakes/tutor/leases/work.json")["Body"].read())["host"] != "gone"
 
 
-@pytest.mark.slow
 def test_a_mirror_stays_within_its_budget(machine, monkeypatch):
     a = machine("a")
     manifests = [made(a, config={"n": n}, content=os.urandom(400_000)) for n in range(4)]

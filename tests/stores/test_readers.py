@@ -24,6 +24,8 @@ from stores.mirror.bucket import Changed
 from stores.mirror.layout import MANIFEST_ALONE
 from stores.s3 import S3Error
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("readers")]
+
 REPORT = b"a page of text\n" * 20_000
 
 

@@ -13,6 +13,8 @@ from stores.in_use import hold, let_go
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stopped uploads")]
+
 
 @pytest.fixture
 def stopped(machine, server):

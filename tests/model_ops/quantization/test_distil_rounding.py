@@ -26,6 +26,8 @@ from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.straight_through import RoundedLinear
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distil rounding")]
+
 TRAINED = [name for name, scheme in SCHEMES.items() if not scheme.shares_range]
 
 
@@ -176,7 +178,6 @@ def test_a_twin_shares_tensors_and_computes_the_same(family, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["full", pytest.param("lora", marks=pytest.mark.slow)])
-@pytest.mark.slow
 def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method):
     class Stops(Progress):
         def report(self, phase, done, total, unit, **numbers):

@@ -13,6 +13,8 @@ from tiny_models import write_target
 from model_ops.models.model_directory import save_model
 from model_ops.operations.quantize_settings import QuantizeSettings
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quantize on a mesh")]
+
 WIDE = {"layers": 3, "vocab_size": 300, "intermediate_size": 64}
 CASES = {
     "gptq": ({"scheme": "w4a16_g32"}, 2), "awq_gptq": ({"scheme": "w4a16_g32", "method": "awq_gptq"}, 3),

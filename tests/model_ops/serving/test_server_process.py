@@ -15,6 +15,8 @@ from model_ops.progress import Stopped
 from model_ops.serving import server_guard
 from model_ops.serving.server_process import NotRunnable, ServerFailed, cause_in, running_server
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server process")]
+
 HOLD = """
 import sys, time
 from pathlib import Path

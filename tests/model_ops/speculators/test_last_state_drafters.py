@@ -22,6 +22,8 @@ from model_ops.speculators.medusa import Medusa
 from model_ops.speculators.registry import speculator_settings
 from model_ops.training.optimizers import parameter_groups
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("last state drafters")]
+
 
 def by_definition(model, state, tokens):
     """Logits of each step from the formulas of the papers, weights by the names of the files; tokens: what is fed."""

@@ -26,6 +26,8 @@ from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.mtp import Mtp
 from model_ops.verify import verify
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mtp")]
+
 
 def with_layer(target, folder, seed=0):
     """Mtp for a target in memory, begun from a layer in a file."""

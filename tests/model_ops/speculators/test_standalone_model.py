@@ -21,6 +21,8 @@ from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.standalone_model import StandaloneModel
 from model_ops.verify import verify
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("standalone model")]
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

@@ -26,6 +26,8 @@ from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss
 from model_ops.training.trainer import train
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("training loss")]
+
 STEPS = 3
 DRAWS = [120, pytest.param(300, marks=pytest.mark.slow)]
 """Samples whose mean is compared: with 120 a bias of half their standard deviation is found, with 300 one of a third."""

@@ -21,6 +21,8 @@ from model_ops.training.settings import TrainingSettings
 from model_ops.training.shards import ShardReader, Snapshot
 from model_ops.training.trainer import train
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("checkpoint")]
+
 WIDTH = 12
 
 

@@ -15,6 +15,8 @@ from pipelines.keeping.keeper import Keeper, Server
 from pipelines.keeping.kept_process import KeptProcess
 from pipelines.keeping.rotated_log import KEPT, RotatedLog
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("keeper")]
+
 SLEEPS = ["sleep", "600"]
 
 

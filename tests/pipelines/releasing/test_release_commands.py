@@ -14,6 +14,8 @@ from resources.catalog.catalog import query
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("release commands")]
+
 
 @pytest.fixture
 def lake(tmp_path, monkeypatch):

@@ -23,6 +23,8 @@ from resources.curating.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSe
 from resources.lake import Lake
 from resources.tables import Tables
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("judge")]
+
 
 @pytest.fixture
 def tables(tmp_path):

@@ -11,6 +11,8 @@ from model_ops.job import Job
 from resources.launching.launcher import WorkerError
 from resources.launching.local_launcher import LocalLauncher
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("launcher")]
+
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory):
@@ -33,7 +35,6 @@ def test_wrong_inputs_are_the_workers_own_sentence_and_the_worker_stays(launcher
     assert launcher._worker.pid == first
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_is_said_and_the_next_job_gets_a_new_one(launcher, tmp_path):
     def kill_soon():
         deadline = time.monotonic() + 120

@@ -21,6 +21,8 @@ from resources.reading.sources import SourceError, SourceSettings
 from resources.tables import SCHEMAS, Tables
 from tests.thorough_cases import thorough_except
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ingest")]
+
 TAU = Path(__file__).resolve().parents[4] / "shared/data/tau_airline.json"
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
 KILLS_APART = 8
@@ -372,7 +374,6 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
         ("0.jsonl", 2, "0.jsonl", 1, False), ("1.jsonl", 1, "0.jsonl", 1, False), ("1.jsonl", 2, "0.jsonl", 1, True)]
 
 
-@pytest.mark.slow
 def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch):
     monkeypatch.setattr("resources.tables.MANY_FILES", 4)
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}

@@ -18,6 +18,8 @@ from resources.sql_files import attach_slice, workbench
 from resources.tables import Tables
 from stores import s3
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]
+
 pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
 
 
@@ -130,7 +132,6 @@ def test_a_changed_object_replaces_its_rows_and_rereading_or_vanishing_changes_n
     assert states == {"a.jsonl": ("read", 2), "b.jsonl.gz": ("read", 1)}
 
 
-@pytest.mark.slow
 def test_an_object_that_changes_between_listing_and_reading_is_read_next_time(server, bucket, tables, monkeypatch):
     import resources.reading.ingest as module
 
@@ -171,7 +172,6 @@ def test_denied_access_names_what_to_check_and_no_secret(answering, monkeypatch,
     assert KEY not in str(denied.value) and SECRET not in str(denied.value)
 
 
-@pytest.mark.slow
 def test_a_silent_endpoint_is_given_up_after_as_many_attempts_as_said(answering, monkeypatch):
     monkeypatch.setattr(s3, "READ_SECONDS", 0.2)
     s3._connected.cache_clear()
@@ -309,7 +309,6 @@ def test_nothing_that_a_run_writes_holds_a_secret(server, bucket, tables, caplog
     assert not any(secret.encode() in content for content in written for secret in (KEY, SECRET))
 
 
-@pytest.mark.slow
 def test_an_endpoint_that_stops_answering_half_way_costs_the_rest_only_and_not_its_time(server, bucket, tables, monkeypatch):
     for number in range(30):
         server.put(bucket, f"logs/{number:02}.jsonl", record(number))

@@ -25,6 +25,8 @@ from resources.scraping.window import quantile, row_of, since
 from resources.tables import SCHEMAS, Tables
 from tests.resources.scraping.metrics_server import metrics_server
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("scraping")]
+
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 

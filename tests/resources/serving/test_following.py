@@ -33,6 +33,8 @@ from resources.serving.serve import Traffic, scraping, serve
 from resources.tables import Tables
 from tests.resources.serving.served import Served
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following")]
+
 ANN = Signature("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
 
@@ -321,7 +323,6 @@ def test_serving_ends_with_the_server_where_nothing_is_followed(lake, settings, 
         serve(lake, "tutor", Traffic(port=0), settings, say, every_s=0.05)
 
 
-@pytest.mark.slow
 def test_the_traffic_of_a_release_is_captured_with_the_digest_of_its_weights(lake, settings, make_release, tmp_path):
     release = make_release(lake, 1)
     champion(lake, release)

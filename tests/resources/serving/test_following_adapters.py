@@ -32,6 +32,8 @@ from resources.serving.release_server import ServeSettings
 from resources.serving.serve import Traffic, serve
 from tests.resources.serving.served import Served
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following adapters")]
+
 ANN = Signature("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
 BOTH = ("tutor", "support")

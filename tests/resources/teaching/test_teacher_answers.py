@@ -23,6 +23,8 @@ from resources.teaching.settings import PriceSettings, TeacherSettings
 from resources.teaching.teacher_answers import build_teacher_answers
 from tests.conftest import PROJECT
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("teacher answers")]
+
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
