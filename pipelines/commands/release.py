@@ -222,14 +222,14 @@ def rollback(
 ) -> None:
     """Returns to an earlier champion and withdraws the release that it replaces."""
     from pipelines.releasing import release_text
-    from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
-    from resources.releasing.release_names import find_release
+    from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
+    from resources.releasing.release_names import UnknownReleaseError, find_release
     from resources.releasing.rollback import roll_back, rollback_target
     from resources.releasing.signature import sign
 
     place, by = open_lake(lake), sign(reason)
     if workload not in (known := workloads_with_endpoints(place)):
-        raise EndpointError(f"{place.root} has no endpoint of {workload!r}; there are: {', '.join(known) or 'none yet'}")
+        raise UnknownReleaseError(f"{place.root} has no endpoint of {workload!r}; there are: {', '.join(known) or 'none yet'}")
     endpoint = Endpoint(place, workload)
     _, seen = endpoint.seen()
     named = find_release(place, to or rollback_target(place, workload), workload)

@@ -158,7 +158,7 @@ def test_dagster_history_shows_every_asset_materialized_and_every_check_passed(t
         (["sql", "selec 1"], 2, "syntax error"),
         (["sql", "drop view interactions"], 2, ""),
         (["lineage", "toy-assistant/no_such_model"], 2, "no_such_model"),
-        (["approve", "zzzz"], 1, "names no release"),
+        (["approve", "zzzz"], 2, "names no release"),
     ],
 )
 def test_misuse_is_one_sentence(toy, cli, words, code, said):

@@ -136,11 +136,11 @@ def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
 
 
 @pytest.mark.parametrize(("words", "kind", "said"), [
-    (("rollback", "no-such"), FOUND_WRONG, "no endpoint of 'no-such'; there are: tutor"),
-    (("rollback", "../tutor"), FOUND_WRONG, "no endpoint of"),
-    (("rollback", "tutor", "--to", "zzzz"), FOUND_WRONG, "names no release of tutor"),
-    (("approve", ""), FOUND_WRONG, "names no release"),
-    (("withdraw", "zzzzzz"), FOUND_WRONG, "names no release"),
+    (("rollback", "no-such"), MISUSE, "no endpoint of 'no-such'; there are: tutor"),
+    (("rollback", "../tutor"), MISUSE, "no endpoint of"),
+    (("rollback", "tutor", "--to", "zzzz"), MISUSE, "names no release of tutor"),
+    (("approve", ""), MISUSE, "names no release"),
+    (("withdraw", "zzzzzz"), MISUSE, "names no release"),
     (("approve", "zzzzzz", "--reason", "two\nlines"), MISUSE, "control characters"),
 ])
 def test_what_cannot_be_is_one_sentence(lake, call, make_release, words, kind, said):
