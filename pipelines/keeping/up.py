@@ -39,6 +39,7 @@ from pipelines.keeping.ui import ui_lake
 from pipelines.keeping.up_servers import UpSettings, require_choice, require_free_ports, require_known_workloads, up_servers
 from pipelines.keeping.up_state import UpState, folder_of, now, read_state, write_state
 from pipelines.storage.storage_errors import require_writable
+from resources.front.address import own_host
 from resources.lake import Lake
 from resources.process_stamp import this_process
 
@@ -103,7 +104,7 @@ class _Told:
 
 def _keep(servers: list[Server], say: _Told, lake: Lake, home: Path, settings: UpSettings) -> None:
     began = UpState(this_process(), socket.gethostname(), now(), lake.place,
-                    ui=f"http://{_own_address(settings.host)}:{settings.port}")
+                    ui=f"http://{own_host(settings.host)}:{settings.port}")
 
     def changed() -> None:
         with suppress(OSError):  # servers go on where the disk is full
@@ -126,11 +127,6 @@ def _tell_location_errors(url: str, say: _Told, stop: threading.Event) -> None:
             for name, error in errors.items():
                 say(f"the recipe of {name} cannot be loaded, so it has no sensors and no jobs: {error}")
             return
-
-
-def _own_address(host: str) -> str:
-    """Where this machine reaches a server that listens on this host."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 from resources.capture.capture import Capture, CaptureSettings
 from resources.capture.capture_error import CaptureError
+from resources.front.address import EVERYWHERE
 from resources.front.front import Front, FrontError
 from resources.front.routes import Backend, Route
 from resources.reading.user_hash import unkeyed_sentence
 
 SWITCH_INTERVAL_S = 0.0005
-EVERYWHERE = ("0.0.0.0", "::")
 
 
 def run_capture(to: str, settings: CaptureSettings, host: str, port: int, drain_s: float, say: Callable[[str], None]) -> None:

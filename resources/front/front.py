@@ -22,6 +22,7 @@ from typing import Any
 
 from aiohttp import web
 
+from resources.front.address import own_host
 from resources.front.pass_through import MOST_SENT, PassThrough, error_response
 from resources.front.routes import Backend, Route, Routes
 from resources.front.watcher import Watcher
@@ -64,8 +65,7 @@ class Front:
     @property
     def url(self) -> str:
         """Where clients of this machine find it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
-        return f"http://{host}:{self.port}"
+        return f"http://{own_host(self.host)}:{self.port}"
 
     def __enter__(self) -> Front:
         self._thread.start()

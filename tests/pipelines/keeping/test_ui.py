@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.keeping.location_errors import QUERY
+
 pytestmark = pytest.mark.xdist_group("ui")
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -22,8 +24,7 @@ CHROMIUM_FLAGS = [
     "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 ]
 READY_SECONDS = 120
-LOCATIONS = ("{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus "
-             "locationOrLoadError { __typename ... on PythonError { message } } } } } }")
+
 
 
 def free_port() -> int:
@@ -70,7 +71,7 @@ def ask(address: str, query: str) -> dict:
 
 @pytest.mark.slow
 def test_the_code_location_is_loaded_and_everything_shows_as_materialized(webserver, toy):
-    entries = ask(webserver, LOCATIONS)
+    entries = ask(webserver, QUERY)
     [entry] = entries["workspaceOrError"]["locationEntries"]
     assert (entry["name"], entry["loadStatus"]) == ("toy", "LOADED")
     assert entry["locationOrLoadError"]["__typename"] == "RepositoryLocation", entry
@@ -107,7 +108,7 @@ def test_the_projects_own_workspace_file_loads(tmp_path):
     try:
         address = f"http://127.0.0.1:{port}"
         wait_until_ready(server, address)
-        [entry] = ask(address, LOCATIONS)["workspaceOrError"]["locationEntries"]
+        [entry] = ask(address, QUERY)["workspaceOrError"]["locationEntries"]
         assert (entry["name"], entry["loadStatus"]) == ("demo", "LOADED")
         assert entry["locationOrLoadError"]["__typename"] == "RepositoryLocation", entry
     finally:
