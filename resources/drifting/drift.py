@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -27,7 +27,7 @@ from resources.drifting.acceptance import Acceptance, Served, acceptance
 from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, Window, without_texts
 from resources.drifting.compare import Comparison, Result
 from resources.drifting.days import Reference, reference_of, window_of
-from resources.drifting.kept_counts import DayFiles, KeptCounts
+from resources.drifting.kept_counts import Counts, DayFiles, KeptCounts
 from resources.drifting.prompt_vectors import Embedder, PromptVectors
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
 from resources.drifting.session_counts import EMBEDDED, TESTS, Seen, SessionCounts
@@ -149,25 +149,22 @@ def _compare_days(
     vectors = PromptVectors(tables.lake, workload, embedder) if embedder is not None else None
     if vectors is not None:
         vectors.keep_days(by_day)
+    newest = sorted(by_day)[-max(settings.windows) :]
     if lost is not None:
         source = SessionCounts(tables, workload, reference, settings, seen, known=lost.known)
         kept = KeptCounts(tables, workload, (), f"{digest}{lost.files}", source.of_day)
-        kept.keep_days(sorted(by_day)[-max(settings.windows) :])
+        kept.keep_days(newest)
         usual = dict(lost.counts)
     else:
         source = SessionCounts(tables, workload, reference, settings, seen, vectors)
         kept = KeptCounts(tables, workload, reference.vocabulary, digest, source.of_day)
-        kept.keep_days([*reference.comparison, *sorted(by_day)[-max(settings.windows) :]])
+        kept.keep_days([*reference.comparison, *newest])
         if vectors is not None:
             in_windows = {near for day in wanted for near in window_of(day, max(settings.windows), by_day, reference.end)}
             uncounted = [day for day in {*reference.comparison, *in_windows} if not kept.has(day)]
             source.embed(sorted({*reference.vocabulary, *uncounted}))
         usual = {day: kept.of_day(day) for day in reference.comparison}
-        counted_files = partition_key(files.of(*reference.vocabulary, *reference.comparison))
-        in_it = {day: by_day[day] for day in (*reference.vocabulary, *reference.comparison)}
-        now_chosen = Window(reference, source.known, chosen.counted_with, counted_files, in_it, instead_of=report.instead_of)
-        if now_chosen != chosen.window:
-            chosen.keep(replace(now_chosen, counts={day: without_texts(found, source.columns) for day, found in usual.items()}))
+        _keep_window(chosen, reference, source, usual, by_day, files, report.instead_of)
     comparison = Comparison(reference, usual, source.columns, settings, rate, f"{workload}/{report.release}")
     untested = [] if lost is None else [test for test in ALL_TESTS if test in TEXT_TESTS and (
         test not in EMBEDDED or embedder is not None)]
@@ -185,6 +182,16 @@ def _compare_days(
                                  partition_key(files.of(*window))))
         _commit(tables, workload, report.release, part)
         report.rows += part
+
+
+def _keep_window(chosen: ChosenWindow, reference: Reference, source: SessionCounts, usual: Mapping[date, Counts],
+                 by_day: Mapping[date, int], files: DayFiles, instead_of: tuple[str, ...]) -> None:
+    """Keeps the reference window with its counts, where it is another than the one that is kept."""
+    days = (*reference.vocabulary, *reference.comparison)
+    window = Window(reference, source.known, chosen.counted_with, partition_key(files.of(*days)),
+                    {day: by_day[day] for day in days}, instead_of=instead_of)
+    if window != chosen.window:
+        chosen.keep(replace(window, counts={day: without_texts(found, source.columns) for day, found in usual.items()}))
 
 
 def _to_compare(
