@@ -33,6 +33,7 @@ from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.parallel.world import World
+from model_ops.precision import products_in
 from model_ops.progress import Progress
 from model_ops.quantization.block_layers import BlockLayers
 from model_ops.quantization.scheme import Scheme
@@ -102,7 +103,7 @@ def divergence(model: nn.Module, loss: Loss, documents: Sequence[Document], prec
     model.eval()
     device, total, count = next(model.parameters()).device, 0.0, 0.0
     for batch in to_batches(documents):
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        with products_in(precision, device):
             kl = loss(model, batch.to(device)).metrics["kl"]
         total, count = total + float(kl.sum), count + float(kl.count)
     return total / count if count else float("nan")

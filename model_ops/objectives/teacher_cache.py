@@ -30,6 +30,7 @@ from model_ops.batch import IGNORED, Batch
 from model_ops.losses.chunked_head import Head, RowsLoss
 from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.objectives.divergences import generalised_jsd
+from model_ops.precision import products_in
 from model_ops.rendering.told_tokens import PADDED
 from model_ops.training.documents import Document, lengths_and_targets, to_batch
 from model_ops.training.packing import MICRO_BATCH_TOKENS
@@ -155,7 +156,7 @@ def _said(teacher: nn.Module, head: Head, batch: Batch, top_k: int, drawn: int, 
     """(ids, log-probabilities) of tokens at each target of the batch, [targets, top_k] each: the likeliest, then drawn ones."""
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     kind = batch.labels.device.type
-    with torch.autocast(kind, torch.bfloat16, enabled=precision == "bfloat16"):
+    with products_in(precision, batch.labels.device):
         states = last_hidden(teacher, batch)[kept]
         products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
     ids, logs = [], []

@@ -24,6 +24,7 @@ from model_ops.models.lora import adaptable_names, adapted_names
 from model_ops.models.lora_parameters import adaptable_parameters
 from model_ops.planning.memory_plan import Counts, Method, Needs, Setup, Trace
 from model_ops.planning.step_trace import MicroBatchMemory, Traced, trace_micro_batch
+from model_ops.precision import Precision, decided
 from model_ops.training.flops import MatrixWork, attention_widths, needed_flops
 
 MICRO_BATCH_TOKENS = 4_096
@@ -39,7 +40,7 @@ class Training:
     method: Method
     max_length: int
     tokens_per_step: int
-    precision: str = "bfloat16"
+    precision: Precision = "bfloat16"
     optimizer: str = "adamw"
     rank: int = DEFAULT_RANK
     targets: tuple[str, ...] | None = None
@@ -66,6 +67,9 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
              teacher: int = 0, fixed: Setup | None = None, document_tokens: int | None = None) -> Needs:
     """The requirements for `choose`. Raises ModelError if the config is not a causal language model with a list of blocks."""
     counts = count_weights(config, training.rank, training.targets)
+    if training.precision == "auto":
+        on_cpu = device == "cpu"
+        training = replace(training, precision=decided("auto", torch.device(device)) if on_cpu else "bfloat16")
     half = training.precision == "bfloat16"
     frozen = training.method != "full"
 

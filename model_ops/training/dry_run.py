@@ -18,6 +18,7 @@ from model_ops.batch import IGNORED, Batch, BatchSource
 from model_ops.errors import ModelError
 from model_ops.loss import Loss
 from model_ops.parallel.world import World
+from model_ops.precision import products_in
 from model_ops.training.optimizers import state_bytes
 from model_ops.training.settings import TrainingSettings
 
@@ -62,7 +63,7 @@ def dry_run(model: nn.Module, plan: BatchSource, loss: Loss, optimizer: torch.op
 def _forward_and_backward(model: nn.Module, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer,
                           settings: TrainingSettings, world: World) -> None:
     held = torch.empty(state_bytes(optimizer), dtype=torch.uint8, device=world.device)
-    with torch.autocast(world.device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+    with products_in(settings.precision, world.device):
         output = world.run(loss, model, batch)
     sum(term.sum for term in output.terms.values()).backward()
     del held

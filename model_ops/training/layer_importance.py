@@ -22,6 +22,7 @@ from model_ops.errors import ModelError
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.bypass import Bypass
 from model_ops.models.shallower import layer_list, layers_fit
+from model_ops.precision import products_in
 from model_ops.training.documents import Document
 from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
@@ -94,7 +95,7 @@ def least_important(model: PreTrainedModel, documents: Sequence[Document], remov
 def _loss(model: PreTrainedModel, batches: Sequence, precision: str) -> float:
     nll_sum, tokens = 0.0, 0
     for batch in batches:
-        with torch.autocast(batch.labels.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        with products_in(precision, batch.labels.device):
             losses, _ = token_nll(model, batch)
         nll_sum += float(losses.double().sum())
         tokens += losses.numel()

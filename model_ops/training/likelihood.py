@@ -17,6 +17,7 @@ from torch import nn
 
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.parallel.world import World
+from model_ops.precision import products_in
 from model_ops.progress import Progress
 from model_ops.training.documents import Document
 from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
@@ -43,7 +44,7 @@ def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens:
     done, total = 0, sum(len(document) for document in documents)
     for batch in to_batches(documents, batch_tokens):
         batch = batch.to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        with products_in(precision, device):
             losses, kept = token_nll(model, batch)
         lengths = torch.tensor(batch.document_lengths, device=device)
         owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[kept]
@@ -75,7 +76,7 @@ def held_out_totals(model: nn.Module, documents: Sequence[Document], world: Worl
     nll_sum, tokens = torch.zeros((), dtype=torch.float64, device=world.device), 0
     for batch in mine:
         batch = batch.to(world.device)
-        with torch.autocast(world.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        with products_in(precision, world.device):
             losses, _ = token_nll(model, batch)
         nll_sum += losses.double().sum()
         tokens += losses.numel()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.precision import Precision
 from model_ops.settings import Seed, Settings
 
 Preset = Literal["quick", "balanced", "thorough"]
@@ -87,8 +88,9 @@ class TrainingSettings(Settings):
         10.0, gt=0, description="How far above the median a spike is, in robust standard deviations")
     spike_window: int = Field(100, ge=10, le=1_000_000, description="Number of previous steps that a spike is measured against")
     keep_checkpoints: int = Field(2, ge=1, le=100_000, description="Number of newest checkpoints to keep")
-    precision: Literal["bfloat16", "float32"] = Field(
-        "bfloat16", description="Precision of matrix products; master weights are float32")
+    precision: Precision = Field(
+        "auto", description="Precision of matrix products; master weights are float32. auto: bfloat16 where the machine is "
+        "faster with it, else float32; the metrics say which")
     activation_checkpointing: ActivationCheckpointing = Field(
         "none", description="What the blocks keep for the backward pass: everything, the results of matrix products, or only "
         "their inputs")

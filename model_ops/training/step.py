@@ -13,6 +13,7 @@ from model_ops.batch import Batch
 from model_ops.errors import ModelError
 from model_ops.loss import Loss, LossOfTerms, LossOutput, Mean
 from model_ops.parallel.world import World, local_part
+from model_ops.precision import products_in
 from model_ops.progress import Progress
 from model_ops.torch_internals import foreach_multiply
 from model_ops.training.recovery import Recovery, some
@@ -34,7 +35,7 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     known = _counts_of_terms(loss, micro_batches, world)
     minimised, terms, metrics = [], Totals(), Totals()
     for place, batch in enumerate(micro_batches, 1):
-        with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+        with products_in(settings.precision, device):
             output = world.run(loss, model, batch, last=place == len(micro_batches))
         objective = _objective(output, known)
         objective.backward()

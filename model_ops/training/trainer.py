@@ -30,6 +30,7 @@ from model_ops.heap import give_back_memory
 from model_ops.loss import LearningLoss, Loss
 from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.parallel.world import World
+from model_ops.precision import Concrete
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
@@ -41,8 +42,8 @@ from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.recovery import Recovery
+from model_ops.training.run_precision import with_run_precision
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
-from model_ops.training.slow_bfloat16 import slow_bfloat16
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
 from model_ops.training.step_meter import StepMeter
@@ -67,6 +68,7 @@ class TrainingResult:
     tokens_per_second: float
     peak_memory_mb: float
     validation: dict[str, float]
+    precision: Concrete
     skipped_steps: int = 0
     early_end: str = ""
     """Why the run ended early, or did not; "" where nothing asked for it."""
@@ -110,13 +112,11 @@ def train(
     if steps == 0:
         raise ModelError(f"{phase}: no row holds a token to predict, so there is nothing to train on; check the dataset")
     world = world or World.alone(next(model.parameters()).device)
-    device = world.device
+    device, settings = world.device, with_run_precision(settings, world, work, progress)
     use_memory_efficient_layers(model)
     idle = checkpoint_activations(model, settings.activation_checkpointing, settings.offload_activations)
-    slow = slow_bfloat16(settings.precision, device) if world.leads else None
-    for said in (idle, slow):
-        if said is not None:
-            progress.event("note", message=f"{phase}: {said}")
+    if idle is not None:
+        progress.event("note", message=f"{phase}: {idle}")
     optimizer = build_optimizer(model, settings)
     run = {"phase": phase, "settings": _fixed(settings, early_end), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
@@ -182,7 +182,7 @@ def train(
     return TrainingResult(
         steps=early.last, resumed_from=first, loss=sum(tail) / len(tail) if tail else math.nan, tokens=tokens,
         seconds=seconds, tokens_per_second=tokens / max(seconds, 1e-9), peak_memory_mb=peak_memory_mb(device),
-        validation=validation, skipped_steps=recovery.skipped, early_end=early.says,
+        validation=validation, precision=settings.precision, skipped_steps=recovery.skipped, early_end=early.says,
     )
 
 

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.models.narrower import NORMS, Importance, head_dim
 from model_ops.models.shallower import layer_list
+from model_ops.precision import products_in
 from model_ops.training.documents import Document
 from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
@@ -56,7 +57,7 @@ def measure_widths(model: PreTrainedModel, documents: Sequence[Document], precis
     model.eval()
     try:
         for batch in to_batches(documents, batch_tokens):
-            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            with products_in(precision, device):
                 last_hidden(model, batch.to(device))
     finally:
         for hook in hooks:

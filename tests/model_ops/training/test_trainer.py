@@ -1,7 +1,6 @@
 """The loop: normalisation, resume, refusal of losses that are no numbers. Runs on a two-layer toy, no transformers."""
 
 import dataclasses
-import io
 import itertools
 import json
 import math
@@ -173,11 +172,3 @@ def test_validation_runs_through_the_run_and_at_its_end(tmp_path):
                    validate=validate, validate_every=5)
     assert result.validation == {"validation_loss": 3.0}
     assert len(calls) == 3
-
-
-def test_a_slow_processor_is_named_once_by_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("model_ops.training.trainer.slow_bfloat16", lambda precision, device: f"{precision} is slow on {device}")
-    said = io.StringIO()
-    train(Toy(), Plan(2), next_token_loss, settings(steps=2), tmp_path / "work", Progress(said), "toy")
-    notes = [event["message"] for event in map(json.loads, said.getvalue().splitlines()) if event["event"] == "note"]
-    assert notes == ["toy: float32 is slow on cpu"]
