@@ -41,7 +41,7 @@ def main() -> None:
     began, computed, found, told = time.perf_counter(), time.process_time(), None, {}
     if job["method"] != "rtn":
         documents = [Document(str(number), np.array(row), np.ones(len(row), bool)) for number, row in enumerate(rows)]
-        model = load_blockwise(source, calibration_dtype(read_directory(source)), training_device())
+        model = load_blockwise(source, calibration_dtype(read_directory(source), training_device()), training_device())
         layers = block_layers(model_of_config(read_config(source)))
         found = calibrated_weights(model, layers, dict.fromkeys(layers.modules, scheme), to_batches(documents),
                                    output / ".work", job["method"])

@@ -23,13 +23,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from model_ops.atomic_files import write_json
 
 if TYPE_CHECKING:
     import torch
 
+    from model_ops.settings import Settings
+
+Kind = TypeVar("Kind", bound="Settings")
 Precision = Literal["auto", "bfloat16", "float32"]
 Concrete = Literal["bfloat16", "float32"]
 
@@ -66,9 +69,24 @@ _FOUND: dict[str, Speeds] = {}
 
 
 def decided(precision: Precision, device: torch.device) -> Concrete:
-    """The precision to compute in: the given one; for auto, bfloat16 where `device` multiplies it faster."""
-    if precision != "auto":
-        return precision
+    """The precision to compute in: the given one; for auto, that of the job, or outside of a job, of the device."""
+    return AUTO[-1](device) if precision == "auto" else precision
+
+
+def products_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """The dtype of products in this precision."""
+    import torch
+
+    return getattr(torch, decided(precision, device))
+
+
+def concrete(settings: Kind, device: torch.device) -> Kind:
+    """The settings with the precision to compute in."""
+    return settings.model_copy(update={"precision": decided(settings.precision, device)})
+
+
+def faster_on(device: torch.device) -> Concrete:
+    """bfloat16 where `device` multiplies it faster than float32."""
     if device.type == "cpu":
         return cpu_speeds().precision
     import torch
@@ -77,11 +95,16 @@ def decided(precision: Precision, device: torch.device) -> Concrete:
     return "bfloat16" if has_units else "float32"
 
 
+AUTO: list[Callable[[torch.device], Concrete]] = [faster_on]
+"""What auto stands for: the last one answers. A job adds its own (model_ops.parallel.run_precision)."""
+
+
 def products_in(precision: Precision, device: torch.device) -> AbstractContextManager:
     """A context in which products on `device` run in this precision: autocast for bfloat16."""
     import torch
 
-    return torch.autocast(device.type, torch.bfloat16, enabled=decided(precision, device) == "bfloat16")
+    dtype = products_dtype(precision, device)
+    return torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
 def cpu_speeds(threads: int | None = None) -> Speeds:

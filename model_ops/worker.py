@@ -81,9 +81,12 @@ def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress, erro
 
         torch.set_num_threads(local_threads(job.threads))
         job.output.mkdir(parents=True, exist_ok=True)
+        from model_ops.parallel.run_precision import run_precision
+
         operation = importlib.import_module(f"model_ops.operations.{job.operation}")
-        with process_group():
+        with process_group(), run_precision(job.output / ".work", progress) as used:
             metrics = operation.run(job, progress)
+        metrics = used | metrics
         if pipes is not None:
             _report_to_dagster(pipes, {"operation": job.operation, "output": str(job.output), "metrics": metrics})
     except Stopped:

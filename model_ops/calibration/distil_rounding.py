@@ -33,7 +33,7 @@ from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.parallel.world import World
-from model_ops.precision import products_in
+from model_ops.precision import concrete, products_in
 from model_ops.progress import Progress
 from model_ops.quantization.block_layers import BlockLayers
 from model_ops.quantization.scheme import Scheme
@@ -55,11 +55,11 @@ def distil_rounding(job: Job, settings: DistilRoundingSettings, scheme: Scheme, 
 
     Raises ModelError if the dataset has no row for this model.
     """
-    settings, source = settings.resolved(), job.input("model")
+    device, source = training_device(), job.input("model")
+    settings = concrete(settings.resolved(), device)
     if "dataset" not in job.inputs:
         raise ModelError("quantize.distil needs a dataset to train on: give one, or set quantize.distil.enabled to false")
     chats = read_chats(job.input("dataset"), source, settings, job.inputs.get("served"))
-    device = training_device()
     if settings.method == "lora":
         half = settings.precision == "bfloat16" and all(header.dtype == "BF16" for header in read_directory(source).values())
         student = load_model(source, torch.bfloat16 if half else torch.float32, device=device)

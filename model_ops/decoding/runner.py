@@ -24,15 +24,16 @@ from model_ops.decoding.incremental import IncrementalModel, runs_fast
 from model_ops.decoding.ragged_model import RaggedModel
 from model_ops.decoding.stateful_model import StatefulModel
 from model_ops.models.isolation import keeps_apart
+from model_ops.precision import products_dtype
 
 SMALL_PARAMETERS = 100_000_000
-"""On a CPU, models with fewer parameters run in float32: bfloat16 is not faster for their small products, and logits
+"""On a CPU, models with fewer parameters are decoded in float32: bfloat16 is not faster for their small products, and logits
 have no ties."""
 
 
 def decoding_dtype(device: torch.device, parameters: int) -> torch.dtype:
-    """The dtype that a model of so many parameters is decoded in."""
-    return torch.float32 if device.type == "cpu" and parameters < SMALL_PARAMETERS else torch.bfloat16
+    """The dtype that a model of so many parameters is decoded in: the faster one."""
+    return torch.float32 if device.type == "cpu" and parameters < SMALL_PARAMETERS else products_dtype("auto", device)
 
 
 class DecodingCache(Protocol):

@@ -18,8 +18,7 @@ from model_ops.tensor_files import TensorFileError, read_directory
 def load_runner(directory: Path) -> Runner:
     """Loads the model of a directory, quantized or not, for decoding.
 
-    dtype: bfloat16 on an accelerator; on a CPU float32 for a small model, else bfloat16. Raises ModelError as `load_model`
-    does.
+    dtype: `decoding_dtype`. Raises ModelError as `load_model` does.
     """
     device = training_device()
     try:

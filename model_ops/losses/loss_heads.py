@@ -30,6 +30,7 @@ from model_ops.atomic_files import write_json
 from model_ops.errors import ModelError
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.losses.linear_cross_entropy import HeadLoss, cross_entropy_rows
+from model_ops.precision import products_dtype
 
 Kernel = Literal["chunked", "torch", "liger"]
 
@@ -103,7 +104,7 @@ def _decided(head: Head, precision: str) -> Measured:
     if device.type == "cpu":
         return Measured("chunked", {}, {})
     vocab, width = head.weight.shape
-    return measure(vocab, width, device, torch.bfloat16 if precision == "bfloat16" else torch.float32)
+    return measure(vocab, width, device, products_dtype(precision, device))
 
 
 def _chunked(hidden: Tensor, weight: Tensor, labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"]) -> Tensor:

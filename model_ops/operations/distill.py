@@ -43,6 +43,7 @@ from model_ops.objectives.told_cache import write_told
 from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
+from model_ops.precision import concrete
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.rendering.settings import RenderingSettings
@@ -73,6 +74,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
     world = World.start(settings.mesh)
+    settings = concrete(settings, world.device)
     widths = widths_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), settings.mlp_width,
                        settings.heads, settings.hidden_size)
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)

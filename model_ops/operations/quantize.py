@@ -46,6 +46,7 @@ from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
 from model_ops.parallel.world import World
+from model_ops.precision import products_dtype
 from model_ops.progress import Progress, Stopped
 from model_ops.quantization.bitsandbytes_config import announce_bitsandbytes
 from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
@@ -150,7 +151,7 @@ def calibrate(job: Job, settings: QuantizeSettings, checked: Source, progress: P
     # a family that carries a state along a row is shown one conversation at a time
     batches = to_batches(documents, MICRO_BATCH_TOKENS if checked.kind in PACKED else 1)
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
-    dtype, work = calibration_dtype(checked.headers), job.output / ".work"
+    dtype, work = calibration_dtype(checked.headers, world.device), job.output / ".work"
     if plan is not None:
         whole = load_model(source, dtype=dtype, device=world.device).requires_grad_(False)
         scheme, numbers = plan.choose(whole, documents, work / "auto", progress)
@@ -183,9 +184,11 @@ def calibrate(job: Job, settings: QuantizeSettings, checked: Source, progress: P
     return Measured(scheme, found, cache and cache.scales(world), inputs and inputs.found(world)), told
 
 
-def calibration_dtype(headers: dict[str, TensorHeader]) -> torch.dtype:
-    """The dtype that layers are shown calibration rows in: that in which a server computes what it does not quantize."""
-    return torch.bfloat16 if any(header.dtype in ("BF16", "F16") for header in headers.values()) else torch.float32
+def calibration_dtype(headers: dict[str, TensorHeader], device: torch.device) -> torch.dtype:
+    """The dtype that layers are shown calibration rows in: that in which a server computes what it does not quantize, or
+    float32 where that is faster."""
+    stored_half = any(header.dtype in ("BF16", "F16") for header in headers.values())
+    return products_dtype("auto", device) if stored_half else torch.float32
 
 
 def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme | Schemes = SCHEMES["w8a8"],

@@ -18,6 +18,7 @@ from model_ops.objectives.router_terms import RoutedLoss
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
+from model_ops.precision import concrete
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.training.chats import read_chats, validation_of
@@ -33,6 +34,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     settings = job.settings_as(SftSettings)
     base = job.inputs.get("previous") or job.input("model")
     world = World.start(settings.mesh)
+    settings = concrete(settings, world.device)
     dataset, counts = rows_to_learn(job, settings.replay, settings.seed, world)
     chats = read_chats(dataset, base, settings, job.inputs.get("served"))
     model, numbers = load_to_tune(base, settings, world.loading_device)

@@ -110,7 +110,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         _save(model, job, settings)
         shutil.rmtree(work / "states", ignore_errors=True)
     return {
-        "loss": result.loss, **result.validation, "steps": result.steps, "tokens": result.tokens,
+        "loss": result.loss, "precision": result.precision, **result.validation, "steps": result.steps, "tokens": result.tokens,
         "tokens_per_second": result.tokens_per_second, "seconds": result.seconds,
         "peak_memory_mb": result.peak_memory_mb, "draft_vocab_size": len(model.target_ids),
         **({"early_end": result.early_end} if result.early_end else {}),

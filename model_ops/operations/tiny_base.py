@@ -24,6 +24,7 @@ from model_ops.job import Job
 from model_ops.models.model_directory import save_model, training_device
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.precision import concrete
 from model_ops.progress import Progress
 from model_ops.standard_library import modules
 from model_ops.training.documents import Document
@@ -40,7 +41,7 @@ VALIDATION_TOKENS = 24_000
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Trains and saves tokenizer and model. Metrics include validation_loss and unigram_loss in nats per token."""
-    settings = job.settings_as(TinyBaseSettings)
+    settings = concrete(job.settings_as(TinyBaseSettings), training_device())
     training, held_out = read_texts(modules("base"))
     progress.report("tokenizer", 0, 1, "tokenizers")
     tokenizer = train_tokenizer(list(training.values()), settings)

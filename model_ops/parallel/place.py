@@ -28,6 +28,7 @@ from model_ops.errors import ModelError
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.sharding import plan_sharding
 from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters
+from model_ops.precision import decided
 
 
 class Task(nn.Module):
@@ -52,7 +53,7 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
     _check_heads(model, mesh)
     if mesh.sizes["tp"] > 1 and any(isinstance(m, nn.Linear) and m.weight is None for m in model.modules()):
         raise ModelError("weights in 4 bits do not support tensor parallelism; set tp to 1, or method: lora")
-    half = precision == "bfloat16" and any(p.dtype == torch.float32 for p in model.parameters())
+    half = decided(precision, device) == "bfloat16" and any(p.dtype == torch.float32 for p in model.parameters())
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None,
                                   cast_forward_inputs=False)
     cut = mesh.sizes["tp"] > 1 or mesh.sizes["ep"] > 1

@@ -3,9 +3,9 @@
     optimizer = Muon([{"params": matrices, "matrices": True, "weight_decay": 0.1}, {"params": rest}], lr=2e-5)
 
 The update of a matrix is the semi-orthogonal matrix nearest to its momentum (Keller Jordan 2024,
-kellerjordan.github.io/posts/muon; Newton-Schulz iterations in bfloat16), scaled by 0.2 sqrt(max(rows, columns)) to the size of
-AdamW's updates (Moonlight, arXiv 2502.16982), so that Muon and AdamW can share learning rate and weight decay. It equals
-torch.optim.Muon with adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].
+kellerjordan.github.io/posts/muon; Newton-Schulz iterations in the dtype `products`), scaled by 0.2 sqrt(max(rows, columns)) to
+the size of AdamW's updates (Moonlight, arXiv 2502.16982), so that Muon and AdamW can share learning rate and weight decay. It
+equals torch.optim.Muon with adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].
 
 adamw_share: AdamW's learning rate is this share of Muon's, for small models trained from random weights at Muon's high rates,
 at which an output matrix learns badly.
@@ -35,10 +35,12 @@ class Muon(torch.optim.Optimizer):
     """Muon for groups with matrices=True (2-D parameters or 3-D stacks); torch's fused AdamW for all other groups."""
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.95),
-                 eps: float = 1e-8, momentum: float = 0.95, weight_decay: float = 0.0, adamw_share: float = 1.0):
+                 eps: float = 1e-8, momentum: float = 0.95, weight_decay: float = 0.0, adamw_share: float = 1.0,
+                 products: torch.dtype = torch.bfloat16):
         super().__init__(list(groups), {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum,
                                         "weight_decay": weight_decay, "adamw_share": adamw_share, "matrices": False,
                                         "fused": True})
+        self.products = products
         for group in self.param_groups:
             for parameter in group["params"]:
                 if group["matrices"] and parameter.ndim not in (2, 3):
@@ -60,7 +62,7 @@ class Muon(torch.optim.Optimizer):
         if not state:
             state["momentum_buffer"] = torch.zeros_like(parameter)
         momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
-        direction = orthogonal(parameter.grad.lerp(momentum, group["momentum"]))
+        direction = orthogonal(parameter.grad.lerp(momentum, group["momentum"]), self.products)
         rows, columns = parameter.shape[-2:]
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
         parameter.add_(direction, alpha=-group["lr"] * 0.2 * math.sqrt(max(rows, columns)))
@@ -79,23 +81,25 @@ class Muon(torch.optim.Optimizer):
               weight_decay=group["weight_decay"], eps=group["eps"], maximize=False)
 
 
-def orthogonal(matrix: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*stack rows columns"]:
-    """Approximates U V^T for each matrix U S V^T (singular values between 0.7 and 1.2); keeps the sharding."""
+def orthogonal(matrix: Float[Tensor, "*stack rows columns"],
+               products: torch.dtype = torch.bfloat16) -> Float[Tensor, "*stack rows columns"]:
+    """Approximates U V^T for each matrix U S V^T (singular values between 0.7 and 1.2); keeps the sharding and the dtype."""
     if not isinstance(matrix, DTensor):
-        return _newton_schulz(matrix)
+        return _newton_schulz(matrix, products)
     if matrix.ndim == 3 and all(placement.is_replicate() or placement == Shard(0) for placement in matrix.placements):
-        return DTensor.from_local(_newton_schulz(matrix.to_local()), matrix.device_mesh, matrix.placements, run_check=False,
-                                  shape=matrix.shape, stride=matrix.stride())
-    whole = _newton_schulz(matrix.full_tensor())
+        return DTensor.from_local(_newton_schulz(matrix.to_local(), products), matrix.device_mesh, matrix.placements,
+                                  run_check=False, shape=matrix.shape, stride=matrix.stride())
+    whole = _newton_schulz(matrix.full_tensor(), products)
     return distribute_tensor(whole, matrix.device_mesh, matrix.placements, src_data_rank=None)
 
 
-def _newton_schulz(matrix: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*stack rows columns"]:
+def _newton_schulz(matrix: Float[Tensor, "*stack rows columns"],
+                   products: torch.dtype) -> Float[Tensor, "*stack rows columns"]:
     """Newton-Schulz: ITERATIONS times X <- a X + (b A + c A A) X with A = X X^T, from X with Frobenius norm 1. Tall matrices
     are transposed first."""
     a, b, c = COEFFICIENTS
     tall = matrix.shape[-2] > matrix.shape[-1]
-    x = matrix.bfloat16().reshape(-1, *matrix.shape[-2:])
+    x = matrix.to(products).reshape(-1, *matrix.shape[-2:])
     x = x.mT if tall else x
     x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=SMALLEST_NORM)
     for _ in range(ITERATIONS):

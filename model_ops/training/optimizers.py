@@ -20,6 +20,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from model_ops.errors import ModelError
+from model_ops.precision import products_dtype
 from model_ops.training.muon import Muon
 from model_ops.training.settings import TrainingSettings
 
@@ -38,7 +39,8 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
             return _adamw_8bit([_only(group, "params", "weight_decay", "embeddings") for group in groups], common)
         case "muon":
             return Muon([_only(group, "params", "weight_decay", "matrices") for group in groups], **common,
-                        momentum=settings.momentum, adamw_share=settings.adamw_rate_share)
+                        momentum=settings.momentum, adamw_share=settings.adamw_rate_share,
+                        products=products_dtype(settings.precision, next(model.parameters()).device))
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from model_ops.heap import give_back_memory
 from model_ops.loss import LearningLoss, Loss
 from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.parallel.world import World
-from model_ops.precision import Concrete
+from model_ops.precision import Concrete, concrete
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
@@ -42,7 +42,6 @@ from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.recovery import Recovery
-from model_ops.training.run_precision import with_run_precision
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
@@ -112,7 +111,7 @@ def train(
     if steps == 0:
         raise ModelError(f"{phase}: no row holds a token to predict, so there is nothing to train on; check the dataset")
     world = world or World.alone(next(model.parameters()).device)
-    device, settings = world.device, with_run_precision(settings, world, work, progress)
+    device, settings = world.device, concrete(settings, world.device)
     use_memory_efficient_layers(model)
     idle = checkpoint_activations(model, settings.activation_checkpointing, settings.offload_activations)
     if idle is not None:

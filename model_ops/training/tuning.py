@@ -27,7 +27,7 @@ from model_ops.models.lora_parameters import adapted_parameters
 from model_ops.models.model_directory import load_model, read_config, save_model
 from model_ops.models.nf4 import nf4_layers, quantization_error, quantized_parameters
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
-from model_ops.precision import decided
+from model_ops.precision import products_dtype
 from model_ops.training.tuning_settings import TuningSettings
 
 ADAPTER = "adapter"
@@ -49,7 +49,7 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
     kind = {"kind": nf4_layers()} if settings.method == "qlora" else {}
     if kind and torch.device(device).type == "meta":
         device = torch.device("cpu")  # every process quantizes the values itself
-    held = getattr(torch, decided(settings.precision, device))
+    held = products_dtype(settings.precision, device)
     model = load_model(base, dtype=held, device=device)
     counts = add_adapters(model, settings.lora, settings.seed, **kind)
     if max(settings.mesh.tp, settings.mesh.ep) > 1 and adapted_parameters(model):

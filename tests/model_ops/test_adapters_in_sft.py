@@ -61,6 +61,12 @@ def test_lora_lowers_the_held_out_loss_and_writes_a_whole_model(tiny_model, chat
     assert verify(output) == []
 
 
+def relative_gap(found, wanted):
+    """Of logits; merged weights are rounded to bfloat16, which moves single logits by more on one processor than on another, as
+    the training ends with other adapters."""
+    return float((found - wanted).detach().norm() / wanted.detach().norm())
+
+
 def test_adapter_and_merged_model_say_the_same(tiny_model, chats, adapted):
     output, _ = adapted
     merged, model = load_model(output), load_model(tiny_model)
@@ -69,11 +75,8 @@ def test_adapter_and_merged_model_say_the_same(tiny_model, chats, adapted):
     for document in documents[:3]:
         ids = torch.from_numpy(document.input_ids).long()[None]
         one, other = model(ids, use_cache=False).logits, merged(ids, use_cache=False).logits
-        torch.testing.assert_close(one, other, rtol=0.05, atol=0.05)
-        best, second = one.topk(2).values.unbind(-1)
-        sure = best - second > 0.05   # nearer ones are decided by the rounding of merged weights to bfloat16
-        assert sure.float().mean() > 0.5
-        assert torch.equal(one.argmax(-1)[sure], other.argmax(-1)[sure])
+        assert relative_gap(other, one) < 0.03
+        assert (one.argmax(-1) == other.argmax(-1)).float().mean() > 0.9
 
 
 def test_peft_makes_the_same_of_base_and_adapter(tiny_model, adapted):
@@ -86,8 +89,14 @@ def test_peft_makes_the_same_of_base_and_adapter(tiny_model, adapted):
     load_adapter(ours, output / "adapter")
     ids = torch.arange(3, 60)[None]
     torch.testing.assert_close(ours(ids, use_cache=False).logits, theirs(ids, use_cache=False).logits, rtol=1e-4, atol=1e-4)
-    merged = theirs.merge_and_unload()(ids, use_cache=False).logits
-    torch.testing.assert_close(load_model(output)(ids, use_cache=False).logits, merged, rtol=0.05, atol=0.05)
+    merged, stored = theirs.merge_and_unload(), load_file(output / "model.safetensors")
+    assert relative_gap(load_model(output)(ids, use_cache=False).logits, merged(ids, use_cache=False).logits) < 0.03
+    differing = entries = 0
+    for name, weight in merged.named_parameters():  # float32: what is stored is their sum, rounded once
+        torch.testing.assert_close(stored[name].float(), weight, rtol=2**-8 * 1.01, atol=1e-6)
+        differing += int((stored[name] != weight.bfloat16()).sum())
+        entries += weight.numel()
+    assert differing < 1e-3 * entries  # sums in another order that lie between two values
 
 
 @pytest.mark.parametrize("method", thorough_except(["lora"], ["lora", "qlora"]))

@@ -17,11 +17,11 @@ def gap(found, golden):
                for one, other in zip(step, kept, strict=True))
 
 
-@pytest.mark.parametrize("case", thorough_except(["adamw-bfloat16"], CASES))
+@pytest.mark.parametrize("case", thorough_except(["adamw-bfloat16", "muon-wsd"], CASES))
 def test_losses_are_those_of_the_golden_file_and_of_every_run(case):
     golden = json.loads(path_of(case).read_text())
     found = losses(case)
-    assert len(golden) == 25 and golden[-1][0] < golden[0][0]
+    assert len(golden) == CASES[case].get("steps", 25) and golden[-1][0] < golden[0][0]
     assert gap(found, golden) < GAP[case]
     assert found == losses(case)
 

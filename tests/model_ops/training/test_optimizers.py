@@ -47,6 +47,9 @@ def test_orthogonal_is_newton_schulz_written_out(shape):
     matrix = torch.randn(shape)
     found = orthogonal(matrix)
     torch.testing.assert_close(found.double(), written_out(matrix), atol=0.03, rtol=0)
+    in_float32 = orthogonal(matrix, torch.float32)
+    torch.testing.assert_close(in_float32.double(), written_out(matrix), atol=1e-5, rtol=0)
+    assert not torch.equal(in_float32, found) or shape == (1, 8)
     values = torch.linalg.svdvals(found)
     assert values.min() > 0.3 and values.max() < 1.3
     assert found.dtype == torch.float32
@@ -99,6 +102,21 @@ def test_muon_s_first_step_by_hand():
     Muon([{"params": [weight], "matrices": True, "weight_decay": 0.5}], lr=0.01, momentum=0.9).step()
     expected = before * (1 - 0.01 * 0.5) - 0.01 * 0.2 * 10**0.5 * written_out(weight.grad).float()
     torch.testing.assert_close(weight.detach(), expected, atol=2e-4, rtol=0)
+
+
+@pytest.mark.parametrize("precision, error", [("float32", 1e-5), ("bfloat16", 0.03)])
+def test_muon_iterates_in_the_precision_of_the_run(precision, error):
+    torch.manual_seed(3)
+    layer = nn.Linear(10, 6, bias=False)
+    layer.weight.data.zero_()
+    layer.weight.grad = torch.randn(6, 10)
+    model = nn.ModuleDict({"layers": nn.ModuleList([layer])})
+    optimizer = build_optimizer(model, chosen(optimizer="muon", precision=precision, momentum=0.0))
+    optimizer.step()
+    found = layer.weight.detach() / (-LEARNING_RATE * 0.2 * 10**0.5)
+    gap = float((found - written_out(layer.weight.grad).float()).abs().max())
+    assert gap < error
+    assert (gap > 1e-4) == (precision == "bfloat16")
 
 
 def test_muon_refuses_what_is_no_matrix():
