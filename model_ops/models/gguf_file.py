@@ -32,8 +32,8 @@ INTERLEAVED = ("llama", "mistral")
 FILE = "model-q8_0.gguf"
 GROUP = 32
 FIXED_YARN = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
-"""What llama.cpp computes YaRN with for these architectures, whatever a file says: its common loader (llama-model.cpp) reads type,
-factor, attn_factor and original_context_length; yarn_beta_fast and yarn_beta_slow are read for a few other architectures."""
+"""What llama.cpp computes YaRN with for these architectures, whatever a file says: its common loader (llama-model.cpp) reads
+type, factor, attn_factor and original_context_length; yarn_beta_fast and yarn_beta_slow are read for a few others only."""
 
 
 def check_gguf(directory: Path) -> None:
