@@ -10,7 +10,7 @@ Beside them, what the shift cost (the old drafter on the new traffic) and what a
 drafter. EAGLE-3, LK-lambda, K = 5, on held-out conversations that neither target nor drafter has seen.
 
 Last line: tau_share (continued over from scratch, the lower of T = 0 and T = 1), step_share, and the figures behind them.
-tau_share_low is the lower end of its 95 % interval by bootstrap over prompts, both drafters on the same ones.
+tau_share_low is the lower end of its 95 % interval over prompts, both drafters on the same ones.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.house import OPTIMIZER, House, K
 from benchmarks.record import record
-from model_ops.decoding.acceptance import RESAMPLES, AcceptanceRow, summarize
+from model_ops.decoding.acceptance import AcceptanceRow, paired_gain, summarize
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.torch_environment import set_torch_environment
@@ -96,18 +95,9 @@ def figures(house: House, size: dict[str, int], precision: str, work: Path) -> d
 
 
 def tau_share(one: list[AcceptanceRow], other: list[AcceptanceRow]) -> tuple[float, float, float]:
-    """Ratio of tau of `one` to tau of `other`, and its 95 % interval by a paired bootstrap over prompts."""
-    if [row.row_id for row in one] != [row.row_id for row in other]:
-        raise ValueError("the two were measured on different prompts")
-    counts = np.array([[(row.forwards, row.accepted) for row in rows] for rows in (one, other)], dtype=np.float64)
-
-    def shares(totals: np.ndarray) -> np.ndarray:
-        taus = 1 + totals[..., 1] / np.maximum(totals[..., 0], 1)
-        return taus[0] / taus[1]
-
-    draws = np.random.default_rng(0).integers(0, len(one), (RESAMPLES, len(one)))
-    low, high = np.percentile(shares(counts[:, draws].sum(axis=2)), [2.5, 97.5])
-    return float(shares(counts.sum(axis=1))), float(low), float(high)
+    """Ratio of tau of `one` to tau of `other`, and its 95 % interval over the prompts, which both answered."""
+    gain = paired_gain([other], [one])
+    return 1 + gain.share, 1 + gain.low, 1 + gain.high
 
 
 if __name__ == "__main__":

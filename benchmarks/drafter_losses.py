@@ -10,8 +10,8 @@ order and first weights, one for LK-alpha. K = 5, chain, exact decoder, the same
 them, the mean of the seeds (at T = 0 of the first; `by_workload` has each). ngram and suffix as in evaluation_report: suffix
 begins with the training answers, suffix_cold with nothing.
 
-lk_gain_t1: tau of LK-lambda over tau of KL at T = 1, less 1; `lk_gain_t1_interval` its 95 % interval, prompts and seeds drawn
-with replacement, the same prompts for both losses, and `lk_gain_t1_seeds` the gain of each seed with its interval over
+lk_gain_t1: tau of LK-lambda over tau of KL at T = 1, less 1; `lk_gain_t1_interval` its 95 % interval over prompts, the same
+for both losses, and seeds, and `lk_gain_t1_seeds` the gain of each seed with its interval over
 prompts. Drafts are drawn from the drafter's own distribution there; `t1_greedy` in `tau` is what is left of it where a server
 drafts its likeliest token at any temperature.
 """
@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.drafter_cell import Cell, Found, Size, cell_arguments, decoded, measured, size_of, tau
 from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.record import record
-from model_ops.decoding.acceptance import AcceptanceRow, Gain, paired_gain
+from model_ops.decoding.acceptance import SEED_INTERVALS, AcceptanceRow, Gain, paired_gain
 from model_ops.decoding.measure_acceptance import baselines
 
 DRAFTERS = ("eagle3", "medusa", "mlp_speculator")
@@ -77,6 +77,7 @@ def figures(found: dict[Cell, Found], untrained: dict[str, dict[str, list[Accept
                                   for loss, seeds in by_loss.items()} for drafter, by_loss in runs.items()},
         "training": {f"{cell.drafter} {cell.loss} {cell.seed}": said.training for cell, said in found.items()},
         "prompts": len(untrained["ngram"]["t1"]), "k": K, "max_new_tokens": size.max_new_tokens, "optimizer": OPTIMIZER,
+        "intervals": SEED_INTERVALS,
     }
 
 

@@ -64,7 +64,7 @@ from benchmarks.drafter_peer_formats import (
 from benchmarks.house import MAX_LENGTH, WORKLOADS, House, K
 from benchmarks.peer_environment import environment
 from benchmarks.record import record
-from model_ops.decoding.acceptance import AcceptanceRow, paired_gain, summarize
+from model_ops.decoding.acceptance import SEED_INTERVALS, AcceptanceRow, paired_gain, summarize
 from model_ops.decoding.incremental import FINAL
 from model_ops.models.model_directory import read_config
 from model_ops.speculators.draft_model import DraftModel
@@ -201,7 +201,8 @@ class Bench:
             found[peer] |= {"speed_ratio": mean_and_range([ours.tokens_per_s / theirs.tokens_per_s for ours, theirs in timed]),
                             "tokens_per_s": [[round(run.tokens_per_s) for run in each] for each in timed]}
         return {**found, "rows": len(self.rows), "tokens": sum(self.lengths), "threads": self.threads,
-                "prompts": len(WORKLOADS) * self.size["prompts"], "validation_rows": len(self.held_out)}
+                "prompts": len(WORKLOADS) * self.size["prompts"], "validation_rows": len(self.held_out),
+                "intervals": SEED_INTERVALS}
 
     def against(self, peer: str, ways: dict[str, Way]) -> dict[str, Any]:
         """One peer at the best of its ways and rates, and ours on its rows."""

@@ -19,10 +19,11 @@ from typing import TextIO
 
 import pytest
 
+from resources.artefacts.source_digest import PACKAGES
 from tests.command import PROJECT
 from tests.once import made_once
 
-CODE = ("assets", "millrace", "model_ops", "pipelines", "recipes", "resources", "sql", "constraints.txt", "pyproject.toml")
+CODE = (*PACKAGES, "constraints.txt", "pyproject.toml")
 _in_use: list[TextIO] = []
 """Held until this process ends, so that no other run of tests removes what this one reads."""
 

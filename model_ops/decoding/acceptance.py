@@ -6,25 +6,30 @@
 
 tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards, without the prompt's prefill.
 `tau_of_drafts` counts only forwards that verify a draft, as servers' counters do; for a drafter that always drafts both are
-equal. Accepted drafts beyond an answer's end count, as in servers (see `model_ops.decoding.decode`). Intervals are bootstraps
-over prompts, since tokens of one answer are not independent.
+equal. Accepted drafts beyond an answer's end count, as in servers (see `model_ops.decoding.decode`). Intervals are Student's t
+over prompts, since tokens of one answer are not independent, and over trainings.
 An answer loops if a pattern of 1 to 13 tokens repeats without interruption over at least 32 tokens.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from model_ops.decoding.student_t import error_of, moves, student, variance
+
 LONGEST_PATTERN = 13
 LOOP_TOKENS = 32
-RESAMPLES = 2_000
+SEED_INTERVALS = "Student's t over prompts and trainings"
 SHORTEST_BUCKET = 128
 """Prompts with fewer tokens form one group; longer ones are grouped by powers of two."""
 MANY_TURNS = 4
+LARGEST_EXPONENT = 700.0
+"""exp of a larger number is infinite."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Gain:
     prompts: int
 
 
-def summarize(rows: Sequence[AcceptanceRow], seed: int = 0) -> dict[str, Any]:
+def summarize(rows: Sequence[AcceptanceRow]) -> dict[str, Any]:
     """Totals over rows of one drafter and temperature: tau with its interval, by position and by group."""
     forwards, accepted = _column(rows, "forwards"), _column(rows, "accepted")
     drafts = sum(row.drafts for row in rows)
@@ -87,11 +92,11 @@ def summarize(rows: Sequence[AcceptanceRow], seed: int = 0) -> dict[str, Any]:
         "drafts": drafts,
         "drafted": drafted,
         "accepted": int(accepted.sum()),
-        **_tau_with_interval(rows, seed),
+        **_tau_with_interval(rows),
         "tau_of_drafts": tau_of(drafts, accepted.sum()),
         "acceptance_rate": float(accepted.sum() / drafted) if drafted else 0.0,
         "accepted_by_position": [float(count / max(1.0, forwards.sum())) for count in positions],
-        "tau_by": {name: _by(rows, group, seed) for name, group in GROUPS.items()},
+        "tau_by": {name: _by(rows, group) for name, group in GROUPS.items()},
         "looping_share": float(np.mean([row.looping for row in rows])),
     }
 
@@ -101,43 +106,44 @@ def tau_of(forwards: float, accepted: float) -> float:
     return 1 + float(accepted) / float(forwards) if forwards else 1.0
 
 
-def bootstrap_tau(forwards: np.ndarray, accepted: np.ndarray, seed: int = 0) -> tuple[float, float]:
-    """95 % bootstrap interval of tau over prompts: 2.5 and 97.5 percentiles of the ratio of sums."""
-    if not len(forwards) or not forwards.sum():
+def tau_interval(forwards: np.ndarray, accepted: np.ndarray, most: float) -> tuple[float, float]:
+    """95 % interval of tau over prompts, within [1, most], its possible values; of a single prompt, all of these."""
+    if not forwards.sum():
         return 1.0, 1.0
-    draws = np.random.default_rng(seed).integers(0, len(forwards), (RESAMPLES, len(forwards)))
-    low, high = np.percentile(_ratios(accepted[draws].sum(axis=1), forwards[draws].sum(axis=1)), [2.5, 97.5])
-    return float(low), float(high)
+    if len(forwards) < 2:
+        return 1.0, most
+    tau, reach = tau_of(forwards.sum(), accepted.sum()), student(len(forwards) - 1) * variance(moves(forwards, accepted)) ** 0.5
+    return max(1.0, tau - reach), min(most, tau + reach)
 
 
-def paired_gain(first: Sequence[Sequence[AcceptanceRow]], second: Sequence[Sequence[AcceptanceRow]],
-                seed: int = 0) -> Gain:
+def paired_gain(first: Sequence[Sequence[AcceptanceRow]], second: Sequence[Sequence[AcceptanceRow]]) -> Gain:
     """Relative gain in acceptance length of the second drafter, on the same prompts at the same temperature.
 
-    Each drafter is given as the rows of one or more trainings (seeds), whose mean tau is compared. Every resample draws prompts
-    with replacement, the same ones for both drafters, and trainings with replacement, so the interval covers the choice of
-    prompts and of seeds. Raises ValueError if the prompts or temperatures differ.
+    Each drafter is given as the rows of one or more trainings (seeds), whose mean tau is compared. The interval covers the
+    choice of prompts, the same ones for both drafters, and, with several trainings, of seeds: the variance of the logarithm of
+    the ratio is the sum of both (Welch and Satterthwaite). What sampling adds is in both, so that the interval is rather too
+    wide than too narrow. Raises ValueError if the prompts or temperatures differ.
     """
     runs = [*first, *second]
     keys = [sorted((row.row_id, row.temperature) for row in rows) for rows in runs]
     if not keys or not keys[0] or any(key != keys[0] for key in keys[1:]):
         raise ValueError("a paired gain needs the same prompts and temperature under both drafters")
-    generator = np.random.default_rng(seed)
-    draws = generator.integers(0, len(keys[0]), (RESAMPLES, len(keys[0])))
-    means, drawn = [], []
+    most, prompts = max(map(_most, runs)), len(keys[0])
+    means, moved, sources = [], [], []
     for side in (first, second):
-        taus = np.empty((len(side), RESAMPLES))
-        whole = []
-        for place, rows in enumerate(side):
-            in_order = sorted(rows, key=lambda row: (row.row_id, row.temperature))
-            forwards, accepted = _column(in_order, "forwards"), _column(in_order, "accepted")
-            taus[place] = _ratios(accepted[draws].sum(axis=1), forwards[draws].sum(axis=1))
-            whole.append(tau_of(forwards.sum(), accepted.sum()))
-        trainings = generator.integers(0, len(side), (RESAMPLES, len(side)))
-        means.append(float(np.mean(whole)))
-        drawn.append(np.take_along_axis(taus.T, trainings, axis=1).mean(axis=1))
-    low, high = np.percentile(drawn[1] / drawn[0] - 1, [2.5, 97.5])
-    return Gain(means[1] / means[0] - 1, float(low), float(high), len(keys[0]))
+        counts = [(_column(rows, "forwards"), _column(rows, "accepted"))
+                  for rows in (sorted(rows, key=lambda row: (row.row_id, row.temperature)) for rows in side)]
+        taus = np.array([tau_of(forwards.sum(), accepted.sum()) for forwards, accepted in counts])
+        means.append(float(taus.mean()))
+        moved.append(np.mean([moves(*count) for count in counts], axis=0) / means[-1])
+        if len(side) > 1:
+            sources.append((float(taus.var(ddof=1)) / len(side) / means[-1] ** 2, len(side) - 1))
+    share, low, high = means[1] / means[0], 1 / most, most
+    if prompts > 1:
+        error, freedom = error_of([(variance(moved[1] - moved[0]), prompts - 1), *sources])
+        factor = math.exp(min(student(freedom) * error, LARGEST_EXPONENT))
+        low, high = max(low, share / factor), min(high, share * factor)
+    return Gain(share - 1, low - 1, high - 1, prompts)
 
 
 def is_looping(tokens: Sequence[int]) -> bool:
@@ -163,16 +169,16 @@ def length_bucket(tokens: int) -> str:
     return f"{low}-{2 * low - 1}"
 
 
-def _by(rows: Sequence[AcceptanceRow], group: Callable[[AcceptanceRow], str], seed: int) -> dict[str, dict[str, Any]]:
+def _by(rows: Sequence[AcceptanceRow], group: Callable[[AcceptanceRow], str]) -> dict[str, dict[str, Any]]:
     members: dict[str, list[AcceptanceRow]] = {}
     for row in rows:
         members.setdefault(group(row), []).append(row)
-    return {name: {"prompts": len(found), **_tau_with_interval(found, seed)} for name, found in sorted(members.items())}
+    return {name: {"prompts": len(found), **_tau_with_interval(found)} for name, found in sorted(members.items())}
 
 
-def _tau_with_interval(rows: Sequence[AcceptanceRow], seed: int) -> dict[str, float]:
+def _tau_with_interval(rows: Sequence[AcceptanceRow]) -> dict[str, float]:
     forwards, accepted = _column(rows, "forwards"), _column(rows, "accepted")
-    low, high = bootstrap_tau(forwards, accepted, seed)
+    low, high = tau_interval(forwards, accepted, _most(rows))
     return {"tau": tau_of(forwards.sum(), accepted.sum()), "tau_low": low, "tau_high": high}
 
 
@@ -180,5 +186,6 @@ def _column(rows: Sequence[AcceptanceRow], name: str) -> np.ndarray:
     return np.array([getattr(row, name) for row in rows], dtype=np.float64)
 
 
-def _ratios(accepted: np.ndarray, forwards: np.ndarray) -> np.ndarray:
-    return 1 + np.divide(accepted, forwards, out=np.zeros(len(forwards)), where=forwards > 0)
+def _most(rows: Sequence[AcceptanceRow]) -> float:
+    """The largest tau that is possible: every draft is accepted."""
+    return 1.0 + max(row.num_speculative_tokens for row in rows)

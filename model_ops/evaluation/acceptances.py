@@ -217,7 +217,7 @@ def _summarise(found: Acceptances, settings: EvaluateSettings, mode: Mode, rows:
     taus = {}
     for name, of_it in by_name.items():
         summary = {"drafter": name, "temperature": mode.temperature, "sampling": mode.label,
-                   "num_speculative_tokens": of_it[0].num_speculative_tokens, **summarize(of_it, settings.seed)}
+                   "num_speculative_tokens": of_it[0].num_speculative_tokens, **summarize(of_it)}
         found.summaries.append(summary)
         taus[name] = summary["tau"]
         if name != "none":
@@ -228,7 +228,7 @@ def _summarise(found: Acceptances, settings: EvaluateSettings, mode: Mode, rows:
     best = max(found.lookups, key=lambda name: (found.lookups[name].tau or 0.0, taus[name]))
     for name in trained:
         for other in (best, *(each for each in names if each == CHAMPION)):
-            gain = paired_gain([by_name[other]], [by_name[name]], settings.seed)
+            gain = paired_gain([by_name[other]], [by_name[name]])
             found.measurements.append(Measurement(
                 what="acceptance_gain", of=name, against=other, sampling=mode.label, value=gain.share, low=gain.low,
                 high=gain.high, n=gain.prompts, counted="prompts", unit="share", method="paired " + OVER_PROMPTS))

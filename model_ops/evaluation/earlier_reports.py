@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from model_ops.evaluation.measurement import OVER_PROMPTS, PAIRED, Measurement, at_temperature
+from model_ops.evaluation.measurement import PAIRED, Measurement, at_temperature
 
 
 def measurements_of(report: dict[str, Any]) -> list[Measurement]:
@@ -37,5 +37,5 @@ def _recovery(report: dict[str, Any]) -> list[Measurement]:
 def _acceptance(report: dict[str, Any]) -> list[Measurement]:
     return [Measurement(what="acceptance_length", of=found["drafter"], sampling=at_temperature(found["temperature"]),
                         value=found["tau"], low=found["tau_low"], high=found["tau_high"], n=found["prompts"],
-                        counted="prompts", unit="tokens per forward", method=OVER_PROMPTS)
+                        counted="prompts", unit="tokens per forward", method="bootstrap over prompts, 2,000 resamples")
             for found in report.get("acceptance", []) if found["drafter"] != "none"]

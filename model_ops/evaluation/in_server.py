@@ -33,7 +33,6 @@ from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.first_differences import Answers, first_differences
 from model_ops.evaluation.measurement import (
     GREEDY,
-    OVER_PROMPTS,
     OWN_LAYERS,
     PAIRED,
     REFERENCE,
@@ -250,6 +249,6 @@ def _measurement(what: What, of: str, rows: list[RowLoss], unit: str, seed: int,
     """Mean per token over the rows, with its interval over the choice of rows."""
     nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
     low, high = loss_increase_interval(nothing, rows, seed) or (None, None)
-    prompts = counted == "prompts"
-    return Measurement(what=what, of=of, against=OWN_LAYERS, sampling=GREEDY if prompts else "", value=mean_loss(rows), low=low,
-                       high=high, n=len(rows), counted=counted, unit=unit, method=OVER_PROMPTS if prompts else PAIRED)
+    sampling = GREEDY if counted == "prompts" else ""
+    return Measurement(what=what, of=of, against=OWN_LAYERS, sampling=sampling, value=mean_loss(rows), low=low, high=high,
+                       n=len(rows), counted=counted, unit=unit, method=PAIRED.replace("rows", counted))

@@ -32,7 +32,7 @@ REFERENCE, TARGET, WITH_DRAFTER = "reference", "target", "target with drafter"
 """Forms that a server is started with: the unquantized model, the served one, and the served one with its drafter."""
 
 PAIRED = "paired bootstrap over rows, 2,000 resamples; Student's t below 20 rows"
-OVER_PROMPTS = "bootstrap over prompts, 2,000 resamples"
+OVER_PROMPTS = "Student's t over prompts"
 
 
 class Measurement(BaseModel):

@@ -15,20 +15,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model_ops.decoding.acceptance import RESAMPLES
+from model_ops.decoding.acceptance import LARGEST_EXPONENT
+from model_ops.decoding.student_t import T_975, moves, student, variance
 from model_ops.errors import ModelError
 from model_ops.training.likelihood import RowLoss
 
 DRAWN_AT_ONCE = 1_000_000
 """Rows drawn at a time, which bounds memory for a large test split."""
 
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
-         2.101)
-"""0.975 quantiles of Student's t for 1 to 18 degrees of freedom: NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
-
-LARGEST_EXPONENT = 700.0
-"""exp of a larger number is infinite, which JSON cannot hold."""
-
+RESAMPLES = 2_000
 FEWEST_DRAWN = len(T_975) + 2
 """Number of rows from which the bootstrap is used."""
 
@@ -68,16 +63,8 @@ def loss_increase_interval(first: Sequence[RowLoss], second: Sequence[RowLoss], 
 
 
 def _by_student(sums: np.ndarray) -> tuple[float, float]:
-    """The interval from few rows. sums: (rows, 4), loss and tokens of the first, then of the second model.
-
-    The error of the mean is the error of a ratio of sums. The residual of a row is divided by 1 - its share of the tokens
-    (jackknife correction), because a long row pulls the mean towards itself and its residual is too small.
-    """
+    """The interval from few rows. sums: (rows, 4), loss and tokens of the first, then of the second model."""
     nll, tokens, second_nll, second_tokens = sums.T
-    loss, second_loss = nll.sum() / tokens.sum(), second_nll.sum() / second_tokens.sum()
-    share = tokens / tokens.sum()
-    parts = (second_nll - second_loss * second_tokens) / second_tokens.sum() - (nll - loss * tokens) / tokens.sum()
-    rows = len(sums)
-    error = math.sqrt((rows - 1) / rows * float(np.sum((parts / (1 - share)) ** 2)))
-    middle, reach = float(second_loss - loss), T_975[rows - 2] * error
+    middle = float(second_nll.sum() / second_tokens.sum() - nll.sum() / tokens.sum())
+    reach = student(len(sums) - 1) * math.sqrt(variance(moves(second_tokens, second_nll) - moves(tokens, nll)))
     return middle - reach, middle + reach

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model_ops.decoding.acceptance import RESAMPLES
-from model_ops.evaluation.recovery_interval import FEWEST_DRAWN, T_975
+from model_ops.decoding.student_t import student
+from model_ops.evaluation.recovery_interval import FEWEST_DRAWN, RESAMPLES
 
 
 def mean_interval(scores: Sequence[float], least: float, most: float, seed: int = 0) -> tuple[float, float] | None:
@@ -27,7 +27,7 @@ def mean_interval(scores: Sequence[float], least: float, most: float, seed: int 
     if np.ptp(values) == 0:
         low, high = mean - 3 / count, mean + 3 / count
     elif count < FEWEST_DRAWN:
-        reach = T_975[count - 2] * float(values.std(ddof=1)) / math.sqrt(count)
+        reach = student(count - 1) * float(values.std(ddof=1)) / math.sqrt(count)
         low, high = mean - reach, mean + reach
     else:
         draws = np.random.default_rng(seed).integers(0, count, (RESAMPLES, count))

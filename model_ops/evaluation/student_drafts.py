@@ -141,7 +141,7 @@ def _speed(job: Job, settings: EvaluateSettings, runners: dict[str, Runner], pro
 
 def _summarise(found: StudentDrafts, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], cost: float,
                teacher: str) -> None:
-    totals = summarize(rows, settings.seed)
+    totals = summarize(rows)
     counts = np.array([row.accepted_at for row in rows]).sum(axis=0).tolist()
     alpha = acceptance_chance(totals["drafts"], counts)
     best = best_length(alpha, cost, settings.num_speculative_tokens)

@@ -31,6 +31,9 @@ ARCHITECTURES = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3"
 INTERLEAVED = ("llama", "mistral")
 FILE = "model-q8_0.gguf"
 GROUP = 32
+FIXED_YARN = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
+"""What llama.cpp computes YaRN with for these architectures, whatever a file says: its common loader (llama-model.cpp) reads
+type, factor, attn_factor and original_context_length; yarn_beta_fast and yarn_beta_slow are read for a few others only."""
 
 
 def check_gguf(directory: Path) -> None:
@@ -116,6 +119,7 @@ def _write_metadata(writer: Any, config: Mapping[str, Any], name: str) -> None:
         writer.add_rope_scaling_factor(scaling["factor"])
         if scaling["type"] == "yarn":
             writer.add_rope_scaling_orig_ctx_len(scaling["original"])
+            writer.add_rope_scaling_attn_factors(scaling["attention"])
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[float, np.ndarray | None, dict[str, Any] | None]:
@@ -130,10 +134,29 @@ def _rope(config: Mapping[str, Any]) -> tuple[float, np.ndarray | None, dict[str
     if kind == "llama3":
         head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         return theta, _llama3(given, theta, head_dim), None
-    if kind in ("linear", "yarn"):
-        original = given.get("original_max_position_embeddings") or config["max_position_embeddings"]
-        return theta, None, {"type": kind, "factor": float(given["factor"]), "original": original}
+    if kind == "linear":
+        return theta, None, {"type": kind, "factor": float(given["factor"])}
+    if kind == "yarn":
+        return theta, None, _yarn(given, config["max_position_embeddings"])
     raise ModelError(f"config.json has RoPE of kind {kind}, which is not written to GGUF here: leave quantize.gguf out")
+
+
+def _yarn(given: Mapping[str, Any], longest: int) -> dict[str, Any]:
+    """YaRN's settings. attention: what llama.cpp multiplies its own attention factor, 0.1 log(factor) + 1, by."""
+    other = [f"{name} {given[name]}" for name, fixed in FIXED_YARN.items() if given.get(name) not in (None, fixed)]
+    if other:
+        raise ModelError(f"config.json has YaRN with {' and '.join(other)}, which llama.cpp does not read from a file of this "
+                         "architecture: leave quantize.gguf out")
+    original = given.get("original_max_position_embeddings") or longest
+    factor = float(given.get("factor") or longest / original)
+
+    def temperature(scale: float) -> float:
+        return 0.1 * scale * math.log(max(factor, 1)) + 1
+
+    scales = given.get("mscale"), given.get("mscale_all_dim")
+    usual = temperature(scales[0]) / temperature(scales[1]) if all(scales) else temperature(1)
+    attention = (given.get("attention_factor") or usual) / temperature(1)
+    return {"type": "yarn", "factor": factor, "original": original, "attention": attention}
 
 
 def _llama3(given: Mapping[str, Any], theta: float, head_dim: int) -> np.ndarray:

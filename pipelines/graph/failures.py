@@ -11,9 +11,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from pipelines.storage.storage_errors import storage_sentence
-
-PACKAGES = ("assets", "model_ops", "pipelines", "resources", "stores")
-"""Packages whose errors have a message for a person."""
+from resources.artefacts.source_digest import PACKAGES
 
 
 @dg.failure_hook(name="failure_in_one_sentence")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import seed_intervals
+
 PROJECT = Path(__file__).resolve().parents[2]
 README, PAGE = "README.md", "docs/benchmarks.md"
 NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e-\d+)?(?!\w)")
@@ -78,12 +80,13 @@ def losses(r: Result, *cells: tuple[str, str]) -> list[str]:
 
 def gains(r: Result) -> list[str]:
     names = ("medusa", "eagle3", "mlp_speculator")
-    return [n for name in names for n in (percent(r("lk_gain_t1", name)), *interval(*r("lk_gain_t1_interval", name)))]
+    return [n for name in names for n in (percent(r("lk_gain_t1", name)), *interval(*seed_intervals.losses(r.figures)[name]))]
 
 
 def head_gains(r: Result, peer: str, side: str) -> list[str]:
     """Gain in acceptance length with its interval, at T = 0 and 1."""
-    return [x for middle, low, high in r(peer, "tau_gain", side).values() for x in (percent(middle), *interval(low, high))]
+    widened = seed_intervals.peers(r.figures)[peer][side]
+    return [x for way, (middle, _, _) in r(peer, "tau_gain", side).items() for x in (percent(middle), *interval(*widened[way]))]
 
 
 def workload_gains(r: Result) -> list[str]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from resources.artefacts.source_digest import PACKAGES
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 PROJECT = Path(__file__).resolve().parents[2]
-SHIPPED = ("millrace", "pipelines", "assets", "sql", "resources", "stores", "model_ops", "recipes")
 PAIR = {
     "timestamp": 1780300000,
     "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race, and what is it for?"}]},
@@ -75,7 +76,7 @@ def python(installed, tmp_path):
 
 
 def shipped_files() -> set[str]:
-    return {path.relative_to(PROJECT).as_posix() for folder in SHIPPED for path in (PROJECT / folder).rglob("*")
+    return {path.relative_to(PROJECT).as_posix() for folder in PACKAGES for path in (PROJECT / folder).rglob("*")
             if path.is_file() and "__pycache__" not in path.parts}
 
 

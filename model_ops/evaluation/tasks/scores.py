@@ -31,6 +31,7 @@ from model_ops.job import Job
 from model_ops.progress import Progress
 
 ASKED = ("target", "reference", "base", "champion")
+KEPT = "paired Student's t over items; rule of three if all are equal"
 OVER_ITEMS = "bootstrap over items, 2,000 resamples; Student's t below 20 items; rule of three if all are equal"
 SCHEMA = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("model", pa.string()), ("against", pa.string()),
                     ("sampling", pa.string()), ("score", pa.float64())])
@@ -188,14 +189,14 @@ def _measure_kept(found: TaskScores, rows: list[dict[str, Any]], seed: int) -> N
         of_suite = scores.setdefault(row["sampling"], {}).setdefault(row["suite"], {"target": {}, "reference": {}})
         of_suite.setdefault(row["model"], {})[row["item_id"]] = row["score"]
     for sampling, by_suite in scores.items():
-        kept = AccuracyKept({suite: (of["target"], of["reference"]) for suite, of in by_suite.items()}, seed)
+        kept = AccuracyKept({suite: (of["target"], of["reference"]) for suite, of in by_suite.items()})
         for on, ratio in [*((suite, kept.of(suite)) for suite in by_suite), (ALL_SUITES, kept.average())]:
             if ratio is None:
                 found.not_measured[f"accuracy kept on {on}"] = "the unquantized model answers no item right"
                 continue
             found.measurements.append(Measurement(
                 what="accuracy_kept", of="target", against="reference", on=on, sampling=sampling, value=ratio.value,
-                low=ratio.low, high=ratio.high, n=ratio.items, counted="items", unit="ratio", method="paired " + OVER_ITEMS))
+                low=ratio.low, high=ratio.high, n=ratio.items, counted="items", unit="ratio", method=KEPT))
 
 
 def _file_name(suite: str) -> str:

@@ -9,11 +9,11 @@ import pytest
 
 from model_ops.decoding.acceptance import (
     AcceptanceRow,
-    bootstrap_tau,
     is_looping,
     length_bucket,
     paired_gain,
     summarize,
+    tau_interval,
 )
 
 
@@ -30,17 +30,32 @@ def test_looping_is_a_short_pattern_over_32_tokens():
     assert not is_looping([]) and not is_looping(list(range(500)))
 
 
-def test_the_interval_covers_the_ratio():
-    generator = np.random.default_rng(0)
-    hits = 0
-    for trial in range(60):
-        forwards = generator.integers(20, 80, 50).astype(float)
-        accepted = generator.binomial(forwards.astype(int), 0.4).astype(float)
-        low, high = bootstrap_tau(forwards, accepted, trial)
+TRIALS = 2_000
+"""Of a simulation. The standard error of its coverage is 0.005."""
+
+
+@pytest.mark.parametrize("prompts", [3, 5, 10, 50])
+@pytest.mark.parametrize("spread", [0.0, 0.15], ids=["alike", "easy and hard"])
+def test_the_interval_of_tau_covers_it_as_often_as_it_says(prompts, spread):
+    generator, hits = np.random.default_rng(prompts), 0
+    for _ in range(TRIALS):
+        forwards = generator.integers(20, 80, prompts).astype(float)
+        accepted = generator.binomial(forwards.astype(int), generator.uniform(0.4 - spread, 0.4 + spread, prompts)).astype(float)
+        low, high = tau_interval(forwards, accepted, 2.0)
         hits += low <= 1.4 <= high
-        assert 1 <= low <= high
-    assert hits >= 50
-    assert bootstrap_tau(np.zeros(3), np.zeros(3)) == (1.0, 1.0)
+    assert 0.92 <= hits / TRIALS <= 0.97
+
+
+def test_an_interval_holds_possible_values_only():
+    assert tau_interval(np.zeros(3), np.zeros(3), 4.0) == (1.0, 1.0)
+    assert tau_interval(np.array([10.0, 10.0]), np.array([0.0, 30.0]), 4.0) == (1.0, 4.0)
+    assert tau_interval(np.array([10.0]), np.array([12.0]), 4.0) == (1.0, 4.0), "another prompt might have any value"
+
+
+def test_an_interval_over_prompts_of_equal_length_is_that_of_the_textbook():
+    rates = np.array([0.5, 0.7, 0.6, 0.9, 0.3])  # mean 0.6, standard deviation 0.2236
+    reach = 2.776 * 0.22360680 / 5**0.5
+    assert tau_interval(np.full(5, 10.0), 10 * rates, 4.0) == pytest.approx((1.6 - reach, 1.6 + reach))
 
 
 def test_totals_positions_and_groups():
@@ -50,7 +65,7 @@ def test_totals_positions_and_groups():
     summary = summarize(rows)
     assert summary["tau"] == 1.5 and summary["accepted_by_position"] == [15 / 40, 5 / 40]
     assert summary["acceptance_rate"] == 20 / 80 and summary["tau_of_drafts"] == 1.5
-    assert summary["tau_by"]["workload"]["tutor"] == {"prompts": 1, "tau": 1.8, "tau_low": 1.8, "tau_high": 1.8}
+    assert summary["tau_by"]["workload"]["tutor"] == {"prompts": 1, "tau": 1.8, "tau_low": 1.0, "tau_high": 3.0}
     assert summary["tau_by"]["workload"]["airline"]["tau"] == 1.4
     assert list(summary["tau_by"]["prompt_tokens"]) == ["1-127", "2048-4095", "256-511"]
     assert summary["tau_by"]["prompt_tokens"]["2048-4095"]["tau"] == 1.0
@@ -62,13 +77,13 @@ def test_totals_positions_and_groups():
 
 def drafts(generator, difficulty, chance):
     """Rows of prompts of which some are easier than others for any drafter."""
-    return [row(place, 60, [int(generator.binomial(60, min(1, chance * ease)))]) for place, ease in enumerate(difficulty)]
+    return [row(place, 60, [int(generator.binomial(60, min(1, max(0, chance * ease))))]) for place, ease in enumerate(difficulty)]
 
 
 def test_a_paired_gain_is_sharper_than_two_intervals_and_covers_the_truth():
     generator = np.random.default_rng(1)
     hits, widths, apart = 0, [], []
-    for _ in range(40):
+    for _ in range(200):
         difficulty = generator.uniform(0.3, 1.7, 80)
         first, second = drafts(generator, difficulty, 0.4), drafts(generator, difficulty, 0.44)
         gain = paired_gain([first], [second])
@@ -77,8 +92,20 @@ def test_a_paired_gain_is_sharper_than_two_intervals_and_covers_the_truth():
         widths.append(gain.high - gain.low)
         one, other = summarize(first), summarize(second)
         apart.append((other["tau_high"] - one["tau_low"]) - (other["tau_low"] - one["tau_high"]))
-    assert hits >= 34 and gain.prompts == 80
+    assert 0.92 <= hits / 200 <= 0.985 and gain.prompts == 80
     assert np.mean(widths) < 0.5 * np.mean(apart)
+
+
+@pytest.mark.parametrize(("trainings", "prompts"), [(2, 10), (3, 5), (3, 10), (5, 10)])
+def test_a_gain_over_few_trainings_covers_the_truth(trainings, prompts):
+    """Mean rates of 0.4 and 0.44. Two trainings of one drafter differ by more than sampling does (0.08, standard deviation)."""
+    generator, hits, trials = np.random.default_rng(trainings), 0, 400
+    for _ in range(trials):
+        sides = [[drafts(generator, np.ones(prompts), chance) for chance in mean + generator.normal(0, 0.08, trainings)]
+                 for mean in (0.4, 0.44)]
+        gain = paired_gain(*sides)
+        hits += gain.low <= 1.44 / 1.4 - 1 <= gain.high
+    assert 0.92 <= hits / trials <= 0.985
 
 
 def test_a_gain_over_several_trainings_holds_what_another_seed_would_change():
@@ -98,4 +125,10 @@ def test_a_gain_needs_the_same_prompts():
         paired_gain([rows], [rows[:1]])
     with pytest.raises(ValueError, match="same prompts"):
         paired_gain([rows], [[replace(r, temperature=0.0) for r in rows]])
-    assert paired_gain([rows], [rows[::-1]]).share == 0
+    same = paired_gain([rows], [rows[::-1]])
+    assert (same.share, same.low, same.high) == (0, 0, 0)
+
+
+def test_the_gain_on_a_single_prompt_might_be_anything():
+    gain = paired_gain([[row("a", 10, [2, 1])]], [[row("a", 10, [8, 1])]])
+    assert (gain.share, gain.low, gain.high) == (pytest.approx(1.9 / 1.3 - 1), pytest.approx(1 / 3 - 1), 2.0)

@@ -1,6 +1,7 @@
 """GGUF with Q8_0 weights: read back by gguf's own reader and by transformers, with the logits of the same weights."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -103,10 +104,55 @@ def test_rotary_factors_of_llama_3_are_transformers_own(tmp_path):
     np.testing.assert_allclose(plain.numpy() / found, frequencies.numpy(), rtol=1e-5)
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0, "original_max_position_embeddings": 64}
+
+
+def yarn_of_llama_cpp(field, width):
+    """Frequencies and the factor on cosine and sine as ggml_rope_yarn computes them from a file, with its own betas 32 and 1."""
+    base, original, factor = field("freq_base"), field("scaling.original_context_length"), field("scaling.factor")
+    ends = [width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1)]
+    low, high = max(0, math.floor(ends[0])), min(width - 1, math.ceil(ends[1]))
+    ramp = 1 - np.clip((np.arange(width // 2) - low) / max(0.001, high - low), 0, 1)
+    plain = base ** -(np.arange(0, width, 2) / width)
+    return plain / factor * (1 - ramp) + plain * ramp, (1 + 0.1 * math.log(factor)) * field("scaling.attn_factor")
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"attention_factor": 1.3}, {"attention_factor": 1.0, "factor": 2.0}, {"mscale": 0.7, "mscale_all_dim": 1.0}, {"mscale": 0.7},
+    {"factor": None}, {"beta_fast": 32, "beta_slow": 1, "truncate": True}, {"original_max_position_embeddings": 128}])
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_yarn_is_that_of_transformers(more, kind, tmp_path):
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    width = 128 if kind == "qwen3" else 16
+    write_target(tmp_path, layers=1, model_type=kind, hidden_size=64, intermediate_size=64, head_dim=width,
+                 max_position_embeddings=192, rope_parameters={**YARN, **more})
+    write_gguf(tmp_path, tmp_path / gguf_file.FILE)
+    fields = gguf.GGUFReader(tmp_path / gguf_file.FILE).fields
+    assert fields[f"{kind}.rope.scaling.type"].contents() == "yarn"
+    frequencies, factor = yarn_of_llama_cpp(lambda name: fields[f"{kind}.rope.{name}"].contents(), width)
+    wanted, wanted_factor = ROPE_INIT_FUNCTIONS["yarn"](load_model(tmp_path).config, "cpu")
+    np.testing.assert_allclose(frequencies, wanted.numpy(), rtol=1e-5)
+    assert factor == pytest.approx(wanted_factor, rel=1e-5)
+
+
+def test_linear_scaling_is_written_as_its_factor(tmp_path):
+    write_target(tmp_path, layers=1, model_type="llama", hidden_size=64, intermediate_size=64,
+                 rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 1e4})
+    write_gguf(tmp_path, tmp_path / gguf_file.FILE)
+    fields = gguf.GGUFReader(tmp_path / gguf_file.FILE).fields
+    found = {name.removeprefix("llama.rope."): field.contents() for name, field in fields.items() if ".rope." in name}
+    assert (found["scaling.type"], found["scaling.factor"], found["freq_base"]) == ("linear", 2.5, 1e4)
+    assert not any("orig" in name or "attn" in name for name in found)
+
+
 @pytest.mark.parametrize(("change", "said"), [
     ({"model_type": "gemma2"}, "is a gemma2 model, and GGUF is written here for Llama 3, Mistral, Qwen2, Qwen3"),
     ({"sliding_window": 32, "use_sliding_window": True}, "windows of 32 tokens"),
-    ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "RoPE of kind longrope")])
+    ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "RoPE of kind longrope"),
+    ({"rope_parameters": YARN | {"beta_fast": 4}}, "YaRN with beta_fast 4, which llama.cpp does not read"),
+    ({"rope_parameters": YARN | {"beta_fast": 16, "beta_slow": 2}}, "beta_fast 16 and beta_slow 2"),
+    ({"rope_parameters": YARN | {"truncate": False}}, "truncate False")])
 def test_what_llama_cpp_computes_otherwise_is_refused(change, said, tmp_path):
     write_target(tmp_path, layers=2)
     config = json.loads((tmp_path / "config.json").read_text())

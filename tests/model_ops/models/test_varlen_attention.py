@@ -1,7 +1,5 @@
 """Flash attention over a packed row: windows, sinks and both passes, with the kernel's definition on a CPU and on CUDA."""
 
-import itertools
-
 import pytest
 import torch
 from transformers import GptOssConfig, GptOssForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -10,65 +8,17 @@ from model_ops.models import attention, varlen_kernel
 from model_ops.models.attention import packed_attention
 from model_ops.models.varlen_kernel import Boundaries, same_dtype, takes_varlen_kernel
 from model_ops.torch_internals import FakeTensorMode
+from tests.model_ops.flash_by_definition import FlashByDefinition
 
 LENGTHS = [5, 40, 1, 18]
 
 
-def scores_of(query, key, scale, window):
-    """Scaled scores of one document [heads, queries, keys]; -inf where the kernel's mask, aligned at the end, hides a key."""
-    scores = torch.einsum("qhd,khd->hqk", query.float(), key.float()) * scale
-    own = torch.arange(len(query))[:, None] + len(key) - len(query)
-    place = torch.arange(len(key))[None]
-    hidden = (place > own) if window is None else (place > own) | (place <= own - window)
-    return scores.masked_fill(hidden, float("-inf"))
-
-
-def documents(query, key, value, boundaries):
-    """Slices of queries and of keys, and the three streams with repeated key heads, per document."""
-    shared = query.shape[1] // key.shape[1]
-    for (q, q_end), (k, k_end) in zip(itertools.pairwise(boundaries.queries.tolist()),
-                                      itertools.pairwise(boundaries.keys.tolist()), strict=True):
-        keys, values = (stream[k:k_end].float().repeat_interleave(shared, 1) for stream in (key, value))
-        yield slice(q, q_end), slice(k, k_end), query[q:q_end].float(), keys, values
-
-
-def forward_by_definition(query, key, value, boundaries, scale, window=None):
-    output, normaliser = torch.empty_like(query), query.new_empty(query.shape[1], len(query), dtype=torch.float32)
-    for rows, _, q, k, v in documents(query, key, value, boundaries):
-        scores = scores_of(q, k, scale, window)
-        output[rows] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).to(output.dtype)
-        normaliser[:, rows] = scores.logsumexp(-1)
-    return output, normaliser
-
-
-def backward_by_definition(gradient, query, key, value, output, normaliser, boundaries, scale, window=None):
-    """FlashAttention-2, arXiv 2307.08691, algorithm 2: probabilities from the given log-sum-exp, D from the given output."""
-    found = [torch.zeros_like(stream) for stream in (query, key, value)]
-    group = query.shape[1] // key.shape[1]
-    for rows, columns, q, k, v in documents(query, key, value, boundaries):
-        up = gradient[rows].float()
-        weights = (scores_of(q, k, scale, window) - normaliser[:, rows, None]).exp()
-        inner = (output[rows].float() * up).sum(-1).T[..., None]
-        slopes = weights * (torch.einsum("qhd,khd->hqk", up, v) - inner) * scale
-        found[0][rows] = torch.einsum("hqk,khd->qhd", slopes, k)
-        found[1][columns] = torch.einsum("hqk,qhd->khd", slopes, q).unflatten(1, (-1, group)).sum(2)
-        found[2][columns] = torch.einsum("hqk,qhd->khd", weights, up).unflatten(1, (-1, group)).sum(2)
-    return tuple(found)
-
-
 @pytest.fixture
-def kernel_by_definition(monkeypatch):
-    """The path of a CUDA device, with the kernel replaced by its definition; the list of its calls."""
-    calls = []
-
-    def forward(*given):
-        calls.append(given)
-        return forward_by_definition(*given)
-
+def flash(monkeypatch):
+    """The path of a CUDA device, with the kernel's operators replaced by their definition."""
     monkeypatch.setattr(attention, "takes_varlen_kernel", lambda *_: True)
-    monkeypatch.setattr(varlen_kernel, "varlen_forward", forward)
-    monkeypatch.setattr(varlen_kernel, "varlen_backward", backward_by_definition)
-    return calls
+    with FlashByDefinition() as flash:
+        yield flash
 
 
 def streams(batch=1, head_dim=16):
@@ -90,21 +40,21 @@ def both(given, sinks, **options):
 @pytest.mark.parametrize("with_sinks", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 7, 40])
 @pytest.mark.parametrize(("batch", "lengths"), [(1, LENGTHS), (1, None), (3, None)])
-def test_the_cuda_path_equals_the_cpu_path(kernel_by_definition, monkeypatch, batch, lengths, window, with_sinks):
+def test_the_cuda_path_equals_the_cpu_path(flash, monkeypatch, batch, lengths, window, with_sinks):
     given, sinks = streams(batch)
     options = {"document_lengths": lengths, "sliding_window": window}
     found = both(given, sinks if with_sinks else None, **options)
-    assert len(kernel_by_definition) == 1, "one call for the whole row"
+    assert len(flash.calls) == 2, "one call for the whole row, and one for its gradients"
     monkeypatch.setattr(attention, "takes_varlen_kernel", takes_varlen_kernel)
     for one, other in zip(found, both(given, sinks if with_sinks else None, **options), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_soft_caps_dropout_and_a_cpu_keep_the_other_paths(kernel_by_definition, monkeypatch):
+def test_soft_caps_dropout_and_a_cpu_keep_the_other_paths(flash):
     given, _ = streams()
     both(given, None, document_lengths=LENGTHS, softcap=3.0)
     both(given, None, document_lengths=LENGTHS, dropout=0.5)
-    assert not kernel_by_definition
+    assert not flash.calls
     assert not takes_varlen_kernel(*(stream[0].bfloat16() for stream in given))
 
 

@@ -7,6 +7,7 @@ import torch
 
 from model_ops.speculators import draft_attention as module
 from model_ops.speculators.draft_attention import WindowLayout, draft_attention
+from tests.model_ops.flash_by_definition import FlashByDefinition
 
 BEFORE, WINDOWS = [6, 0, 11, 3, 40, 4], [5, 9, 1, 0, 30, 7]
 PATHS = {"explicit": (512, 1 << 21), "explicit, one query at a time": (512, 60), "the CPU's kernel": (0, 1 << 21),
@@ -106,6 +107,23 @@ def test_memory_is_linear_in_length(path, tokens, monkeypatch):
     assert small > 2 * tokens * 2 * 16 * 4  # the account sees keys and values
     assert peak(4 * tokens) < 5 * small
     assert 2 * (2 * tokens) * (4 * tokens) * 4 > 10 * small  # all scores of the longer row, held, would be seen
+
+
+@pytest.mark.parametrize("head_dim", [16, 64])
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_the_cuda_path_equals_the_definition(monkeypatch, steps, head_dim):
+    monkeypatch.setattr(module, "takes_varlen_kernel", lambda *_: True)
+    layout = WindowLayout.of(BEFORE, WINDOWS, torch.device("cpu"))
+    query, keys, values, *later = given = streams(4, 2, steps, head_dim=head_dim)
+    expected = by_definition(layout, *given)
+    upstream = torch.randn_like(expected)
+    with FlashByDefinition() as flash:
+        found = draft_attention(query, keys, values, pairs(later), layout)
+        gradients = torch.autograd.grad(found, given, upstream)
+    assert len(flash.calls) == 2
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+    for one, other in zip(gradients, torch.autograd.grad(expected, given, upstream), strict=True):
+        torch.testing.assert_close(one, other, atol=5e-6, rtol=1e-4)
 
 
 def test_the_cuda_kernel_is_called_as_it_is_declared(monkeypatch):

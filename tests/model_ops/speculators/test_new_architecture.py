@@ -15,6 +15,7 @@ from tiny_models import write_dataset, write_target
 from model_ops.job import Job
 from model_ops.operations import generate
 from model_ops.progress import Progress
+from resources.artefacts.source_digest import PACKAGES
 
 PROJECT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).parent
@@ -24,7 +25,7 @@ LINE = "from model_ops.speculators.architectures.toy import TOY as TOY\n"
 @pytest.mark.slow
 def test_a_new_architecture_is_one_file_and_one_line(tmp_path):
     copy, place = tmp_path / "copy", tmp_path / "place"
-    for package in ("model_ops", "resources", "stores", "pipelines", "assets", "sql", "recipes"):
+    for package in PACKAGES:
         shutil.copytree(PROJECT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
     folder = copy / "model_ops" / "speculators" / "architectures"
     shutil.copyfile(HERE / "toy_architecture.py", folder / "toy.py")
