@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
-from assets.partitions import DAYS, ONE_RUN, days_of, report_days
+from assets.partitions import DAYS, ONE_RUN, calendar_of, days_of, report_days
 from resources.artefacts.source_digest import source_digest
 from resources.launching.relay import relay
 from resources.reading.ingest import ingest
@@ -43,7 +43,7 @@ def interactions(
     sources: dg.ResourceParam[dict[str, SourceSettings]],
 ) -> Iterator[dg.MaterializeResult]:
     """Reads new and changed log objects; a line that cannot be read goes to quarantine, with its reason."""
-    report = ingest(workshop.tables, workshop.workload, sources, days_of(context))
+    report = ingest(workshop.tables, workshop.workload, sources, calendar_of(context))
     for note in notes_on(report):
         context.log.warning(note)
         relay({"event": "note", "message": note})

@@ -29,6 +29,12 @@ def days_of(context: dg.AssetExecutionContext) -> list[date]:
     return [date.fromisoformat(key) for key in context.partition_keys]
 
 
+def calendar_of(context: dg.AssetExecutionContext) -> list[date]:
+    """Every day from the first of this run's partitions to the last, with the days of pauses, which are no partitions."""
+    chosen = days_of(context)
+    return [date.fromordinal(number) for number in range(min(chosen).toordinal(), max(chosen).toordinal() + 1)]
+
+
 def report_days(
     context: dg.AssetExecutionContext, workshop: Workshop, name: str, numbers: Mapping[date, Mapping[str, Any]]
 ) -> Iterator[dg.MaterializeResult]:

@@ -4,7 +4,8 @@
 
 Card numbers follow ISO/IEC 7812 with the networks' published ranges, accounts ISO 13616 with the SWIFT registry's country
 formats, telephone numbers the national numbering plans, social security numbers the assignable areas, tokens the forms
-their issuers document. Hard negatives: numbers of the same shape that fail a checksum, order numbers, hashes, UUIDs,
+their issuers document. Code and commands hold values as well, and more that only looks
+so: products of matrices, labels, units, decorators, packages, logins, versions, ranges. Hard negatives: numbers of the same shape that fail a checksum, order numbers, hashes, UUIDs,
 versions, dates, prices, ISBNs, coordinates, code and arithmetic. Nobody's data is in here.
 """
 
@@ -31,6 +32,7 @@ def cases(seed: int = 0) -> Iterator[Case]:
     for make in (_emails, _cards, _ibans, _ssns, _addresses, _phones, _tokens, _assignments, _urls):
         yield from make(draw)
     yield from _negatives(draw)
+    yield from _code(draw)
 
 
 def _digits(draw: random.Random, count: int) -> str:
@@ -275,3 +277,52 @@ def _negatives(draw: random.Random) -> Iterator[Case]:
         "SELECT * FROM t WHERE id = 4000000000000000", "part 0-07-140194-1", "PMID 12345678, arXiv:2401.12345", "Patent US 10,123,456 B2",
     ):
         yield Case("mixed", text)
+
+
+_CODE_WITH = {
+    "EMAIL": ('__author__ = "Ann Lee <{}>"', "author = {}", '    "email": "{}",', "git config --global user.email {}", "MAINTAINER {}", "# TODO({}): drop this",
+              'send_mail("Hi", body, to=["{}"])', "mailto:{}?subject=hi", "Co-authored-by: Ann Lee <{}>", "INSERT INTO users VALUES (7, '{}', 1);",
+              "curl -u {}:pass https://example.org/x", "assert parse('{}').ok", "email: {}  # of the owner", '<a href="mailto:{}">mail</a>', "@param owner {}",
+              "const to = `{}`;", "Signed-off-by: Ann <{}>", "//   Contact: {}", "[user]\n\temail = {}\n", "user.email={};", "print(f'{{name}} {}')"),
+    "IP": ('app.run(host="{}", port=8000)', "ssh deploy@{}", "nameserver {}", "curl http://{}:8080/x", "ALLOWED_HOSTS = ['{}']", "iptables -A INPUT -s {} -j DROP",
+           '{} - - [01/Jun/2026:10:00:00 +0000] "GET / HTTP/1.1" 200', "server {{ listen {}:80; }}", "ping -c 3 {}", "bind-address = {}"),
+    "PHONE": ('PHONE = "{}"', '{{"phone": "{}"}}', "# call {} when it fails", "twilio.send(to='{}')", "<a href='tel:{}'>ring</a>"),
+}
+
+_CODE_WITHOUT = """
+scores = q@k.transpose(-2, -1) / math.sqrt(d)|y = x@self.weight.T + b|h = A@B.T@C.mT|out = (q@k.mT).softmax(-1)@v.to(x.dtype)
+loss = (w@x.t()).mean()|g = J.T@r.real|z = a@b.id + c@d.at[0]|p = q@r.dot(s)|e = u@v.conj()|n = x@y.name(z)|k = W@h.view(-1)|s = X@theta.values
+this@MainActivity.applicationContext|Toast.makeText(this@Main.info, msg)|super@Outer.run()|return@forEach.it|val x = this@Scope.id|this@apply.name = "x"
+sudo systemctl restart wg-quick@wg0.service|getty@tty1.service|systemctl status postgresql@15-main.service|user@1000.service|foo@bar.timer|dm@a.socket
+systemctl enable openvpn-client@office.service|journalctl -u docker@x.target|serial-getty@ttyS0.device|backup@home.mount|app@prod.slice
+npm i react@18.2.0 @babel/core@7.24.1|@scope/pkg@x.y|yarn add lodash@4.x|npx create-app@next.dev|uses: actions/checkout@v4.io|go get example.org/x@v1.2.3
+pnpm add @types/node@20.1|pip install pkg@git+https://x|docker pull repo/app@sha256:1a2b|cargo add serde@1.0|brew install python@3.11|gcc@12.2.rs
+git clone git@github.com:org/repo.git|git@gitlab.example.org:a/b.git|hg@hosted.example.org/x|scp app.tar deploy@web1.example.com:/var/www/|ssh -T git@github.com
+rsync -av x/ ann@build.example.org:~/x/|ssh -i key.pem ubuntu@ec2.example.org|ssh deploy@web1.example.io|sftp -P 22 ann@files.example.net|root@web1.example.com:~# ls
+[root@web1.example.com ~]# ls|remote = deploy@git.example.org:team/app.git|url = ssh://git@git.example.org/x|mosh ann@host.example.dev|https://ann@git.example.org/x
+@app.route("/x")|@pytest.mark.parametrize("a", [1])|@dataclass|x@property.setter|@media (max-width: 600px)|@Override public void run()|@import url("x.css")
+"user%s@example.com" % i|"%(name)s@example.org"|f"{user}@example.com"|$USER@host.example.com|`${name}@example.org`|'u%d@test.example.org' % n|<user>@example.org
+case p@Person.Id => p|xs@List.map|all@Map.empty|Html@Model.Name|<p>Hello@Model.Info</p>|t@Tree.Node.run|e@Error.Call -> e|icon@2x.png|logo@3x.webp|run@job.py
+foo@plt.so|memcpy@GLIBC_2.2.5|com.foo.Bar@1a2b3c.d|//a/@href.id|Object@self.id|w@cls.to|config@main.sh|a@b.c|vec@idx.x|user@localhost.localdomain
+sleep 250-300-1000 ms|timeouts of 250-300-1000 ms|latency 200-400-1500 ms|sizes 320-640-1280 px|ranges 100-200-3000|batches 256-512-1024 tokens|500-600-7000 rows
+open 08:00-12:30-17:00|08.00-12.00 13.00-17.00|from 0900-1700 and 1800-2000|1996.07.12 10.30|2026-06-01 08.00-09.30|12.05.2026 10:00-11:30|05/06/2026 0800-1630
+Boston, MA 02110-1301, USA|CA 94105-1234|0201.0020.0002|0x00 12 34 56 78 90|00 45 67 89 12 34|0110 1001 0110|Decimal('+35236450.6')|+12345678.25 EUR|ISBN 0-306-40615-2
+5237 523A 5230 5220 5236 5241 52BE|[*0205.0020.0002]|seed 0123 4567 8901|order_id: 4485983356242217|"trace_id": 4485983356242217|tracking 4485983356242217
+version `1.1.1.2`|version is 1.1.1.2|the release 3.31.0.2|openssl 1.1.1.2|see section 3.2.2.1|[3.3.2.4]|3.2.2.1 Arithmetic|dpkg 1.15.7.2|$Revision: 1.5.3.4$|8.2.4.44 Bogus
+libfoo-1.2.3.4.tar.gz|Version: 2.1.0.5|pkg==1.2.3.4|>=1.0.0.1,<2|v2.0.6.0|"7.1.4.3"|(5.3.6.12)|TLS 1.2.0.1|# 3.2.4.2 Vectors|Excel 16.0.4.1|firmware was 4.19.2.1
+224.0.0.1|255.255.255.0|0.0.0.0/0|127.0.0.1:8000|1.3.6.1.4.1.311|postgres://username:password@db.example.org/x|password = auth[2]|token = tokens[0]|sk-ssh-ed25519-cert-v01
+x[..., 1::2]|a::b::c|std::chrono::ms|dead:beef|12:34:56:789|00:1a:2b:3c:4d:5e|#ff00aa 1234567|1_000_000_000|0b1010|range(0, 1000000)|sha1:da39a3ee5e6b4b0d|0777 0644 0755
+"""
+
+
+def _code(draw: random.Random) -> Iterator[Case]:
+    values = {"EMAIL": ("jane.doe@example.com", "j.lee@uni-muenchen.de", "bob@corp.example.io", "info@firma.co.uk", "k@acme.dev", "MAX@FIRMA.DE"),
+              "IP": ("10.0.0.7", "192.168.178.21", "93.184.216.34", "203.0.113.9"), "PHONE": ("+49 30 901820", "+15552345678", "(555) 234-5678")}
+    for kind, frames in _CODE_WITH.items():
+        for frame in frames:
+            for value in draw.sample(values[kind], 3):
+                yield Case(f"code with {kind}", frame.format(value), [(kind, value)])
+    for line in _CODE_WITHOUT.strip().split("\n"):
+        for text in line.split("|"):
+            yield Case("code", text)
+            yield Case("code in an answer", f"Use this:\n```\n{text}\n```\nIt works.")

@@ -11,7 +11,6 @@ is tied to the embeddings is not stored, so it stays tied.
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from transformers import AutoConfig
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.models.template_files import copy_beside_weights
 from model_ops.progress import Progress
 from model_ops.quantization.block_layers import model_of_config
 from model_ops.tensor_files import TORCH_NAMES, TensorFileError, TensorHeader, read_directory, write_stream
@@ -108,10 +108,7 @@ def write_merged(form: Checkpoint, models: Sequence[Checkpoint], merge: TensorMe
     Integer tensors must be alike in all models. Raises ModelError if they are not, or if a merged value is not finite.
     """
     output.mkdir(parents=True, exist_ok=True)
-    for path in sorted(form.directory.iterdir()):
-        if (path.is_file() and path.name not in LEFT and not path.name.startswith(".")
-                and not path.name.endswith((".safetensors", ".safetensors.index.json"))):
-            shutil.copyfile(path, output / path.name)
+    copy_beside_weights(form.directory, output, LEFT)
 
     def tensors() -> Iterator[tuple[str, bytes]]:
         for done, (name, header) in enumerate(form.headers.items(), start=1):

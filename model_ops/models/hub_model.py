@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.errors import ModelError
+from model_ops.models.template_files import FOLDER
 
 TIMEOUT_S = 5.0
 """Seconds for the connection, and again for each part of the answer."""
-MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
+MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", f"{FOLDER}/*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 """Files that an import takes (TAKEN of model_ops/operations/base_directory.py): a commit without changes of them changes no
 model."""
 NO_ANSWER_OF_A_HUB = (TypeError, KeyError, AttributeError)
@@ -85,4 +86,4 @@ def _content(file: Any) -> str:
 
 
 def _is_taken(path: str) -> bool:
-    return "/" not in path and any(fnmatch.fnmatchcase(path, pattern) for pattern in MODEL_FILES)
+    return any(path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern) for pattern in MODEL_FILES)

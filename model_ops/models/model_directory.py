@@ -34,6 +34,7 @@ from model_ops.families.loading import attention_with_cache, stays_float32
 from model_ops.models import attention as packed_attention  # registers attention "packed"
 from model_ops.models.experts import use_grouped_experts
 from model_ops.models.isolation import TRAINED, isolate_documents
+from model_ops.models.template_files import chat_templates
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
 
 Attention = Literal["packed", "sdpa"]
@@ -126,12 +127,15 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     if not (directory / "tokenizer.json").exists() and not (directory / "tokenizer_config.json").exists():
         raise ModelError(f"{directory} holds no tokenizer (tokenizer.json); copy the one the model was trained with")
     try:
-        return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
         if not (directory / "tokenizer.json").exists():
             raise ModelError(f"{directory} holds tokenizer_config.json but no tokenizer.json; copy the one the model was "
                              "trained with") from error
         raise ModelError(f"the tokenizer in {directory} cannot be read: {_first_line(error)}") from error
+    if not tokenizer.chat_template and (found := chat_templates(directory)):  # a processor's
+        tokenizer.chat_template = found["default"] if found.keys() == {"default"} else found
+    return tokenizer
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path,

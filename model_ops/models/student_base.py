@@ -35,16 +35,3 @@ def refuse_unusable_base(directory: Path) -> None:
             float_form(config, read_directory(directory))
         except TensorFileError as error:
             raise ModelError(str(error)) from error
-
-
-def has_chat_template(directory: Path) -> bool:
-    """Whether a model's tokenizer has a chat template, as transformers finds it."""
-    if (directory / "chat_template.jinja").exists() or any((directory / "additional_chat_templates").glob("*.jinja")):
-        return True
-    for name in ("chat_template.json", "tokenizer_config.json"):
-        try:
-            if json.loads((directory / name).read_text(encoding="utf-8")).get("chat_template"):
-                return True
-        except (OSError, ValueError, AttributeError):
-            continue
-    return False

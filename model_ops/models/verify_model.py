@@ -12,6 +12,7 @@ import numpy as np
 
 from model_ops.errors import ModelError
 from model_ops.families.table import FAST
+from model_ops.models.template_files import chat_templates
 from model_ops.quantization.registry import Quantization, quantization_of
 from model_ops.tensor_files import TensorHeader
 
@@ -238,7 +239,7 @@ def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Pr
     if known and type(vocab_size) is int and max(known) >= vocab_size:
         problems.append(Problem("tokenizer.json", f"the tokenizer has id {max(known)}, config.json has vocab_size "
                                                   f"{vocab_size}"))
-    if not _chat_template(directory):
+    if not chat_templates(directory):
         problems.append(Problem("chat_template.jinja", "no chat template: put chat_template.jinja into the directory"))
     try:
         ends = json.loads((directory / "generation_config.json").read_text()).get("eos_token_id")
@@ -254,15 +255,3 @@ def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Pr
         elif known and end not in known:
             problems.append(Problem("generation_config.json", f"eos_token_id {end} is not a token of tokenizer.json"))
     return problems
-
-
-def _chat_template(directory: Path) -> str:
-    path = directory / "chat_template.jinja"
-    if path.exists():
-        return path.read_text().strip()
-    try:
-        content = json.loads((directory / "tokenizer_config.json").read_text())
-    except (FileNotFoundError, ValueError):
-        return ""
-    template = content.get("chat_template") if isinstance(content, dict) else None
-    return template if isinstance(template, str) else ""

@@ -16,11 +16,12 @@ from model_ops.models.float_weights import write_float_weights
 from model_ops.models.model_directory import check_model, headers, load_tokenizer, read_config
 from model_ops.models.mtp_tensors import has_layers
 from model_ops.models.quantized_base import float_form
+from model_ops.models.template_files import FOLDER
 from model_ops.planning.trainable_family import refuse_untrainable
 from model_ops.progress import Progress
 from model_ops.tensor_files import TensorFileError, read_directory
 
-TAKEN = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
+TAKEN = ("*.safetensors", "*.json", "*.jinja", f"{FOLDER}/*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 
 LEFT = ("manifest.json",)
 """Files that are not copied: with a manifest.json the copy would count as a finished artefact too early."""
@@ -46,7 +47,7 @@ def import_quantized(source: Path, output: Path, mtp_layer: bool, progress: Prog
     left = {*LEFT, "config.json", "model.safetensors.index.json", "quantization_config.json", "quant_config.json"}
     for path in sorted({path for pattern in TAKEN for path in source.glob(pattern) if path.suffix != ".safetensors"}):
         if path.is_file() and path.name not in left:
-            place_file(path, output / path.name, link=False)
+            place_file(path, output / path.relative_to(source), link=False)
     plain = {name: value for name, value in config.items() if name not in ("quantization_config", "torch_dtype")}
     write_json(output / "config.json", {**plain, "dtype": "bfloat16"})
     return {**check_base(output), "dequantized_bytes": written}

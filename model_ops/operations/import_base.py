@@ -45,7 +45,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     for done, path in enumerate(files):
         progress.report("import", done, len(files), "files")
         progress.stop_if_requested()
-        place_file(path, job.output / path.name, link=from_hub)
+        place_file(path, job.output / path.relative_to(source), link=from_hub)
     progress.report("import", len(files), len(files), "files")
     return found or check_base(job.output)
 

@@ -18,7 +18,6 @@ import itertools
 import json
 import math
 import re
-import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +43,7 @@ from model_ops.models.gguf_file import FILE as GGUF_FILE
 from model_ops.models.gguf_file import check_gguf, write_gguf
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
+from model_ops.models.template_files import copy_beside_weights
 from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
 from model_ops.parallel.world import World
 from model_ops.precision import products_dtype
@@ -215,10 +215,8 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
         encoded = _quantized_tensors(headers, layers, schemes, errors, progress, calibrated, _joined(inputs or {}, layers))
         written = write_stream(temporary, layout, itertools.chain(encoded, (
             (name, struct.pack("<f", scale)) for name, scale in scales.items())))
-    for path in sorted(source.iterdir()):  # last: weights that cannot be quantized leave nothing behind
-        keep = path.is_file() and not path.name.endswith((".safetensors", ".safetensors.index.json"))
-        if keep and path.name not in {"config.json", "manifest.json", "metrics.jsonl", "README.md"}:
-            shutil.copyfile(path, output / path.name)
+    # last: weights that cannot be quantized leave nothing behind
+    copy_beside_weights(source, output, {"config.json", "manifest.json", "metrics.jsonl", "README.md"})
     (output / "config.json").write_text(json.dumps(config, indent=2))
     ignored = [*_ignored(schemes, layers), *([unquantized_layer(config)] if mtp_layer else [])]
     groups = _targets(schemes, layers)

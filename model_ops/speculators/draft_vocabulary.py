@@ -64,9 +64,9 @@ def forced_ids(target: Path, tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """Tokens of every draft vocabulary: eos ids, special and added tokens, and tokens of the chat template's marks (reasoning,
     tool calls)."""
     ids = {*end_of_text_ids(target), *tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
-    if isinstance(tokenizer.chat_template, str):
-        for mark in sorted(set(MARK.findall(tokenizer.chat_template))):
-            ids.update(tokenizer(mark, add_special_tokens=False)["input_ids"])
+    template = tokenizer.chat_template or ""
+    for mark in sorted(set(MARK.findall(template if isinstance(template, str) else "\n".join(template.values())))):
+        ids.update(tokenizer(mark, add_special_tokens=False)["input_ids"])
     return ids
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from model_ops.errors import ModelError
 from model_ops.merging.settings import BASE, TRAINED
-from model_ops.models.student_base import has_chat_template, refuse_unusable_base
+from model_ops.models.student_base import refuse_unusable_base
+from model_ops.models.template_files import chat_templates
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from resources.composing.eval_suite import EvalSettings
@@ -210,7 +211,7 @@ def _settle_teacher(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
             yield "teacher.base", f"there is no directory {teacher.base}; give {wanted}"
             return
         refuse_unusable_base(Path(teacher.base))
-        if not has_chat_template(Path(teacher.base)):
+        if not chat_templates(Path(teacher.base)):
             yield "teacher.base", (f"{teacher.base} has no chat template, so it cannot be asked; put a chat_template.jinja "
                                    "into the directory")
     except (_NoPathError, OSError):

@@ -76,7 +76,8 @@ def recipe_assets(recipe: Recipe, place: Path) -> list[Any]:
     watching = behind_traffic(recipe.workload, {key: [dep.asset_key for dep in deps] for key, deps in reads.items()})
     digest = dg.AssetDep(dg.AssetKey([recipe.workload, TRAFFIC_DIGEST]))
     reads |= {key: [*reads[key], digest] for key in watching}
-    return [_fitted(asset, recipe, place, reads) for asset in assets]
+    days = daily_partitions(recipe, place)
+    return [_fitted(asset, recipe, days, reads) for asset in assets]
 
 
 def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
@@ -171,12 +172,13 @@ def _name(asset: Any) -> str:
     return asset.key.path[-1] if isinstance(asset, dg.AssetSpec) else next(iter(asset.keys)).path[-1]
 
 
-def _fitted(asset: Any, recipe: Recipe, place: Path, reads: Mapping[dg.AssetKey, list[dg.AssetDep]]) -> Any:
+def _fitted(
+    asset: Any, recipe: Recipe, days: dg.PartitionsDefinition, reads: Mapping[dg.AssetKey, list[dg.AssetDep]]
+) -> Any:
     """Adapts an asset to this recipe: rewires or removes dependencies on disabled stages, and begins partitions with the
     recipe's first day."""
     if isinstance(asset, dg.AssetSpec):
         return asset.replace_attributes(key=[recipe.workload, *asset.key.path], tags=_tags(asset, recipe))
-    days = daily_partitions(recipe, place)
 
     def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
         dated = {"partitions_def": days} if spec.partitions_def is not None else {}

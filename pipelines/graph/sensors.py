@@ -8,6 +8,7 @@ the digest of the objects, so the same objects never request two runs, unless th
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 import dagster as dg
@@ -42,16 +43,17 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
             return dg.SkipReason(f"the lake or a log store is away, and the next tick tries again: {error}")
         if not found.days:
             return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(found.cursor))
-        first, last = daily_partitions(recipe, place).get_first_partition_key(), recipe.last_day
-        days = [day for day in found.days if (first or "") <= day.isoformat() and (last is None or day <= last)]
+        keys = daily_partitions(recipe, place).get_partition_keys()
+        days = [day.isoformat() for day in found.days if keys and keys[0] <= day.isoformat() <= keys[-1]]
         if not days:
             return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(found.cursor))
         request = dg.RunRequest(
             run_key=key_of(context, found.digest),
             tags={
                 OBJECTS_TAG: found.digest,
-                "dagster/asset_partition_range_start": days[0].isoformat(),
-                "dagster/asset_partition_range_end": days[-1].isoformat(),
+                # a day inside a pause is read with the partitions around it
+                "dagster/asset_partition_range_start": keys[bisect_right(keys, days[0]) - 1],
+                "dagster/asset_partition_range_end": keys[bisect_left(keys, days[-1])],
             },
         )
         return dg.SensorResult(run_requests=[request], cursor=json.dumps(found.cursor))

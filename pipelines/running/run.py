@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict
 from model_ops.atomic_files import write_json
 from model_ops.wording import counted
 from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
-from pipelines.graph.days import first_day
+from pipelines.graph.days import daily_partitions, first_day
 from pipelines.graph.recipe_graph import definitions
 from pipelines.running.instance import fail_dead_runs, open_instance
 from pipelines.running.lineage_events import Events, Tell, lineage_events
@@ -200,6 +200,8 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
         return [day for day in found if day in news] or found[-1:]
     if not earliest <= partition <= latest:
         raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
+    if not daily_partitions(recipe, lake.root).has_partition_key(partition.isoformat()):
+        raise SelectionError(f"--partition {partition}: this day lies in a pause of more than a month, without any record")
     return [partition]
 
 

@@ -23,6 +23,8 @@ from resources.curating.pii_patterns import Span, card, find
 from resources.reading.json_text import json_text
 
 _PLAIN_KEYS = frozenset(("role", "content", "text", "type", "name", "description", "reasoning", "refusal"))
+_JOINING_KEYS = frozenset(("tool_call_id", "call_id", "tool_use_id"))
+"""Ids that join a call with its result: neither may change alone."""
 _AFTER_KEY = re.compile(r"[\"']\s*:\s*\Z")
 
 MOST_REMEMBERED = 2_000
@@ -83,6 +85,9 @@ class Redactor:
         if isinstance(value, dict):
             named: dict[str, Any] = {}
             for key, item in value.items():
+                if key in _JOINING_KEYS or (key == "id" and "function" in value):
+                    named[key] = item
+                    continue
                 told = self.redact(key)
                 while told in named:   # two keys with the same placeholder: both values are kept
                     told += "'"

@@ -13,6 +13,7 @@ personal data costs little. Names and addresses need a model: see `curation.pii_
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from bisect import bisect_left
@@ -22,6 +23,7 @@ from hashlib import blake2b
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from itertools import pairwise
 from operator import attrgetter
+from pathlib import Path
 from typing import NamedTuple
 
 KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "SSN", "IP", "PHONE")
@@ -95,21 +97,51 @@ _LOCAL = re.compile(r"[\w.%+\-']{1,64}\Z")
 _DOMAIN = re.compile(
     r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24})(?![^\W_]|@)(?!\.\w)"
 )
-_REMOTE = re.compile(r"(?:[\-_][\w\-]*)?[:/]")   # git@github.com:org, and git@github.com-work:org, an alias of SSH
-_ENDINGS = "png jpg jpeg gif svg webp ico css scss js jsx ts tsx json html xml yml yaml toml txt log php"
-_FILE_ENDINGS = frozenset(_ENDINGS.split())
+_ENDINGS = frozenset(" ".join(json.loads((Path(__file__).parent / "top_level_domains.json").read_text())).split())
+"""Top-level domains of IANA (version 2026051600), without those that code has as names of files, units and methods and hardly
+anybody in an address; and those of networks without names of their own."""
+_SURE_ENDINGS = frozenset(("com", "org", "edu", "gov", "mil"))
+"""Endings that no method and no attribute has."""
+_FILE_ENDINGS = frozenset(("py", "sh", "so", "ps"))
+_NO_PERSON = frozenset(("git", "hg", "this", "self", "cls", "super", "return", "break", "continue"))
+"""Users of repositories, and labels: `this@MainActivity.x`."""
+_REMOTE = re.compile(r":(?:[/~]|[\w.\-]+(?:/|\.git\b))|:~| ~\]")
+_LOGIN = re.compile(
+    r"(?:\b(?:ssh|scp|sftp|mosh|rsync|ssh-copy-id)\s+(?:-\w\S*\s+(?:[\w/.~:]+\s+)?){0,6}|://[^\s/@\"'<>]{0,64})\Z")
+_TEMPLATE = re.compile(r"%[0-9.]*[sdifrux](?![a-z])")
+_MIXED = re.compile(r"[a-z][A-Z]")
 
 
 def _emails(text: str) -> Iterator[Span]:
     at = text.find("@")
     while at >= 0:
         local, domain = _LOCAL.search(text[max(0, at - 64) : at]), _DOMAIN.match(text, at + 1)
-        if local and domain and domain.group(1).lower() not in _FILE_ENDINGS:
+        if local and domain:
             name = local.group().lstrip(".'-+%")
-            is_remote = name == "git" and _REMOTE.match(text, domain.end()) is not None
-            if name and name[-1] not in ".'" and ".." not in name and not is_remote:
+            if name and name[-1] not in ".'" and ".." not in name and not _is_code(text, at - len(name), name, domain):
                 yield Span(at - len(name), domain.end(), "EMAIL", f"{name}@{domain.group()}".lower())
         at = text.find("@", at + 1)
+
+
+def _is_code(text: str, start: int, name: str, domain: re.Match[str]) -> bool:
+    """Whether `name@domain` is code: a product of matrices, a label, a unit, a login, a template. Its ending and what stands
+    around it decide."""
+    host, ending, before = domain.group(), domain.group(1), text[max(0, start - 1) : start]
+    if ending.isascii() and not ending.startswith("xn--") and ending.lower() not in _ENDINGS:
+        return True
+    if name.lower() in _NO_PERSON or "_" in host or _TEMPLATE.search(name) or before == "$" \
+            or (name in "sdi" and before == ")") or _REMOTE.match(text, domain.end()) \
+            or _LOGIN.search(text, max(0, start - 96), start):
+        return True
+    if ending.lower() in _SURE_ENDINGS:
+        return False
+    labels = host.split(".")
+    return (
+        not (ending.islower() or host.isupper()) or text[domain.end() : domain.end() + 1] in ("(", "[")
+        or _MIXED.search(host) is not None or len(name) == len(labels[0]) == 1 or labels[0] in _NO_PERSON
+        or re.match(r"v?[0-9]+\.[0-9]" if before != "/" else r"v?[0-9]", host) is not None
+        or (ending in _FILE_ENDINGS and len(labels) < 3)
+    )
 
 
 # --- cards and accounts ---------------------------------------------------------------------------------------------
@@ -119,8 +151,12 @@ _CARD = re.compile(
     r"(?:[2-6][0-9]{12,18}"
     r"|[2-6][0-9]{3}(?P<a>[ \-\u00a0])[0-9]{4}(?P=a)[0-9]{4}(?P=a)[0-9]{4}(?:(?P=a)[0-9]{3})?"
     r"|3[0-9]{3}(?P<b>[ \-\u00a0])[0-9]{6}(?P=b)[0-9]{4,5})"
-    r"(?![0-9A-Za-z_])(?![.,\-][0-9])"
+    r"(?![0-9A-Za-z_])(?![.,\-][0-9])(?! [0-9A-F]{4}\b)"
 )
+_ID_WORDS = re.compile(
+    r"(?:_id|\b(?:order|tracking|invoice|ticket|request|trace|session|message|product|item|build|commit|sku|imei|isbn|uuid)s?)"
+    r"(?:[ _\-]?(?:number|num|nr|no|id))?[\"'`]?[ .:#=\"'`]{0,4}\Z", re.IGNORECASE)
+_HEX_GROUP = re.compile(r"\b[0-9A-F]{4}\s\Z")
 _ISSUERS = (  # first and last prefix, lengths
     ("34", "34", (15,)), ("37", "37", (15,)),                                             # American Express
     ("4", "4", (13, 16, 19)),                                                             # Visa
@@ -152,7 +188,8 @@ def card(digits: str) -> bool:
 def _cards(text: str) -> Iterator[Span]:
     for match in _CARD.finditer(text):
         digits = _digits(match.group())
-        if card(digits):
+        if card(digits) and not _ID_WORDS.search(text, max(0, match.start() - 32), match.start()) \
+                and not _HEX_GROUP.search(text, max(0, match.start() - 5), match.start()):
             yield Span(match.start(), match.end(), "CARD", digits)
 
 
@@ -253,10 +290,34 @@ _PHONE_WORDS = re.compile(
 _OTHER_WORDS = re.compile(
     r"(?:(?:\b|_)(?:order|sku|part|item|isbn|issn|serial|invoice|ticket|case|model|tracking|reference|ref|id|version|account|doi|patent|"
     r"confirmation|bestellung|bestellnummer|rechnung|rechnungsnummer|commande|facture|pedido|factura|ean|upc|gtin|zip|"
-    r"article|product|batch|lot|build|commit|imei)s?|#)"
+    r"article|product|batch|lot|build|commit|imei|seed|port|offset|timestamp|range|hash|pid|uid|epoch|cve)s?|#)"
     r"(?:[ _\-]?(?:number|num|nr|no|code|id|n°))?[ .:#=\"'\-]{0,4}\Z",
     re.IGNORECASE,
 )
+
+
+_MEASURES = re.compile(  # after a range or a list of numbers
+    r"\s?(?:[mµun]s|msec|secs?|seconds?|min|mins|minutes?|hrs?|hours?|days?|weeks?|months?|years?|px|pt|em|dpi|fps|[kKMG]?Hz|[KMGT]i?B|"
+    r"bytes?|bits?|tokens?|rows?|lines?|pages?|steps?|epochs?|km|cm|mm|kg|mg|lbs?|oz|ml|kW|kWh|mAh|Nm|rpm|psi|kcal|calories|"
+    r"USD|EUR|GBP|dollars?|euros?|points?|users|people|times)\b|\s?[°%€$£]"
+)
+_ZIP_CODE = re.compile(r"\b[A-Z]{2}[ \u00a0]{1,2}\Z")
+_TIMES = re.compile(r"(?:[01][0-9]|2[0-4])[.:]?[0-5][0-9] ?- ?(?:[01][0-9]|2[0-4])[.:]?[0-5][0-9]\b")
+
+
+def _is_measured(text: str, match: re.Match[str]) -> bool:
+    """Whether a number that is written like a telephone number is a range, a list of sizes, times of a day, or columns of a
+    table."""
+    if _is_phone(text, match.start()):
+        return False
+    groups = re.findall("[0-9]+", match.group())
+    return (
+        _MEASURES.match(text, match.end()) is not None or _TIMES.match(match.group()) is not None
+        or _ZIP_CODE.search(text, max(0, match.start() - 5), match.start()) is not None
+        or all(int(group) % 50 == 0 for group in groups) or all(group[0] == "0" for group in groups)
+        or len(set("".join(groups))) < 3
+        or ("." in match.group() and {len(group) for group in groups} == {4})
+    )
 
 
 def _phones(text: str) -> Iterator[Span]:
@@ -265,18 +326,21 @@ def _phones(text: str) -> Iterator[Span]:
         code = next((digits[:size] for size in (1, 2, 3) if digits[:size] in _COUNTRY_CODES), None)
         written_apart = len(match.group("rest")) > len(digits)
         plus = match.group("prefix") == "+" or (match.group("prefix") == "+ " and written_apart)
+        pairs = match.group("prefix") == "00 " and all(len(part) == 2 for part in match.group("rest").split())   # bytes
+        if pairs or (match.group("prefix") == "+" and re.fullmatch(r"[0-9]+\.[0-9]+", match.group("rest"))):
+            continue
         if not code or not 8 <= len(digits) <= 15 or (code == "1" and len(digits) != 11) or len(set(digits)) < 3:
             continue
         if plus or (match.group("prefix").startswith("00") and (written_apart or _is_phone(text, match.start()))):
             yield Span(match.start(), match.end(), "PHONE", digits)
     for match in _NORTH_AMERICAN.finditer(text):
-        if not _other_number(text, match.start()):
+        if not _other_number(text, match.start()) and not _is_measured(text, match):
             digits = _digits(match.group())
             yield Span(match.start(), match.end(), "PHONE", digits[-10:])
     for match in _NATIONAL.finditer(text):
         digits = _digits(match.group())
         if 9 <= len(digits) <= 12 and not _is_date(match.group()) and not _counts_up(match.group()) \
-                and not _other_number(text, match.start()):
+                and not _other_number(text, match.start()) and not _is_measured(text, match):
             yield Span(match.start(), match.end(), "PHONE", digits)
     for match in _MOBILE.finditer(text):
         if not _other_number(text, match.start()):
@@ -317,11 +381,14 @@ def _digits(text: str) -> str:
 _IPV4 = re.compile(r"(?<![\w.\-/])[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?!\w|\.\w|-\w)")
 _IPV4_IN_URL = re.compile(r"(?<=//)[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?!\w|\.\w|-\w)")
 _VERSION_WORDS = re.compile(
-    r"(?:\b(?:v|ver|version|versions|release|released|build|firmware|driver|update|upgrade[d]?(?: to)?|section|chapter|clause|"
-    r"figure|table|rule|oid|kernel|chrome|chromium|firefox|edge|opera|safari|assembly\w*)\b|§|[=<>~^]=?)"
-    r"[ .:='\"(]{0,3}\Z",
+    r"(?:\b(?:v|ver|version|versions|release|released|build|firmware|driver|update|upgrade[d]?(?: to)?|section|sec|chapter|"
+    r"clause|figure|table|rule|oid|kernel|chrome|chromium|firefox|edge|opera|safari|assembly\w*|revision)\b|§)"
+    r"(?: (?:is|was|to|from|number|no))?[ .:='`\"(*]{0,3}\Z|(?:[=<>~!^]=|[<>~^]) ?\Z",
     re.IGNORECASE,
 )
+_HOST_WORDS = re.compile(
+    r"(?:\b(?:ip|ipv4|address|addr|host|hostname|server|client|peer|ping|dns|nameserver|gateway|router|proxy|ssh|curl|telnet|traceroute|"
+    r"from|at|bind|listen|remote|node)\w{0,3}\b[\"']?[ :=\"'`(\[]{0,4}|//|@)\Z", re.IGNORECASE)
 _IPV6_SIGN = re.compile(r":[0-9A-Fa-f]{0,4}:")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9A-Fa-f]{0,4})(?![\w:])")
 
@@ -333,9 +400,13 @@ def _ipv4(text: str) -> Iterator[Span]:
                 address = IPv4Address(match.group())
             except AddressValueError:
                 continue
-            if address.is_loopback or address.is_unspecified or match.group().startswith("255."):
+            if address.is_loopback or address.is_unspecified or address.is_multicast or match.group().startswith("255."):
                 continue
-            if not _VERSION_WORDS.search(text, max(0, match.start() - 24), match.start()):
+            # small numbers alone are a version or a section: one address of some thousands has only such
+            names_host = (max(address.packed) >= 32 and max(address.packed[:3]) >= 10) or address.is_private \
+                or text[match.end() : match.end() + 1] == ":" \
+                or _HOST_WORDS.search(text, max(0, match.start() - 24), match.start())
+            if names_host and not _VERSION_WORDS.search(text, max(0, match.start() - 32), match.start()):
                 yield Span(match.start(), match.end(), "IP", str(address))
 
 
@@ -360,7 +431,7 @@ def _ipv6(text: str) -> Iterator[Span]:
 _TOKENS = {  # prefix of a token: its pattern
     "-----BEGIN": r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]{0,8192}?-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
     # OpenAI, Anthropic, OpenRouter; a digit tells a key from the-names-of-things
-    "sk-": r"sk-(?:ant-|proj-|or-|svcacct-|lf-)?(?=[A-Za-z_\-]{0,200}[0-9])[A-Za-z0-9_\-]{20,}",
+    "sk-": r"sk-(?!ssh-|ecdsa-)(?:ant-|proj-|or-|svcacct-|lf-)?(?=[A-Za-z_\-]{0,200}[0-9])[A-Za-z0-9_\-]{20,}",
     "pk-lf-": r"pk-lf-[0-9a-f\-]{36}",                          # Langfuse
     "k_live_": r"(?:sk|rk|pk)_live_[A-Za-z0-9]{16,}",           # Stripe
     "k_test_": r"(?:sk|rk|pk)_test_[A-Za-z0-9]{16,}",
@@ -439,7 +510,7 @@ _SECRET_NAME = re.compile(
 )
 _STAND_IN = re.compile(
     r"your|example|changeme|placeholder|redacted|dummy|<|\$\{?|\{\{|%\(|x{4,}|\*{3,}|\.{3}|\.env|environ|getenv|process\.|config\.|"
-    r"secrets?\.|self\.|settings\.|null|none|undefined|true|false|string|\(",
+    r"secrets?\.|self\.|settings\.|null|none|undefined|true|false|string|\(|\A\w+\[|\Apass(?:word|wd)?\Z",
     re.IGNORECASE,
 )
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from model_ops.atomic_files import write_json
 from model_ops.models.adapter_base import CONFIG, WEIGHTS
+from model_ops.models.template_files import FOLDER as TEMPLATES
 from model_ops.serving.adapters import served_rank
 from resources.artefacts.manifest import File, Manifest, ManifestError, describe_files, files_digest, read_manifest
 from resources.lake import Lake
@@ -68,6 +69,7 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
     lake_from_here = "/".join([".."] * 4)  # releases/<workload>/<version>/adapter
     write_json(place / CONFIG, {**config, "base_model_name_or_path": f"{lake_from_here}/{base_path}"})
     for copied in (MODEL_CONFIG, *(file.path for file in tokenizer_files(target))):
+        (place / copied).parent.mkdir(exist_ok=True)
         shutil.copyfile(target_directory / copied, place / copied)
     files = describe_files(place)
     return AdapterPart(path=f"releases/{workload}/{output.name}/{FOLDER}", rank=config["r"], digest=files_digest(files),
@@ -111,7 +113,8 @@ def adapter_problems(directory: Path, adapter: AdapterPart, target: Manifest, ba
 def tokenizer_files(model: Manifest) -> list[File]:
     """Files in a model's directory that are neither weights nor a config nor records: its tokenizer and chat template."""
     return [file for file in model.files
-            if "/" not in file.path and file.path not in NO_TOKENIZER and not file.path.endswith(OF_THE_MODEL)]
+            if "/" not in file.path.removeprefix(f"{TEMPLATES}/") and file.path not in NO_TOKENIZER
+            and not file.path.endswith(OF_THE_MODEL)]
 
 
 def _tokenizer_digest(files: list[File]) -> str:

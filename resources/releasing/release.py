@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from model_ops.atomic_files import write_json
+from model_ops.models.template_files import template_text
 from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.drafting_choice import Choice
 from model_ops.serving.service import Service, fingerprint
@@ -188,8 +189,7 @@ def write_release(
 
 
 def _tool_words(target: Path | None) -> tuple[str, ...]:
-    template = target / "chat_template.jinja" if target is not None else None
-    return tuple(tool_words(template.read_text(encoding="utf-8"))) if template is not None and template.exists() else ()
+    return tuple(tool_words(template_text(target))) if target is not None else ()
 
 
 def read_release(directory: Path) -> Release:

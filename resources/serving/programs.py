@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_ops.models.template_files import template_text
 from model_ops.serving.program import MODULES, has_package, server_environment
 from model_ops.serving.tool_parsers import tool_words
 from resources.lake import Lake
@@ -130,7 +131,6 @@ def command_of(program: Program, lake: Lake, directory: Path) -> Iterator[Server
 
 def _tool_words(program: Program, lake: Lake, directory: Path, script: Path) -> list[str]:
     """vLLM's parser of tool calls for the target's chat template, where the script names none."""
-    template = lake.root / read_release(directory).target.path / "chat_template.jinja"
-    if program.kind != "vllm" or "--tool-call-parser" in script.read_text(encoding="utf-8") or not template.exists():
+    if program.kind != "vllm" or "--tool-call-parser" in script.read_text(encoding="utf-8"):
         return []
-    return tool_words(template.read_text(encoding="utf-8"))
+    return tool_words(template_text(lake.root / read_release(directory).target.path))

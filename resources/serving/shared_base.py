@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from model_ops.models.template_files import template_text
 from model_ops.serving.adapters import LOADS_AT_RUNTIME, lora_words
 from model_ops.serving.command import words_of
 from model_ops.serving.drafting import Drafting
@@ -76,8 +77,7 @@ class SharedBase:
         words = words_of("vllm", str(lake.root / self.place), BASE_NAME, None, None, drafting.num_speculative_tokens, drafting,
                          service=service)
         words += ["--tokenizer", str(place), "--generation-config", str(self.directory), *lora_words(rank, adapters)]
-        template = place / "chat_template.jinja"
-        return words + (tool_words(template.read_text(encoding="utf-8")) if template.exists() else [])
+        return words + tool_words(template_text(place))
 
     @property
     def shell(self) -> list[str]:

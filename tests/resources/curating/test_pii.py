@@ -54,6 +54,16 @@ def test_personal_data_is_replaced(text, redacted):
         "ISBN 978-3-16-148410-0",
         "user@localhost",
         "git@github.com-work:org/repo.git",
+        "scores = q@k.transpose(-2, -1) / math.sqrt(d)", "y = x@w.to(x.dtype) + a@b.at[0]", "z = (q@k.mT)@v.T",
+        "Toast.makeText(this@MainActivity.applicationContext, msg)", "super@Outer.info", "Html@Model.Name",
+        "sudo systemctl restart wg-quick@wg0.service", "getty@tty1.service and backup@home.timer",
+        "npm i react@18.2.0 @scope/pkg@x.y", "uses: actions/checkout@v4.io", "module@1.2.rs",
+        "scp a.tar deploy@web1.example.com:/var/www/", "ssh -i key.pem ubuntu@ec2.example.org", "root@web1.example.com:~# ls",
+        "ssh://ann@git.example.org/x", '"user%s@example.com" % i', "$USER@host.example.com",
+        "sleep 250-300-1000 ms", "batches of 256-512-1024 tokens", "open 08.00-12.00 13.00-17.00", "Boston, MA 02110-1301, USA",
+        "0201.0020.0002", "00 45 67 89 12 34", "0110 1001 0110", "Decimal('+35236450.6')", "modes 0777 0644 0755",
+        "version `1.1.1.2`", "the version is 1.1.1.2", "see 3.2.2.1 Arithmetic", "dpkg 1.15.7.2 and 8.2.4.44", "join 224.0.0.1",
+        "5237 523A 5230 5220 5236 5241 52BE", '{"order_id": 4485983356242217}', "password = auth[2]",
     ],
 )
 def test_what_only_looks_like_it_is_left_alone(text):
@@ -217,3 +227,24 @@ def test_presidio_adds_to_the_patterns(monkeypatch):
     with pytest.raises(PresidioError, match="pip install"):
         finder("presidio")
     presidio_finder.cache_clear()
+
+
+@pytest.mark.parametrize(("text", "values"), [
+    ('__author__ = "Ann Lee <ann@example.org>"', ["ann@example.org"]), ("author = jane.doe@example.com", ["jane.doe@example.com"]),
+    ("git config --global user.email ann@acme.dev", ["ann@acme.dev"]), ("mailto:ann@uni-muenchen.de?subject=x", ["ann@uni-muenchen.de"]),
+    ("curl -u ann@example.com:pass https://x.org", ["ann@example.com"]), ("user.email=MAX@FIRMA.DE;", ["MAX@FIRMA.DE"]),
+    ("https://x.org/unsubscribe/ann@example.org", ["ann@example.org"]), ("send(to=['k@acme.io'])", ["k@acme.io"]),
+    ("ann@example.com(work), ann@home.travel", ["ann@example.com", "ann@home.travel"]), ("I ssh a lot: ann@example.org", ["ann@example.org"]),
+    ('app.run(host="10.0.0.7")', ["10.0.0.7"]), ("ping 8.8.8.8", ["8.8.8.8"]), ("http://1.2.3.4:80/", ["1.2.3.4"]),
+    ("peer 93.184.216.34 left", ["93.184.216.34"]), ("my phone: 250-300-1000", ["250-300-1000"]), ("ring 555-234-5678 days", []),
+    ("FAX 555-234-5678 days", ["555-234-5678"]), ("card 4485 9833 5624 2217, exp 12/29", ["4485 9833 5624 2217"]),
+])
+def test_values_in_code_are_found(text, values):
+    assert [text[span.start:span.end] for span in find(text)] == values
+
+
+def test_ids_that_join_a_call_with_its_result_stay():
+    call = {"role": "assistant", "tool_calls": [{"id": "ann@example.org", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+    told = {"role": "tool", "tool_call_id": "ann@example.org", "content": "ann@example.org"}
+    after = json.loads(Redactor().redact_json(json.dumps([call, told])))
+    assert after == [call, {**told, "content": "<EMAIL_1>"}]
