@@ -48,7 +48,7 @@ class FieldMapping(BaseModel):
         None, description="The response: an OpenAI body, a message, the chunks of a stream, or a text. Left out: none")
     answer: Path | None = Field(None, description="Instead of `response`: a text, taken as it is. Left out: none")
     id: Path | None = Field(None, description="Id of the request, which feedback may name. Left out: the response's own")
-    time: Path | None = Field(None, description="Time of the request: ISO 8601 or epoch. Left out: the response's own, or the "
+    time: Path | None = Field(None, description="Time of the request, in any usual form. Left out: the response's own, or the "
                               "file's day")
     model: Path | None = Field(None, description="Name of the model. Left out: the response's or request's own")
     user: Path | None = Field(None, description="The user, of whom a hash is kept. Left out: the request's own")
@@ -141,7 +141,7 @@ class FieldMapping(BaseModel):
     def _word(self, found: dict[str, Any], name: str) -> Any:
         """A text, number, true or false; None where there is none or an empty text."""
         value = found.get(name)
-        if isinstance(value, dict | list):
+        if isinstance(value, dict | list) and name != "time":
             raise self._missing(name, "an object or list, where a text or number is needed,")
         if isinstance(value, str):
             return value.strip() or None

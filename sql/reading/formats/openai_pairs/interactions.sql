@@ -1,5 +1,5 @@
 -- Interactions of records with an OpenAI request and response; one row per choice.
--- needs: chat_of(), choice_number(), error_text(), openai_tools(), records, served_digest(), served_release()
+-- needs: chat_of(), choice_number(), error_text(), logged_time(), openai_tools(), records, served_digest(), served_release()
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, user_hash, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
 --     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
@@ -109,8 +109,7 @@ select
     record.request_id as alias_id,
     coalesce(record.trace_id, request.metadata.trace_id, record.request_id) as trace_id,
     choice_number(response.choices, part) as choice_index,
-    coalesce(record.timestamp, record.ts, record.created_at, response.created, response.created_at)
-        as written_ts,
+    logged_time(record.timestamp, record.ts, record.created_at, response.created, response.created_at) as written_ts,
     coalesce(record.workload_id, record.workload, request.metadata.workload_id) as workload_name,
     coalesce(record.client_id, record.client) as client,
     coalesce(record.session_id, request.metadata.session_id, request.metadata.conversation_id) as session_id,
