@@ -41,8 +41,8 @@ LONG_LINE_BYTES = BATCH_BYTES // 64
 CALL_BYTES = 8 << 20
 
 MACROS = tuple(f"reading/macros/{name}" for name in (
-    "plain_moment", "moment", "time_problem", "logged_time", "called", "record_digest", "openai_role", "openai_message",
-    "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call", "otlp_items", "transcript_messages",
+    "plain_moment", "moment", "time_problem", "logged_time", "called", "names_nothing", "record_digest", "openai_role",
+    "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call", "otlp_items", "transcript_messages",
     "templated_messages", "error_text", "choice_number", "parameters", "oasst_answers", "provider_calls", "served_digest",
     "served_release",
 ))

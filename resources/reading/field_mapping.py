@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from resources.reading.json_paths import Steps, steps_of, structure_in, value_at
+from resources.reading.providers.streams import joined
 from resources.reading.streams import CHUNK, is_chunk
 
 ROLES = {
@@ -100,6 +101,7 @@ class FieldMapping(BaseModel):
             told = self._told(found)
         except _MissingError:
             return None
+        found["response"] = joined(found["response"]) or found["response"]
         bodies = {name: structure_in(found[name]) if isinstance(found[name], str) else found[name]
                   for name in ("request", "response")}
         return _without_none(told | bodies) if all(isinstance(body, dict) for body in bodies.values()) else None
@@ -180,7 +182,7 @@ class FieldMapping(BaseModel):
 
     def _response(self, found: dict[str, Any]) -> Any:
         name = "response" if self.response else "answer"
-        value = found[name]
+        value = joined(found[name]) or found[name] if name == "response" else found[name]
         if isinstance(value, str) and name == "response" and CHUNK not in value:
             value = response_in(structure_in(value)) or value
         if value is None or value == "" or value == {}:

@@ -1,7 +1,7 @@
 -- Adds what all formats share: ids, hashes and checks. A row that fails a check gets an error_code and goes to quarantine.
 -- interaction_id: a hash of source, the request's own id (with a digest of the record where ids are unique in their file only)
--- and the choice; without an id, of content and time. It does not depend on what was read before.
--- needs: batch, called(), extracted, moment(), parameters(), staged, time_problem()
+-- and the choice; without an id, or with one that names nothing, of content and time. It does not depend on what was read before.
+-- needs: batch, called(), extracted, moment(), names_nothing(), parameters(), staged, time_problem()
 -- parameters: $user_hash_key, $workload
 -- makes: rows into staged (object, row, part, error_code, message, workload, dt, interaction_id, request_id, alias_id,
 --     trace_id, choice_index, ts, source, source_format, source_uri, source_row, client, session_id, user_hash, model,
@@ -128,7 +128,7 @@ select
     workload,
     cast(ts as date) as dt,
     sha256(concat_ws(
-        chr(31), source, coalesce('id:' || request_id || coalesce(chr(31) || record_digest, ''), concat('content:', content_sha256, ':', epoch_us(read_ts))),
+        chr(31), source, coalesce('id:' || case when record_digest is not null or not names_nothing(request_id) then request_id end || coalesce(chr(31) || record_digest, ''), concat('content:', content_sha256, ':', epoch_us(read_ts))),
         choice_index
     )) as interaction_id,
     request_id,

@@ -50,7 +50,8 @@ with parsed as (
 shaped as (
     select
         *,
-        case when record.request.messages is null and json_type(raw, '$.response.output') = 'ARRAY' then json_transform(
+        case when record.request.messages is null
+            and (json_type(raw, '$.response.output') = 'ARRAY' or json_type(raw, '$.request.input') <> 'NULL') then json_transform(
             chat_of(cast(json_object(
                 'input', json_extract(raw, '$.request.input'), 'instructions', json_extract(raw, '$.request.instructions'),
                 'response', json_extract(raw, '$.response')
@@ -83,8 +84,10 @@ chosen as (
         case
             when request.messages is null and chat.messages is null then
                 case
-                    when coalesce(json_type(raw, '$.request'), 'OBJECT') = 'OBJECT'
-                        then struct_pack(code := 'missing_field', words := 'request.messages is missing')
+                    when coalesce(json_type(raw, '$.request'), 'OBJECT') = 'OBJECT' then struct_pack(
+                        code := 'missing_field',
+                        words := if(chat is null, 'request.messages is missing', 'request.input has no message')
+                    )
                     else struct_pack(code := 'wrong_type', words := 'request is not an object')
                 end
             when response.type = 'error' then struct_pack(code := 'wrong_type', words := 'the error is Anthropic''s')
@@ -92,7 +95,8 @@ chosen as (
                 case
                     when coalesce(json_type(raw, '$.response'), 'OBJECT') = 'OBJECT'
                         then struct_pack(
-                            code := 'missing_field', words := 'response has neither choices nor an error'
+                            code := 'missing_field',
+                            words := concat('response has neither ', if(chat is null, 'choices', 'output'), ' nor an error')
                         )
                     else struct_pack(code := 'wrong_type', words := 'response is not an object')
                 end
