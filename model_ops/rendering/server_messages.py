@@ -124,7 +124,7 @@ def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _read(arguments: Any) -> Any:
     """Arguments as an object; as they are if they are no JSON object."""
-    if arguments in (None, ""):
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return {}
     if isinstance(arguments, str):
         try:
@@ -138,4 +138,4 @@ def _read(arguments: Any) -> Any:
 def _written(arguments: Any, form: Arguments) -> Any:
     if form == "object":
         return _read(arguments)
-    return arguments if isinstance(arguments, str) else json.dumps(_read(arguments), ensure_ascii=False)
+    return arguments if isinstance(arguments, str) and arguments.strip() else json.dumps(_read(arguments), ensure_ascii=False)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 from resources.reading.field_mapping import FieldMapping, request_in, response_in
 from resources.reading.json_paths import path_of, structure_in
+from resources.reading.moments import moment_of
 
 MOST_RECORDS = 100
 _DEEPEST, _MOST_PATHS = 6, 400
@@ -203,17 +203,12 @@ def _is_word(value: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    """ISO 8601, or epoch in seconds to nanoseconds between 2000 and 2100."""
+    """A form that moments.py knows, or epoch in seconds to nanoseconds between 2000 and 2100."""
     if isinstance(value, str) and re.fullmatch(r"\d{9,19}(\.\d+)?", value):
         value = float(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return any(946_684_800 <= value / scale <= 4_102_444_800 for scale in (1, 1e3, 1e6, 1e9))
-    if not isinstance(value, str) or not re.match(r"\d{4}-\d{2}-\d{2}", value):
-        return False
-    try:
-        return bool(datetime.fromisoformat(value.strip().removesuffix(" UTC")))
-    except ValueError:
-        return False
+    return isinstance(value, str) and len(value) <= 60 and not re.fullmatch(r"[-+\d.,]*", value) and bool(moment_of(value))
 
 
 def _is_recent(value: Any) -> bool:

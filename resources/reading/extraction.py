@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from resources.reading.formats import Format
 from resources.reading.json_text import json_text, mended
+from resources.reading.moments import moment_of
 from resources.reading.otlp import joined_call_of, model_call_of
 from resources.reading.providers.calls import call_of
 from resources.reading.providers.litellm_calls import provider_chat_of
@@ -40,9 +41,10 @@ LONG_LINE_BYTES = BATCH_BYTES // 64
 CALL_BYTES = 8 << 20
 
 MACROS = tuple(f"reading/macros/{name}" for name in (
-    "moment", "record_digest", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls",
-    "otlp_call", "otlp_items", "transcript_messages", "templated_messages", "error_text", "choice_number", "parameters",
-    "oasst_answers", "provider_calls", "served_digest", "served_release",
+    "plain_moment", "moment", "time_problem", "logged_time", "called", "names_nothing", "record_digest", "openai_role",
+    "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call", "otlp_items", "transcript_messages",
+    "templated_messages", "error_text", "choice_number", "parameters", "oasst_answers", "provider_calls", "served_digest",
+    "served_release",
 ))
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -71,6 +73,7 @@ class Extraction:
         route: Callable[[int, str, Format], Format | None],
     ):
         self._connection, self._workload, self._workloads, self._route = connection, workload, list(workloads), route
+        connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
@@ -204,14 +207,18 @@ def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _arguments_as_text(text: str) -> str:
-    """Tool calls' arguments as JSON strings, as the OpenAI API has them, where a producer wrote objects."""
+    """Tool calls' arguments as JSON strings, as the OpenAI API has them. A call without arguments, or with an empty text, calls
+    a tool without parameters: {}."""
     try:
         value = json.loads(text)
         for message in value if isinstance(value, list) else [value]:
             if isinstance(message, dict):
                 for holder in _callers(message):
-                    if "arguments" in holder and not isinstance(holder["arguments"], str):
-                        holder["arguments"] = json_text(holder["arguments"])
+                    given = holder.get("arguments")
+                    if given is None or (isinstance(given, str) and not given.strip()):
+                        holder["arguments"] = "{}"
+                    elif not isinstance(given, str):
+                        holder["arguments"] = json_text(given)
         return json_text(value)
     except (ValueError, RecursionError):  # too deep, or numbers out of range: no list of messages, so it goes to quarantine
         return "0"

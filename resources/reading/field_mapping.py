@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from resources.reading.json_paths import Steps, steps_of, structure_in, value_at
+from resources.reading.providers.streams import joined
 from resources.reading.streams import CHUNK, is_chunk
 
 ROLES = {
@@ -48,7 +49,7 @@ class FieldMapping(BaseModel):
         None, description="The response: an OpenAI body, a message, the chunks of a stream, or a text. Left out: none")
     answer: Path | None = Field(None, description="Instead of `response`: a text, taken as it is. Left out: none")
     id: Path | None = Field(None, description="Id of the request, which feedback may name. Left out: the response's own")
-    time: Path | None = Field(None, description="Time of the request: ISO 8601 or epoch. Left out: the response's own, or the "
+    time: Path | None = Field(None, description="Time of the request, in any usual form. Left out: the response's own, or the "
                               "file's day")
     model: Path | None = Field(None, description="Name of the model. Left out: the response's or request's own")
     user: Path | None = Field(None, description="The user, of whom a hash is kept. Left out: the request's own")
@@ -100,6 +101,7 @@ class FieldMapping(BaseModel):
             told = self._told(found)
         except _MissingError:
             return None
+        found["response"] = joined(found["response"]) or found["response"]
         bodies = {name: structure_in(found[name]) if isinstance(found[name], str) else found[name]
                   for name in ("request", "response")}
         return _without_none(told | bodies) if all(isinstance(body, dict) for body in bodies.values()) else None
@@ -141,7 +143,7 @@ class FieldMapping(BaseModel):
     def _word(self, found: dict[str, Any], name: str) -> Any:
         """A text, number, true or false; None where there is none or an empty text."""
         value = found.get(name)
-        if isinstance(value, dict | list):
+        if isinstance(value, dict | list) and name != "time":
             raise self._missing(name, "an object or list, where a text or number is needed,")
         if isinstance(value, str):
             return value.strip() or None
@@ -180,7 +182,7 @@ class FieldMapping(BaseModel):
 
     def _response(self, found: dict[str, Any]) -> Any:
         name = "response" if self.response else "answer"
-        value = found[name]
+        value = joined(found[name]) or found[name] if name == "response" else found[name]
         if isinstance(value, str) and name == "response" and CHUNK not in value:
             value = response_in(structure_in(value)) or value
         if value is None or value == "" or value == {}:

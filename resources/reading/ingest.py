@@ -113,6 +113,10 @@ class IngestReport(BaseModel):
     """Numbers of feedback records, by day and by the kind of id that ties them to an interaction, or the reason why none
     does."""
     tied_anew: list[date] = Field(default_factory=list)
+    repeated_ids: dict[str, int] = Field(default_factory=dict)
+    """Numbers of records that were dropped because another record with their id has other contents, by source."""
+    loose_ids: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """Numbers of ids that many records of other contents have, and of these records, by source."""
     named: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Numbers of rows of the workload, by source and by the workload that their records name."""
     mixed: list[MixedWorkloads] = Field(default_factory=list)
@@ -146,10 +150,13 @@ def ingest(
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
         _, report.moved_objects = _notice(ledger, tables, sources, look_for_days=days is not None)
         apart = ReadApart()
+        loose: set[str] = set()
         for wanted in ledger.portions(sources, days):
-            _read(ledger, tables, stage, wanted, report, apart)
+            _read(ledger, tables, stage, wanted, report, apart, loose)
         if parts := apart.objects_to_join(ledger, sources):
-            _read(ledger, tables, stage, parts, report, apart)
+            _read(ledger, tables, stage, parts, report, apart, loose)
+        if loose and (earlier := ledger.named(loose, sources)):
+            _read(ledger, tables, stage, earlier, report, apart, set())
         report.mixed = [mixed for name, source in sources.items()
                         if (mixed := mixed_workloads(name, source, report.named.get(name, {}), workload))]
         ties = ties_of(tables, workload, workloads_of(workload, sources))
@@ -161,9 +168,13 @@ def ingest(
 
 
 def _read(
-    ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport, apart: ReadApart
+    ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport, apart: ReadApart,
+    loose: set[str],
 ) -> None:
-    """Reads objects, and those that have to be read with them, batch by batch."""
+    """Reads objects, and those that have to be read with them, batch by batch.
+
+    loose: takes the uris of objects that were read while an id still seemed to identify their records.
+    """
     workload, sources = stage.workload, stage.sources
     asked = list(wanted)
     while more := [*_with_removed_copies(tables, ledger, wanted, sources), *ledger.partners_of(wanted, sources),
@@ -179,9 +190,17 @@ def _read(
     for batch in stage.batches(wanted):
         attach_tables(tables, stage, workloads)
         number = apart.begin_batch(stage.connection, batch.formats.values())
-        for query in ("reread", "known_ids", "emptied_before"):
+        for query in ("reread", "loose_ids"):
+            run(stage.connection, f"reading/commit/{query}")
+        for source, ids, records in run(stage.connection, "reading/commit/loose_records").fetchall():
+            before = report.loose_ids.get(source, (0, 0))
+            report.loose_ids[source] = (before[0] + ids, before[1] + records)
+        loose.update(uri for (uri,) in run(stage.connection, "reading/commit/read_with_loose_ids").fetchall())
+        for query in ("tell_feedback_apart", "tell_apart", "known_ids", "emptied_before"):
             run(stage.connection, f"reading/commit/{query}")
         decide(stage, tables, workloads)
+        for source, records in run(stage.connection, "reading/batch/repeated_ids").fetchall():
+            report.repeated_ids[source] = report.repeated_ids.get(source, 0) + records
         _count(stage, batch, report)
         bury_ids(stage, tables)
         commit(tables, stage)

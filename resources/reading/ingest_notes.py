@@ -25,6 +25,12 @@ def notes_on(report: IngestReport) -> Iterator[str]:
     if report.set_aside:
         count = sum(reason.objects for reason in report.set_aside.values())
         yield f"{counted(count, 'object')} went to quarantine as a whole:{_told(list(report.set_aside.values()))}"
+    for source, (ids, records) in sorted(report.loose_ids.items()):
+        yield (f"{source}: {counted(ids, 'id')} came back with other contents in {counted(records, 'record')}, so content and "
+               "time tell these records apart")
+    for source, records in sorted(report.repeated_ids.items()):
+        yield (f"{source}: {counted(records, 'record')} left out as repeated_id: an earlier record with the same id has other "
+               "contents (`millrace sql \"from decisions where rule = 'repeated_id'\"`)")
     yield from map(str, report.mixed)
     records = sum(sum(day.values()) for day in report.ties.values())
     if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):

@@ -120,13 +120,29 @@ def _add_piece(choice: dict[str, Any], piece: dict) -> None:
         choice["token_ids"] = choice.get("token_ids", []) + ids
 
 
-def _add_call(calls: dict[int, dict[str, Any]], delta: dict) -> None:
+def _add_call(calls: dict[int, list[dict[str, Any]]], delta: dict) -> None:
+    """Adds a piece of a call. calls: by index; some servers give all calls the same."""
     place = delta.get("index")
     place = place if isinstance(place, int) else max(len(calls) - (0 if delta.get("id") else 1), 0)
-    call = calls.setdefault(place, {"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
-    call["id"] = call["id"] or delta.get("id")
-    if isinstance(delta.get("function"), dict):
-        _add_function(call["function"], delta["function"])
+    same = calls.setdefault(place, [])
+    function = delta["function"] if isinstance(delta.get("function"), dict) else {}
+    if not same or _begins(same[-1], delta.get("id"), function):
+        same.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
+    same[-1]["id"] = same[-1]["id"] or delta.get("id")
+    _add_function(same[-1]["function"], function)
+
+
+def _begins(call: dict[str, Any], call_id: Any, function: dict[str, Any]) -> bool:
+    """Whether a piece begins a new call after `call`: it has another id, or a name after arguments that are complete. (Some
+    servers repeat a name, or give each piece a new id.)"""
+    name, other = function.get("name"), bool(call_id and call["id"] and call_id != call["id"])
+    if not (name or other):
+        return False
+    complete = record_of(call["function"]["arguments"]) is not None
+    if other:
+        return bool(name) or complete
+    again = not call_id and str(function.get("arguments")).lstrip().startswith("{")
+    return complete and (name != call["function"]["name"] or again)
 
 
 def _add_function(function: dict[str, str], delta: dict) -> None:
@@ -141,7 +157,7 @@ def _finished(choice: dict[str, Any]) -> dict[str, Any]:
     calls = choice.pop("calls", {})
     message = choice["message"]
     if calls:
-        message["tool_calls"] = [call for _, call in sorted(calls.items())]
+        message["tool_calls"] = [call for _, same in sorted(calls.items()) for call in same]
     message.setdefault("content", None if calls or "function_call" in message else "")
     return choice
 
@@ -190,8 +206,14 @@ class StreamFold:
     def _chunk(self, row: int, chunk: dict[str, Any]) -> None:
         name = chunk["id"]
         stream = self._streams.pop(name, None)
+        listed = chunk.get("choices")
+        pieces = [piece for piece in listed if isinstance(piece, dict)] if isinstance(listed, list) else []
+        if stream is not None and any(_place(piece) in stream["ended"] and piece.get("delta") for piece in pieces):
+            self._streams[f"{name}\0{row}"] = stream  # the id came back with another answer
+            stream = None
         if stream is None:
-            stream = {"row": row, "envelope": self._request_of(name), "chunks": []}
+            stream = {"row": row, "envelope": self._request_of(name), "chunks": [], "ended": set()}
+        stream["ended"].update(_place(piece) for piece in pieces if piece.get("finish_reason"))
         stream["envelope"] = {**stream["envelope"], **{key: chunk[key] for key in ENVELOPE if key in chunk}}
         stream["chunks"].append(chunk)
         stream["last"] = self._seen

@@ -76,7 +76,7 @@ def _of_json(text: str) -> Iterator[Call]:
         arguments = each.get("arguments", each.get("parameters", {}))
         if isinstance(arguments, str):  # OpenAI's form: JSON text
             try:
-                arguments = json.loads(arguments)
+                arguments = json.loads(arguments) if arguments.strip() else {}
             except ValueError:
                 continue
         if isinstance(arguments, dict):

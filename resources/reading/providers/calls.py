@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 from resources.reading.json_text import json_text
+from resources.reading.moments import logged_time
 from resources.reading.providers import anthropic_api, bedrock_bodies, gemini_api
 from resources.reading.providers.blocks import UnknownBlock, mapping, plus
 from resources.reading.providers.bodies import bodies, body
@@ -93,7 +94,7 @@ def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) 
         "request_id": chat.get("request_id") or outside["request_id"] or chat.get("alias_id"),
         "alias_id": outside["request_id"] or chat.get("alias_id"),
         "trace_id": told("trace_id", "traceId") or outside["request_id"] or chat.get("alias_id"),
-        "written_ts": next((record[name] for name in TIMES if record.get(name) is not None), chat.get("written_ts")),
+        "written_ts": logged_time([*map(record.get, TIMES), chat.get("written_ts")]),
         "workload": told("workload_id", "workload", "workloadId"),
         "client": told("client_id", "client") or chat.get("client"),
         "session_id": told("session_id", "sessionId", "conversation_id", "conversationId") or chat.get("session_id"),

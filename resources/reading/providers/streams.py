@@ -1,10 +1,10 @@
-"""Joins streamed answers of Anthropic, Gemini and Bedrock into the response that the same call gives without streaming.
+"""Joins streamed answers of Anthropic, Gemini, Bedrock and the Responses API into the response of the call without streaming.
 
     with_joined_events(record)      # a log record whose response is a list of stream events, or the text of its events
 
 Events: Anthropic's message_start, content_block_delta, ...; ConverseStream's messageStart, contentBlockDelta, ...; chunks of
-Gemini's streamGenerateContent, each a GenerateContentResponse. The response is at `response`, `full_response` (Vertex AI), or
-`output.outputBodyJson` (Bedrock's log). A stream without its end was cut: it has an `error`, as in `streams`.
+Gemini's streamGenerateContent, each a GenerateContentResponse; those of the Responses API are joined by `responses_stream`. The
+response is at `response`, `full_response` (Vertex AI), or `output.outputBodyJson` (Bedrock's log). A stream without its end was cut: it has an `error`, as in `streams`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import json
 from typing import Any
 
 from resources.reading.providers.completion_streams import joined_chunks
+from resources.reading.responses_stream import NEEDLES as RESPONSES
+from resources.reading.responses_stream import is_event, joined_response
 from resources.reading.streams import events, with_failure
 
 CUT = "stream_cut: the stream ends without a reason why the model stopped"
 NEEDLES = ("message_start", "messageStart", "contentBlockDelta", 'BodyJson":[', 'BodyJson": [',
-           'esponse":[', 'esponse": [', '"data: {', '"data:{')
+           'esponse":[', 'esponse": [', '"data: {', '"data:{', *RESPONSES)
 """A record without any of these holds no streamed answer of these providers."""
 
 
@@ -41,11 +43,14 @@ def joined(response: Any) -> dict[str, Any] | None:
     if isinstance(response, dict):  # boto3's {ResponseMetadata, stream: [events]}
         answer = joined(response.get("stream")) if isinstance(response.get("stream"), list) else None
         return None if answer is None else {**answer, "ResponseMetadata": response.get("ResponseMetadata")}
+    done = False
     if isinstance(response, str):
-        response = events(response)[0] if "data:" in response else None
+        response, done = events(response) if "data:" in response else (None, False)
     if not isinstance(response, list):
         return None
     found = [event for event in response if isinstance(event, dict)]
+    if any(map(is_event, found)):
+        return joined_response(found, done or "[DONE]" in response)
     if any(event.get("type") in ("message_start", "content_block_delta") for event in found):
         return _anthropic(found)
     if any({"messageStart", "contentBlockDelta"} & event.keys() for event in found):
@@ -62,22 +67,24 @@ def _object(value: Any) -> dict[str, Any]:
 def _anthropic(found: list[dict[str, Any]]) -> dict[str, Any]:
     """A Message from message_start, the content blocks' deltas, and message_delta (docs: Streaming Messages)."""
     answer: dict[str, Any] = {"type": "message", "role": "assistant"}
-    blocks: dict[Any, dict[str, Any]] = {}
+    opened: dict[Any, dict[str, Any]] = {}
+    blocks: list[dict[str, Any]] = []  # a start begins a block, whatever its index: some servers give all blocks the same
     for event in found:
         kind, index = event.get("type"), event.get("index", 0)
         if kind == "message_start":
             answer |= _object(event.get("message"))
-        elif kind == "content_block_start":
-            blocks[index] = dict(_object(event.get("content_block")))
-        elif kind == "content_block_delta":
-            _add_delta(blocks.setdefault(index, {"type": "text"}), _object(event.get("delta")))
+        elif kind in ("content_block_start", "content_block_delta"):
+            if kind == "content_block_start" or index not in opened:
+                opened[index] = dict(_object(event.get("content_block"))) or {"type": "text"}
+                blocks.append(opened[index])
+            _add_delta(opened[index], _object(event.get("delta")))
         elif kind == "message_delta":
             answer |= {key: value for key, value in _object(event.get("delta")).items() if value is not None}
             answer["usage"] = {**_object(answer.get("usage")), **{
                 key: value for key, value in _object(event.get("usage")).items() if value is not None}}
         elif kind == "error":
             answer["error"] = event.get("error") or {"message": "error"}
-    answer["content"] = [_with_input(block) for _, block in sorted(blocks.items(), key=lambda item: str(item[0]).zfill(9))]
+    answer["content"] = [_with_input(block) for block in blocks]
     return _cut(answer, answer.get("stop_reason"))
 
 
@@ -111,30 +118,32 @@ def _cut(answer: dict[str, Any], ended: Any) -> dict[str, Any]:
 def _converse(found: list[dict[str, Any]]) -> dict[str, Any]:
     """A Converse response from ConverseStream's events (API_runtime_ConverseStreamOutput)."""
     answer: dict[str, Any] = {}
-    blocks: dict[int, dict[str, Any]] = {}
+    opened: dict[int, dict[str, Any]] = {}
+    blocks: list[dict[str, Any]] = []
     role = "assistant"
     for event in found:
         for kind, value in event.items():
             told = _object(value)
             place = told.get("contentBlockIndex")
-            index = place if isinstance(place, int) else max(blocks, default=0)
+            index = place if isinstance(place, int) else max(opened, default=0)
             if kind == "messageStart":
                 role = told.get("role") or role
-            elif kind == "contentBlockStart":
-                tool = _object(_object(told.get("start")).get("toolUse"))
-                blocks[index] = {"toolUse": {**tool, "input": ""}} if tool else {}
-            elif kind == "contentBlockDelta":
-                _add_converse_delta(blocks.setdefault(index, {}), _object(told.get("delta")))
+            elif kind in ("contentBlockStart", "contentBlockDelta"):
+                if kind == "contentBlockStart" or index not in opened:
+                    tool = _object(_object(told.get("start")).get("toolUse"))
+                    opened[index] = {"toolUse": {**tool, "input": ""}} if tool else {}
+                    blocks.append(opened[index])
+                _add_converse_delta(opened[index], _object(told.get("delta")))
             elif kind == "messageStop":
                 answer |= {key: told[key] for key in ("stopReason", "additionalModelResponseFields") if key in told}
             elif kind == "metadata":
                 answer |= {key: told[key] for key in ("usage", "metrics", "trace") if key in told}
             elif kind.endswith("Exception"):
                 answer["error"] = {"message": told.get("message") or kind}
-    for block in blocks.values():
+    for block in blocks:
         if isinstance(block.get("toolUse"), dict):
             block["toolUse"]["input"] = _parsed(block["toolUse"]["input"]) if block["toolUse"]["input"] else {}
-    answer["output"] = {"message": {"role": role, "content": [block for _, block in sorted(blocks.items()) if block]}}
+    answer["output"] = {"message": {"role": role, "content": [block for block in blocks if block]}}
     return _cut(answer, answer.get("stopReason"))
 
 

@@ -1,5 +1,5 @@
 -- Feedback with its value as a number and its word as a label. A record without an id or without a value gets an error_code.
--- needs: batch, extracted_feedback, moment(), staged
+-- needs: batch, extracted_feedback, moment(), staged, time_problem()
 -- parameters: $workload, $workloads
 -- makes: temp table checked_feedback (*, label, error_code, message)
 create or replace temp table checked_feedback as
@@ -12,7 +12,7 @@ with valued as (
         coalesce(staged.workload, batch.workloads[extracted_feedback.workload_name], case when extra then $workload end)
             as own_workload,
         coalesce(moment(extracted_feedback.written_ts), batch.fallback_ts) as ts,
-        extracted_feedback.written_ts is not null and moment(extracted_feedback.written_ts) is null as bad_time,
+        time_problem(extracted_feedback.written_ts) as bad_time,
         case
             when lower(written_value) in ('up', 'thumbs_up', 'thumbs-up', 'like', 'liked', 'good', 'positive', 'true',
                                           'yes', '👍') then 1.0
@@ -44,12 +44,12 @@ select
     case
         when coalesce(request_id, trace_id, session_id, interaction_id) is null then 'missing_field'
         when value is null and coalesce(label, written_value) is null then 'missing_field'
-        when bad_time then 'wrong_type'
+        when bad_time is not null then 'wrong_type'
     end as error_code,
     case
         when coalesce(request_id, trace_id, session_id, interaction_id) is null
             then 'the feedback names no response, trace or session'
         when value is null and coalesce(label, written_value) is null then 'the feedback has neither value nor label'
-        when bad_time then 'the time is not one between the years 2000 and 2100'
+        else bad_time
     end as message
 from spread

@@ -1,7 +1,7 @@
 -- Adds what all formats share: ids, hashes and checks. A row that fails a check gets an error_code and goes to quarantine.
 -- interaction_id: a hash of source, the request's own id (with a digest of the record where ids are unique in their file only)
--- and the choice; without an id, of content and time. It does not depend on what was read before.
--- needs: arguments_as_text(), batch, extracted, moment(), parameters(), staged
+-- and the choice; without an id, or with one that names nothing, of content and time. It does not depend on what was read before.
+-- needs: batch, called(), extracted, moment(), names_nothing(), parameters(), staged, time_problem()
 -- parameters: $user_hash_key, $workload
 -- makes: rows into staged (object, row, part, error_code, message, workload, dt, interaction_id, request_id, alias_id,
 --     trace_id, choice_index, ts, source, source_format, source_uri, source_row, client, session_id, user_hash, model,
@@ -14,16 +14,8 @@ with shaped as (
         extracted.* replace (
             nullif(extracted.request_id, '') as request_id,
             parameters(extracted.params) as params,
-            case
-                when regexp_matches(extracted.messages, '"arguments"\s*:\s*[^"\s]')
-                    then arguments_as_text(extracted.messages)
-                else extracted.messages
-            end as messages,
-            case
-                when regexp_matches(extracted.completion, '"arguments"\s*:\s*[^"\s]')
-                    then arguments_as_text(extracted.completion)
-                else extracted.completion
-            end as completion
+            called(extracted.messages) as messages,
+            called(extracted.completion) as completion
         ),
         batch.source,
         batch.uri,
@@ -121,10 +113,8 @@ tested as (
                 then struct_pack(code := 'wrong_type', text := 'a content is neither text nor a list of parts')
             when completion is null and status = 'success'
                 then struct_pack(code := 'missing_field', text := 'the answer has no message')
-            when written_ts is not null and read_ts is null
-                then struct_pack(
-                    code := 'wrong_type', text := 'the time is not one between the years 2000 and 2100'
-                )
+            when read_ts is null and time_problem(written_ts) is not null
+                then struct_pack(code := 'wrong_type', text := time_problem(written_ts))
         end as problem
     from hashed
 )
@@ -138,7 +128,7 @@ select
     workload,
     cast(ts as date) as dt,
     sha256(concat_ws(
-        chr(31), source, coalesce('id:' || request_id || coalesce(chr(31) || record_digest, ''), concat('content:', content_sha256, ':', epoch_us(read_ts))),
+        chr(31), source, coalesce('id:' || case when record_digest is not null or not names_nothing(request_id) then request_id end || coalesce(chr(31) || record_digest, ''), concat('content:', content_sha256, ':', epoch_us(read_ts))),
         choice_index
     )) as interaction_id,
     request_id,

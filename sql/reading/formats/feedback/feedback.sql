@@ -1,5 +1,5 @@
 -- Feedback of plain records: an id, a value or label, and the name of the question.
--- needs: records
+-- needs: logged_time(), records
 -- makes: rows (object, row, part, extra, request_id, trace_id, session_id, interaction_id, workload_name, name,
 --     written_value, label, source, comment, written_ts)
 with parsed as (
@@ -34,5 +34,5 @@ select
     record.label as label,
     record.source as source,
     coalesce(record.comment, record.text) as comment,
-    coalesce(record.timestamp, record.ts, record.created_at) as written_ts
+    logged_time(record.timestamp, record.ts, record.created_at) as written_ts
 from parsed

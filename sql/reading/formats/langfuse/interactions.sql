@@ -1,5 +1,5 @@
 -- Interactions of Langfuse observations of type GENERATION.
--- needs: moment(), openai_role(), openai_tool_calls(), openai_tools(), records
+-- needs: logged_time(), moment(), openai_role(), openai_tool_calls(), openai_tools(), records
 -- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, workload_name, client, session_id,
 --     user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning, finish_reason, error,
 --     prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms, ttft_ms, cost, status, error_code,
@@ -145,7 +145,7 @@ select
     record.id as request_id,
     record.trace_id as trace_id,
     part as choice_index,
-    coalesce(record.start_time, record.created_at) as written_ts,
+    logged_time(record.start_time, record.created_at) as written_ts,
     coalesce(record.metadata.workload_id, record.metadata.workload, nullif(record.trace_name, '')) as workload_name,
     record.metadata.client_id as client,
     coalesce(nullif(record.session_id, ''), record.metadata.session_id) as session_id,

@@ -1,5 +1,5 @@
 -- Feedback of Langfuse scores.
--- needs: records
+-- needs: logged_time(), records
 -- makes: rows (object, row, part, extra, request_id, trace_id, session_id, workload_name, name, written_value, label,
 --     source, comment, written_ts)
 with parsed as (
@@ -43,5 +43,5 @@ select
     word as label,
     record.source as source,
     record.comment as comment,
-    coalesce(record.timestamp, record.created_at) as written_ts
+    logged_time(record.timestamp, record.created_at) as written_ts
 from about

@@ -1,5 +1,5 @@
 -- Interactions of LiteLLM's standard logging payload.
--- needs: chat_of(), choice_number(), moment(), openai_tools(), provider_chat_of(), records, served_digest()
+-- needs: chat_of(), choice_number(), logged_time(), moment(), openai_tools(), provider_chat_of(), records, served_digest()
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
 --     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
@@ -130,7 +130,7 @@ select
     record.id as alias_id,
     coalesce(record.trace_id, record.id) as trace_id,
     choice_number(response.choices, part) as choice_index,
-    coalesce(record.startTime, record.endTime) as written_ts,
+    logged_time(record.startTime, record.endTime) as written_ts,
     coalesce(spend.workload_id, spend.workload, requester.workload_id, record.metadata.user_api_key_team_alias,
              record.metadata.user_api_key_alias) as workload_name,
     record.metadata.user_api_key_alias as client,

@@ -1,5 +1,5 @@
 -- Interactions of records with an OpenAI request and response; one row per choice.
--- needs: chat_of(), choice_number(), error_text(), openai_tools(), records, served_digest(), served_release()
+-- needs: chat_of(), choice_number(), error_text(), logged_time(), openai_tools(), records, served_digest(), served_release()
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, user_hash, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
 --     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
@@ -50,7 +50,8 @@ with parsed as (
 shaped as (
     select
         *,
-        case when record.request.messages is null and json_type(raw, '$.response.output') = 'ARRAY' then json_transform(
+        case when record.request.messages is null
+            and (json_type(raw, '$.response.output') = 'ARRAY' or json_type(raw, '$.request.input') <> 'NULL') then json_transform(
             chat_of(cast(json_object(
                 'input', json_extract(raw, '$.request.input'), 'instructions', json_extract(raw, '$.request.instructions'),
                 'response', json_extract(raw, '$.response')
@@ -83,8 +84,10 @@ chosen as (
         case
             when request.messages is null and chat.messages is null then
                 case
-                    when coalesce(json_type(raw, '$.request'), 'OBJECT') = 'OBJECT'
-                        then struct_pack(code := 'missing_field', words := 'request.messages is missing')
+                    when coalesce(json_type(raw, '$.request'), 'OBJECT') = 'OBJECT' then struct_pack(
+                        code := 'missing_field',
+                        words := if(chat is null, 'request.messages is missing', 'request.input has no message')
+                    )
                     else struct_pack(code := 'wrong_type', words := 'request is not an object')
                 end
             when response.type = 'error' then struct_pack(code := 'wrong_type', words := 'the error is Anthropic''s')
@@ -92,7 +95,8 @@ chosen as (
                 case
                     when coalesce(json_type(raw, '$.response'), 'OBJECT') = 'OBJECT'
                         then struct_pack(
-                            code := 'missing_field', words := 'response has neither choices nor an error'
+                            code := 'missing_field',
+                            words := concat('response has neither ', if(chat is null, 'choices', 'output'), ' nor an error')
                         )
                     else struct_pack(code := 'wrong_type', words := 'response is not an object')
                 end
@@ -109,8 +113,7 @@ select
     record.request_id as alias_id,
     coalesce(record.trace_id, request.metadata.trace_id, record.request_id) as trace_id,
     choice_number(response.choices, part) as choice_index,
-    coalesce(record.timestamp, record.ts, record.created_at, response.created, response.created_at)
-        as written_ts,
+    logged_time(record.timestamp, record.ts, record.created_at, response.created, response.created_at) as written_ts,
     coalesce(record.workload_id, record.workload, request.metadata.workload_id) as workload_name,
     coalesce(record.client_id, record.client) as client,
     coalesce(record.session_id, request.metadata.session_id, request.metadata.conversation_id) as session_id,
