@@ -17,6 +17,7 @@ from pathlib import Path
 
 from model_ops.decoding.served import ServedModel
 from model_ops.errors import ModelError
+from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import NotRunnable, ServerFailed, running_server
 
 STARTS_WITHIN_S = 900
@@ -29,7 +30,7 @@ def vllm_server(python: Path, model: str | Path, *words: str, folder: Path, thre
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads),
                    "VLLM_LOGGING_LEVEL": "INFO", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
     command = [python, "-m", "vllm.entrypoints.cli.main", "serve", model, "--enforce-eager", "--no-enable-prefix-caching",
-               "--seed", "0", *words]
+               "--seed", "0", *words, *dtype_words("vllm", words)]
     with tempfile.NamedTemporaryFile(prefix="vllm-", suffix=".log") as log:
         try:
             with running_server(command, log=Path(log.name), start_s=STARTS_WITHIN_S, folder=folder,

@@ -31,6 +31,7 @@ from model_ops.job import Job
 from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.progress import Progress
 from model_ops.serving.command import runs_drafter, words_of
+from model_ops.serving.cpu_dtype import SERVES_FLOAT32, dtype_words
 from model_ops.serving.drafting import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.latency_tail import tail_s
 from model_ops.serving.program import program_of, server_environment
@@ -135,7 +136,10 @@ def serve(job: Job, settings: EvaluateSettings, form: Form, texts: Sequence[Docu
     Raises ServerFailed and NotRunnable as `running_server` does, and ModelError for a server that answers wrongly or ends.
     """
     asked = settings.server
-    command = [*program_of(asked.kind, asked.python), *form.words]
+    chosen = dtype_words(asked.kind, form.words)
+    if chosen:
+        progress.event("note", message=f"evaluate: {SERVES_FLOAT32}")
+    command = [*program_of(asked.kind, asked.python), *form.words, *chosen]
     progress.report(_phase(form, settings), 0, 4, "parts")
     with running_server(command, log=job.output / LOG, start_s=asked.start_s, environment=server_environment(),
                         check=progress.stop_if_requested) as server, \

@@ -7,7 +7,9 @@ exact int32 sum, then times both scales: the compressed-tensors "int-quantized" 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from functools import cache
 
 import torch
 from jaxtyping import Float, Float32, Int8, Int32
@@ -35,13 +37,29 @@ def quantize_symmetric(values: Float[Tensor, "*rows width"]) -> tuple[Int8[Tenso
 
 
 def int8_product(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:
-    """left @ right.T as exact int32 sums: torch's int8 kernel on CPU and CUDA, else an equal sum of exact float32 products."""
+    """left @ right.T as exact int32 sums: torch's int8 kernel on CUDA and on CPUs that it suits, else an equal sum of exact
+    float32 products."""
     match left.device.type:
-        case "cpu":
+        case "cpu" if kernel_suits_cpu():
             return int8_matmul(left, right.t())
         case "cuda":
             return int8_product_padded(left, right)
     return int8_product_portable(left, right)
+
+
+@cache
+def kernel_suits_cpu() -> bool:
+    """Whether torch's int8 kernel is exact on this CPU, and faster than float32 products.
+
+    Where a processor has no VNNI, oneDNN's kernels saturate the sum of two products at 16 bits, and torch's own is a loop."""
+    some = torch.arange(256 * 256).remainder(255).sub(127).to(torch.int8).view(256, 256)
+    found, seconds = [], []
+    for product in (lambda: int8_matmul(some, some.t()), lambda: int8_product_portable(some, some)):
+        product()
+        began_s = time.perf_counter()
+        found.append(product())
+        seconds.append(time.perf_counter() - began_s)
+    return torch.equal(*found) and seconds[0] < seconds[1]
 
 
 def int8_product_padded(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:

@@ -28,6 +28,7 @@ from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
 from model_ops.openai_api import OpenAiApi
 from model_ops.serving.adapters import RANK_FLAG, SEVERAL_PROCESSES, given_rank, served_rank
+from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.drafting import Drafting
 from model_ops.serving.program import server_environment
 from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
@@ -91,7 +92,8 @@ class AdapterServer:
                              "it out")
         try:
             most = given_rank(settings.arguments) or served_rank(rank)
-            words = [*shared.shell, *program.words, "serve", *shared.words(lake, most, adapters, drafting), *settings.arguments]
+            words = [*shared.shell, *program.words, "serve", *shared.words(lake, most, adapters, drafting), *settings.arguments,
+                     *dtype_words("vllm", settings.arguments)]
         except ValueError as error:
             raise ServeError(str(error)) from error
         settings.logs.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from typing import Any
 from model_ops.atomic_files import write_json
 from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
+from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
 from resources.artefacts.manifest import ManifestError
 from resources.capture.sampling import server_sampling
@@ -86,8 +87,8 @@ class ReleaseServer:
             command = stack.enter_context(command_of(program, lake, directory))
             try:
                 server = stack.enter_context(running_server(
-                    [*command.words, *settings.arguments], log=log, start_s=settings.start_s, folder=command.folder,
-                    environment=command.environment, check=check))
+                    [*command.words, *settings.arguments, *dtype_words(program.kind, settings.arguments)], log=log,
+                    start_s=settings.start_s, folder=command.folder, environment=command.environment, check=check))
             except (ServerFailed, NotRunnable) as error:
                 raise ServeError(f"{program.kind} did not start release {directory.name}: {error} (log: {log})") from error
             release = read_release(directory)

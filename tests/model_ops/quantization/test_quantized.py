@@ -55,9 +55,30 @@ def test_products_are_exact_and_equal_on_every_way(monkeypatch, m, k, n):
         assert rows.shape[0] > 16 and rows.shape[1] % 8 == 0 and columns.shape[1] % 8 == 0 and rows.is_contiguous()
         return matmul(rows, columns)
 
-    matmul = int8_linear.int8_matmul
+    def matmul(rows, columns):  # a CPU's own kernel need not be exact
+        return (rows.double() @ columns.double()).int()
+
     monkeypatch.setattr(int8_linear, "int8_matmul", as_on_cuda)
     assert torch.equal(int8_product_padded(left, right).long(), exact)
+
+
+@pytest.mark.parametrize("largest", [32_767, 10**9])
+def test_a_cpu_kernel_that_saturates_is_not_used(monkeypatch, largest):
+    """As oneDNN's: pairs of products are summed in 16 bits, of values that were shifted to be unsigned."""
+    def saturating(left, right):
+        pairs = [(left[:, at:at + 2].double() + 128) @ right[at:at + 2].double() for at in range(0, left.shape[1], 2)]
+        return (sum(pair.clamp(-largest - 1, largest) for pair in pairs) - 128 * right.double().sum(0)).int()
+
+    clock = iter(range(100))  # the kernel is faster: the third and fourth readings are further apart
+    monkeypatch.setattr(int8_linear.time, "perf_counter", lambda: next(clock)**2)
+    monkeypatch.setattr(int8_linear, "int8_matmul", saturating)
+    int8_linear.kernel_suits_cpu.cache_clear()
+    try:
+        assert int8_linear.kernel_suits_cpu() == (largest > 32_767)
+        left, right = (torch.full((3, 64), value, dtype=torch.int8) for value in (127, -127))
+        assert torch.equal(int8_product(left, right), torch.full((3, 3), -127 * 127 * 64, dtype=torch.int32))
+    finally:
+        int8_linear.kernel_suits_cpu.cache_clear()
 
 
 @pytest.mark.gpu

@@ -1,0 +1,29 @@
+"""The dtype that vLLM serves in on this machine's CPU: float32 where that is faster than bfloat16. Imports no torch.
+
+    words += dtype_words("vllm", words)          # ["--dtype", "float32"]; [] on an accelerator or a CPU with bfloat16 units
+
+vLLM takes the dtype of the weights, bfloat16, and emulates it where the processor has no units for it. A release's own files
+say nothing: they are for other machines. Weights stay as they are stored, also quantized ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from model_ops.precision import cpu_speeds
+from model_ops.serving.service import ServerKind
+
+ACCELERATORS = (Path("/proc/driver/nvidia/gpus"), Path("/dev/kfd"))
+"""What the drivers of NVIDIA and AMD make."""
+SERVES_FLOAT32 = "vLLM serves in float32, in which this machine's CPU is faster than in bfloat16; --dtype chooses another"
+
+
+def dtype_words(server: ServerKind, given: Sequence[str] = ()) -> list[str]:
+    """Words for `vllm serve` on this machine. given: the server's other words, which may choose a dtype."""
+    if server != "vllm" or any(word.partition("=")[0] == "--dtype" for word in given) or any(
+            place.exists() for place in ACCELERATORS):
+        return []
+    threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    return ["--dtype", "float32"] if cpu_speeds(threads).precision == "float32" else []
