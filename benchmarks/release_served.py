@@ -35,6 +35,7 @@ from benchmarks.record import record
 from benchmarks.signed_release import make_keys, signed_copy
 from benchmarks.vllm_environment import HOME, vllm_python
 from model_ops.decoding.served import ServedModel, measure_served
+from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import running_server
 from resources.artefacts.manifest import read_manifest
 from resources.attesting.packaging import package
@@ -87,7 +88,7 @@ def _served(home: Path, lake: Lake, directory: Path, python: Path, passes: int, 
     script = home / "package" / directory.relative_to(lake.root) / "serve-vllm.sh"
     environment = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", "VLLM_CPU_KVCACHE_SPACE": "1",
                    "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
-    words = [script, "--enforce-eager", "--no-enable-prefix-caching", "--seed", "0"]
+    words = [script, "--enforce-eager", "--no-enable-prefix-caching", "--seed", "0", *dtype_words("vllm")]
     with running_server(words, log=home / "server.log", start_s=STARTS_WITHIN_S, environment=environment) as server, \
             ServedModel(server.url, model=release.workload, through_proxy=False) as client:
         several = {"concurrency": CONCURRENCY, "max_tokens": asked["max_new_tokens"]}

@@ -30,7 +30,7 @@ from model_ops.heap import give_back_memory
 from model_ops.loss import LearningLoss, Loss
 from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.parallel.world import World
-from model_ops.precision import Concrete, concrete
+from model_ops.precision import Concrete, concrete, faster_on
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
@@ -114,8 +114,10 @@ def train(
     device, settings = world.device, concrete(settings, world.device)
     use_memory_efficient_layers(model)
     idle = checkpoint_activations(model, settings.activation_checkpointing, settings.offload_activations)
-    if idle is not None:
-        progress.event("note", message=f"{phase}: {idle}")
+    slow = settings.precision == "bfloat16" and world.leads and faster_on(device) == "float32"
+    for said in (idle, "this machine multiplies bfloat16 slower than float32: leave precision out" if slow else None):
+        if said is not None:
+            progress.event("note", message=f"{phase}: {said}")
     optimizer = build_optimizer(model, settings)
     run = {"phase": phase, "settings": _fixed(settings, early_end), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)

@@ -4,12 +4,20 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from model_ops import precision as module
+from model_ops.decoding.runner import SMALL_PARAMETERS, decoding_dtype
+from model_ops.losses import loss_heads
+from model_ops.models.tiny_families import tiny_config
+from model_ops.operations.quantize import calibration_dtype
+from model_ops.operations.sft_settings import SftSettings
+from model_ops.planning.needs import Training, needs_of
 from model_ops.precision import Speeds, cpu_speeds, decided, measured, products_in
+from model_ops.training.tuning import load_to_tune
 
 CPU = torch.device("cpu")
 
@@ -136,3 +144,44 @@ def test_a_process_without_torch_has_another_one_measure(monkeypatch, empty_cach
     monkeypatch.setattr(module, "_FOUND", {})
     monkeypatch.setattr(module.subprocess, "run", None)
     assert cpu_speeds(threads=3) == (3.0, 1.0)
+
+
+@pytest.fixture(params=["bfloat16", "float32"])
+def auto(monkeypatch, request):
+    """The precision that auto stands for."""
+    monkeypatch.setattr(module, "AUTO", [lambda device: request.param])
+    return request.param
+
+
+def test_large_models_are_decoded_in_it_and_small_ones_on_a_cpu_in_float32(auto):
+    assert decoding_dtype(CPU, SMALL_PARAMETERS) == decoding_dtype(torch.device("cuda"), 1) == getattr(torch, auto)
+    assert decoding_dtype(CPU, SMALL_PARAMETERS - 1) == torch.float32
+
+
+def test_half_weights_are_shown_calibration_rows_in_it(auto):
+    def header(dtype):
+        return {"layer.weight": SimpleNamespace(dtype=dtype)}
+
+    assert {calibration_dtype(header(name), CPU) for name in ("BF16", "F16")} == {getattr(torch, auto)}
+    assert calibration_dtype(header("F32"), CPU) == torch.float32
+
+
+def test_a_frozen_base_is_held_in_it(auto, tiny_model):
+    settings = SftSettings(method="lora", lora={"rank": 2}).resolved()
+    model, _ = load_to_tune(tiny_model, settings, CPU)
+    assert model.model.layers[0].self_attn.q_proj.weight.dtype == getattr(torch, auto)
+
+
+def test_the_plan_of_a_cpu_is_made_for_it_and_of_gpus_for_bfloat16(auto):
+    config = tiny_config("qwen3")
+    for device, precision in (("cpu", auto), ("cuda", "bfloat16")):
+        found, wanted = (needs_of(config, Training("full", 64, 64, precision=each), "tiny", device) for each in ("auto", precision))
+        assert (found.sharded_trace is None) == (wanted.sharded_trace is None) == (precision == "float32")
+        assert found.trace(64, "none", 1) == wanted.trace(64, "none", 1)
+
+
+def test_kernels_of_the_loss_head_are_measured_in_it(auto, monkeypatch):
+    asked = []
+    monkeypatch.setattr(loss_heads, "measure", lambda vocab, width, device, dtype: asked.append(dtype))
+    loss_heads._decided(SimpleNamespace(weight=torch.empty(7, 3, device="meta")), "auto")
+    assert asked == [getattr(torch, auto)]

@@ -1,6 +1,7 @@
 """The loop: normalisation, resume, refusal of losses that are no numbers. Runs on a two-layer toy, no transformers."""
 
 import dataclasses
+import io
 import itertools
 import json
 import math
@@ -172,3 +173,15 @@ def test_validation_runs_through_the_run_and_at_its_end(tmp_path):
                    validate=validate, validate_every=5)
     assert result.validation == {"validation_loss": 3.0}
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize("precision, faster, notes", [
+    ("bfloat16", "float32", ["toy: this machine multiplies bfloat16 slower than float32: leave precision out"]),
+    ("bfloat16", "bfloat16", []), ("float32", "float32", []), ("auto", "float32", [])])
+def test_bfloat16_that_is_asked_for_on_a_slow_processor_is_told(tmp_path, monkeypatch, precision, faster, notes):
+    monkeypatch.setattr("model_ops.training.trainer.faster_on", lambda device: faster)
+    monkeypatch.setattr("model_ops.precision.AUTO", [lambda device: faster])
+    said = io.StringIO()
+    result = train(Toy(), Plan(2), next_token_loss, settings(steps=2, precision=precision), tmp_path / "work", Progress(said), "toy")
+    assert result.precision == result.metrics({})["precision"] == (faster if precision == "auto" else precision)
+    assert [event["message"] for event in map(json.loads, said.getvalue().splitlines()) if event["event"] == "note"] == notes

@@ -7,12 +7,16 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.stand_in_vllm import stand_in_vllm
+from model_ops.precision import Speeds
+from model_ops.serving import cpu_dtype
+from model_ops.serving.server_process import NotRunnable
 from pipelines.cli import app
 from pipelines.commands.exit_codes import MISUSE
 from resources.lake import Lake
 from resources.releasing.release import read_release
-from resources.serving import programs
+from resources.serving import programs, release_server
 from resources.serving.programs import Program, ServeError, command_of, find_program
+from resources.serving.release_server import ReleaseServer, ServeSettings
 
 
 def test_a_named_program_is_an_interpreter_or_the_command(tmp_path):
@@ -113,3 +117,22 @@ def test_what_is_asked_for_in_vain_ends_before_a_server_is_sought(tmp_path, word
 def test_an_absent_program_is_a_misuse():
     with pytest.raises(MISUSE, match="there is no such program"):
         find_program(None, "/nowhere/python")
+
+
+@pytest.mark.parametrize("given, words", [
+    (("--max-model-len", "512"), ["--max-model-len", "512", "--dtype", "float32"]), (("--dtype", "half"), ["--dtype", "half"])])
+def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given, words, tmp_path, make_release, monkeypatch):
+    started = []
+
+    def running_server(command, **_):
+        started.append(command)
+        raise NotRunnable("it is only looked at")
+
+    monkeypatch.setattr(release_server, "running_server", running_server)
+    monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: Speeds(float32=12.0, bfloat16=0.5))
+    monkeypatch.setattr(cpu_dtype, "ACCELERATORS", ())
+    lake = Lake.open(tmp_path / "lake")
+    settings = ServeSettings(Program("vllm", ("vllm",)), tmp_path / "logs", given)
+    with pytest.raises(ServeError, match="only looked at"):
+        ReleaseServer.start(lake, make_release(lake, 1), settings)
+    assert started[0][-len(words):] == words
