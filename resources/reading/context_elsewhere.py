@@ -34,7 +34,7 @@ HIDDEN = "encrypted_content", "redacted_thinking", "redactedContent", "thoughtSi
 """Encrypted thoughts, which count as prompt tokens and have no text."""
 NEEDLES = "|".join((
     *(rf'{key}\\*"' for key in (*KEYS, *AGENTS, *ITEMS, *RETRIEVALS, *HIDDEN)),
-    r'(previous_response_id|file_id|instructions)\\*"',
+    r'(previous_response_id|file_id|instructions)\\*"|\{\s*\\*"id\\*"\s*:\s*\\*"[^"\\]*\\*"\s*\}',
     r'"(conversation|prompt|context)\\*"\s*:\s*(\\*"|\{|\[\s*\d)', "file_search_call", "applied_edits", ":prompt/", "@preset/"))
 
 

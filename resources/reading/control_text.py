@@ -66,4 +66,5 @@ def _is_leak(said: str, leak: re.Match[str]) -> bool:
             leak["header"] in ENDS.split() and re.match(r" [a-z]", leak.string[leak.end():]))
     if leak["end"] == "</s>" and said.count("<s>") > said.count("</s>"):  # HTML's strikethrough
         return False
-    return not _TOKEN.search(said) and not (said[-1:] in (" ", "\t") and said.rstrip()[-1:].isalnum())  # "... ends with </s>"
+    talked = _TOKEN.search(_CODE.sub("", said))
+    return not talked and not (said[-1:] in (" ", "\t") and said.rstrip()[-1:].isalnum())  # "... ends with </s>"
