@@ -45,6 +45,7 @@ from resources.curating.presidio import model_name
 from resources.curating.quality import measures
 from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.shingles import threads
+from resources.reading.finish_reasons import WHOLE
 from resources.sql_files import attach_files, attach_slice, rows, run, slice_files, stream, workbench
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
@@ -148,6 +149,8 @@ def stale_days(tables: Tables, workload: str, settings: CurationSettings | None 
     stale = _stale_rows(tables, workload, fresh.unknown, digest)
     stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(
         tables, workload, settings.feedback.least)
+    if settings is not None and not fresh.is_heard:
+        stale_opinions |= _stale_chains(tables, workload)
     fresh.keep(stale, opinions_hold=settings is not None and not stale_opinions)
     return sorted(stale | stale_opinions)
 
@@ -172,6 +175,22 @@ def _stale_opinions(tables: Tables, workload: str, least: Mapping[str, float]) -
         return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
 
 
+def _stale_chains(tables: Tables, workload: str) -> set[date]:
+    """Days with rows that go on from a response which arrived, or went, since they were cleaned."""
+    with workbench() as connection:
+        for name in ("interactions", "cleaned_interactions"):
+            attach_slice(connection, tables, name, workload)
+        _attach_chains(connection, slice_files(tables, "interactions", workload), None)
+        return {day for (day,) in run(connection, "curating/clean/days_with_changed_chains").fetchall()}
+
+
+def _attach_chains(connection: duckdb.DuckDBPyConnection, files: list[str], days: list[date] | None) -> None:
+    """The table `chains`. All interactions are read only if some that are attached go on from another one."""
+    (some,) = run(connection, "curating/clean/has_chains").fetchone()
+    attach_files(connection, "responses", SCHEMAS["interactions"], files if some else [], PARTITIONS["interactions"])
+    run(connection, "curating/clean/chains", days=days)
+
+
 def _cleaned_groups(
     tables: Tables, workload: str, days: list[date], settings: CurationSettings
 ) -> Iterator[tuple[list[date], Iterator[_Part]]]:
@@ -180,7 +199,8 @@ def _cleaned_groups(
     groups = list(_groups(tables, workload, days, workers))
     wanted = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
     running: deque[Future[_Part]] = deque()
-    of_all_days = {"feedback": slice_files(tables, "feedback", workload),
+    of_all_days = {"responses": slice_files(tables, "interactions", workload),
+                   "feedback": slice_files(tables, "feedback", workload),
                    "decisions": tables.files("decisions", workload=("=", workload), stage=("=", "clean"))}
     with ThreadPoolExecutor(workers) as pool:
 
@@ -188,7 +208,7 @@ def _cleaned_groups(
             if (asked := next(wanted, None)) is not None:
                 group, part, parts = asked
                 files = {name: slice_files(tables, name, workload, group) for name in ("interactions", "cleaned_interactions")}
-                running.append(pool.submit(_clean_part, files | of_all_days, part, parts, settings))
+                running.append(pool.submit(_clean_part, files | of_all_days, group, part, parts, settings))
 
         def results(parts: int) -> Iterator[_Part]:
             for _ in range(parts):
@@ -239,10 +259,13 @@ def _commit(tables: Tables, workload: str, days: list[date], parts: Iterator[_Pa
         tables.replace("decisions", decisions.read(), workload=workload, stage="clean", dt=days)
 
 
-def _clean_part(files: Mapping[str, list[str]], part: int, parts: int, settings: CurationSettings) -> _Part:
+def _clean_part(
+    files: Mapping[str, list[str]], days: list[date], part: int, parts: int, settings: CurationSettings
+) -> _Part:
     with workbench() as connection:
         connection.execute(f"set threads = {max(1, threads() // MOST_WORKERS)}")  # parts share the cores
         _attach(connection, files, ("interactions", "feedback"))
+        _attach_chains(connection, files["responses"], days)
         facts = [_facts(connection, part, parts, settings)]
         decisions = [rows(connection, "curating/clean/decisions")]
         rules = run(connection, "curating/clean/counts").fetchall()
@@ -274,7 +297,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
     connection.register("measured", _measured(connection, settings))
     status = settings.status.model_dump()
     in_words = status.pop("drop_refused_in_words")
-    run(connection, "curating/clean/rules/status", **status)
+    run(connection, "curating/clean/rules/status", whole=WHOLE, **status)
     run(connection, "curating/clean/rules/tools", **settings.tools.model_dump())
     run(connection, "curating/clean/rules/language", allow=settings.language.allow)
     run(connection, "curating/clean/rules/repetition", **settings.repetition.model_dump(exclude={"min_words"}))

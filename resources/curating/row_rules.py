@@ -24,12 +24,19 @@ class StatusRules(RuleSettings):
 
     drop_errors: bool = Field(True, description="Drop rows whose request failed or whose record carries an error")
     drop_cache_hits: bool = Field(True, description="Drop answers served from a cache, which repeat a logged one")
-    drop_truncated: bool = Field(True, description="Drop answers that stopped at their token limit (finish_reason length)")
+    drop_truncated: bool = Field(
+        True, description="Drop answers that are not whole: cut at the token limit, or with a finish_reason that is not known")
+    drop_context_elsewhere: bool = Field(
+        True, description="Drop rows whose prompt the provider completed with text that the log lacks: an earlier response, a "
+        "stored prompt, a cache, retrieved files, or prompt tokens far beyond the messages")
+    drop_control_text: bool = Field(
+        True, description="Drop answers that begin with control text of a model, or have its raw tool calls")
     drop_refused: bool = Field(True, description="Drop rows with a content filter's message or a refusal in place of an answer")
     drop_refused_in_words: bool = Field(
         False, description="Drop short answers that begin by saying, in English, that they cannot help; such a refusal may "
         "be right")
-    drop_empty: bool = Field(True, description="Drop rows without a prompt, or without text or a tool call in the answer")
+    drop_empty: bool = Field(
+        True, description="Drop rows without a prompt, or without text or a tool call of a known kind in the answer")
 
 
 class ToolRules(RuleSettings):

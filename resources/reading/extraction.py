@@ -11,19 +11,20 @@ Arrow buffers; SQL parses the JSON.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.reading.context_elsewhere import NEEDLES, context_of
+from resources.reading.finish_reasons import finish_reason_of
 from resources.reading.formats import Format
-from resources.reading.json_text import json_text, mended
+from resources.reading.json_text import mended
 from resources.reading.moments import moment_of
+from resources.reading.normal_messages import normal_messages
 from resources.reading.otlp import joined_call_of, model_call_of
 from resources.reading.providers.calls import call_of
 from resources.reading.providers.litellm_calls import provider_chat_of
@@ -44,7 +45,7 @@ MACROS = tuple(f"reading/macros/{name}" for name in (
     "plain_moment", "moment", "time_problem", "logged_time", "called", "names_nothing", "record_digest", "openai_role",
     "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call", "otlp_items", "transcript_messages",
     "templated_messages", "error_text", "choice_number", "parameters", "oasst_answers", "provider_calls", "served_digest",
-    "served_release",
+    "served_release", "beyond_messages", "placeholder_in", "unread_in",
 ))
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -79,7 +80,9 @@ class Extraction:
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
-        connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
+        connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("finish_reason_of", finish_reason_of, ["VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("normal_messages", normal_messages, ["VARCHAR"], "VARCHAR")
         self._attach(LINES.empty_table())  # DuckDB binds a macro that is a table when it is created
         for macro in MACROS:
             run(connection, macro)
@@ -134,7 +137,7 @@ class Extraction:
 
     def _stage_interactions(self, form: Format) -> None:
         self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
-        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key())
+        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key(), needles=NEEDLES)
 
     def _check_feedback(self, form: Format) -> None:
         select = f"reading/formats/{form.feedback_as or form.name}/feedback"
@@ -204,27 +207,3 @@ def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
         batch.slice(begin, end - begin) for batch in lines.to_batches(BATCH_ROWS)
         for begin, end in _runs(pc.binary_length(batch["raw"]).to_numpy(zero_copy_only=False), BATCH_BYTES)
     ]
-
-
-def _arguments_as_text(text: str) -> str:
-    """Tool calls' arguments as JSON strings, as the OpenAI API has them. A call without arguments, or with an empty text, calls
-    a tool without parameters: {}."""
-    try:
-        value = json.loads(text)
-        for message in value if isinstance(value, list) else [value]:
-            if isinstance(message, dict):
-                for holder in _callers(message):
-                    given = holder.get("arguments")
-                    if given is None or (isinstance(given, str) and not given.strip()):
-                        holder["arguments"] = "{}"
-                    elif not isinstance(given, str):
-                        holder["arguments"] = json_text(given)
-        return json_text(value)
-    except (ValueError, RecursionError):  # too deep, or numbers out of range: no list of messages, so it goes to quarantine
-        return "0"
-
-
-def _callers(message: dict[str, Any]) -> list[dict[str, Any]]:
-    calls = message.get("tool_calls")
-    functions = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-    return [holder for holder in [*functions, message.get("function_call")] if isinstance(holder, dict)]

@@ -10,6 +10,7 @@ that the provider's format can read them.
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -24,6 +25,10 @@ ROLES = {
     "bot": "assistant", "model": "assistant", "agent": "assistant", "observation": "tool",
 }
 """The OpenAI role for other names of a speaker (sql/reading/macros/openai_role.sql has those of published data sets)."""
+
+
+BODIES = {"lc", "messages", "contents", "choices", "candidates", "generations", "object", "role", "tool_calls"}
+"""Keys of bodies and messages: JSON with one of them is not what somebody said."""
 
 
 def _checked(path: str) -> str:
@@ -162,6 +167,8 @@ class FieldMapping(BaseModel):
             value = request_in(structure_in(value)) or value
         if value is None or value == "":
             raise self._missing(name)
+        if isinstance(value, str) and name == "request" and (why := unread(value)):
+            raise self._missing(name, why)
         if isinstance(value, str) and name != "messages":
             body: dict[str, Any] | None = {"messages": [{"role": "user", "content": value}]}
         else:
@@ -187,6 +194,8 @@ class FieldMapping(BaseModel):
             value = response_in(structure_in(value)) or value
         if value is None or value == "" or value == {}:
             raise self._missing(name)
+        if isinstance(value, str) and name == "response" and CHUNK not in value and (why := unread(value)):
+            raise self._missing(name, why)
         if isinstance(value, str):
             return value if CHUNK in value and name == "response" else _answered({"role": "assistant", "content": value})
         body = response_in(value) if name == "response" else None
@@ -202,6 +211,20 @@ class _MissingError(Exception):
 
 def _without_none(record: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if value is not None}
+
+
+def unread(text: str) -> str:
+    """What a text is that stands where a body may stand and is none; "" for what a person or a model says."""
+    if re.match(r"\s*<(!doctype html|html|head|body|\?xml)\b", text, re.IGNORECASE):
+        return "an HTML or XML page"
+    if re.match(r"\s*(data|event): ?\S", text):
+        return "the events of a stream that are not known"
+    found = structure_in(text)
+    if found is None and re.match(r"""\s*"?\s*(\{\s*(\\*"|'|\}|$)|\[\s*([{\["']|\\+"|\]|$))""", text):
+        return "JSON that breaks off or does not parse (take a text as it is with prompt or answer)"
+    told = [found, *found] if isinstance(found, list) else [found]
+    told += [each for inner in told[1:] if isinstance(inner, list) for each in inner]
+    return "JSON of a form that is not known" if any(isinstance(each, dict) and each.keys() & BODIES for each in told) else ""
 
 
 def request_in(value: Any) -> dict[str, Any] | None:

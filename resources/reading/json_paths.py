@@ -85,11 +85,11 @@ def value_at(record: Any, steps: Steps) -> Any:
 
 
 def structure_in(text: str) -> dict | list | None:
-    """The JSON object or list that a text holds; None for any other text."""
-    if text.lstrip()[:1] not in ("{", "["):
+    """The JSON object or list that a text holds, also one that was encoded twice; None for any other text."""
+    if text.lstrip()[:1] not in ("{", "[", '"'):
         return None
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict | list) else None
+    return structure_in(found) if isinstance(found, str) else found

@@ -12,10 +12,10 @@ import json
 import re
 from typing import Any
 
-FINISHED = {"tool_call": "tool_calls", "tool_use": "tool_calls", "end_turn": "stop", "max_tokens": "length"}
 _NUMBERED = re.compile(r"(?:gen_ai\.(prompt|completion)|llm\.(input|output)_messages)\.(\d+)\.(?:message\.)?(.+)")
 _NUMBERED_CALL = re.compile(r"tool_calls\.(\d+)\.(?:tool_call\.)?(?:function\.)?(id|name|arguments)")
 _NUMBERED_PART = re.compile(r"contents\.(\d+)\.message_content\.text")
+_FUNCTION = re.compile(r"llm\.request\.functions\.(\d+)\.(name|description|parameters)")
 ROLE_OF_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
 """Names of the older conventions' message events."""
 
@@ -44,9 +44,8 @@ def content_of(attributes: dict[str, Any], events: list[tuple[Any, dict[str, Any
     answers = []
     for message in _listed(said, "assistant"):
         spoken = [each for each in _messages(message) if each.get("role") != "tool"]
-        ended = message.get("finish_reason")
         answers.append({"message": {**spoken[0], "role": "assistant"} if spoken else None,
-                        "finish_reason": FINISHED.get(ended, ended)})
+                        "finish_reason": message.get("finish_reason")})
     return messages, answers
 
 
@@ -123,6 +122,9 @@ def tools_of(attributes: dict[str, Any]) -> list[Any] | None:
         schema = re.compile(r"llm\.tools\.\d+\.tool\.json_schema")
         schemas = [(key, value) for key, value in attributes.items() if schema.fullmatch(key)]
         offered = [structured(value) for _, value in sorted(schemas, key=lambda item: int(item[0].split(".")[2]))]
+        held = structured(attributes.get("llm.invocation_parameters"))  # older OpenInference
+        told = (held.get("tools") or held.get("functions")) if isinstance(held, dict) else None
+        offered = offered or told or _functions(attributes)
     if not isinstance(offered, list) or not offered:
         return None
     return [
@@ -130,6 +132,15 @@ def tools_of(attributes: dict[str, Any]) -> list[Any] | None:
         if isinstance(tool, dict) and "function" not in tool and "name" in tool else tool
         for tool in (structured(each) for each in offered)
     ]
+
+
+def _functions(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    """OpenLLMetry's llm.request.functions.0.name."""
+    found: dict[int, dict[str, Any]] = {}
+    for key, value in attributes.items():
+        if match := _FUNCTION.fullmatch(key):
+            found.setdefault(int(match[1]), {})[match[2]] = structured(value)
+    return [function for _, function in sorted(found.items())]
 
 
 def _numbered(attributes: dict[str, Any]) -> tuple[list, list]:

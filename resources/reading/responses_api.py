@@ -16,7 +16,6 @@ from typing import Any
 from resources.reading.json_text import json_text
 
 PARTS = {"input_text", "output_text", "text", "summary_text", "reasoning_text"}
-ENDED = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 def chat_of(text: str) -> str:
@@ -25,8 +24,11 @@ def chat_of(text: str) -> str:
         call = json.loads(text)
         response = call.get("response") or {}
         asked = _messages(_listed(call.get("input")))
-        if isinstance(call.get("instructions"), str) and call["instructions"]:
-            asked.insert(0, {"role": "system", "content": call["instructions"]})
+        given = call.get("instructions") or response.get("instructions")  # a stored prompt's are in the response, as items
+        if isinstance(given, str) and given:
+            asked.insert(0, {"role": "system", "content": given})
+        elif isinstance(given, list):
+            asked = _messages(_listed(given)) + asked
         said = _messages([{"role": "assistant", **item} if item.get("type") == "message" else item
                           for item in _listed(response.get("output"))])
         answer = _one(said)
@@ -128,8 +130,9 @@ def _usage(usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ended(response: dict[str, Any], answer: dict[str, Any] | None) -> str | None:
-    if response.get("status") == "incomplete":
-        return ENDED.get((response.get("incomplete_details") or {}).get("reason"))
+    status = response.get("status")
+    if status not in (None, "completed"):  # incomplete, failed, cancelled, in_progress, queued
+        return (response.get("incomplete_details") or {}).get("reason") or status
     if answer is None:
         return None
     return "tool_calls" if answer.get("tool_calls") else "stop"

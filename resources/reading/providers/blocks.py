@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from resources.reading.finish_reasons import finish_reason_of
 from resources.reading.json_text import json_text
 
 
@@ -114,23 +115,9 @@ def inline_url(encoded: Any, media_type: Any) -> Any:
     return f"data:{media_type or 'application/octet-stream'};base64,{encoded}"
 
 
-FINISHED = {
-    **dict.fromkeys(("end_turn", "stop", "stop_sequence", "finish", "complete"), "stop"),
-    **dict.fromkeys(("tool_use", "tool_call"), "tool_calls"),
-    **dict.fromkeys(("max_tokens", "length", "model_context_window_exceeded"), "length"),
-    **dict.fromkeys(("refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_safety",
-                     "image_prohibited_content", "image_recitation", "model_armor", "guardrail_intervened",
-                     "content_filtered"), "content_filter"),
-}
-"""OpenAI's finish_reason for what the providers give. Others (pause_turn, malformed_function_call) stay, in lower case."""
-
-
 def finish_reason(given: Any, message: dict[str, Any]) -> str | None:
     """OpenAI's finish_reason of an answer."""
-    if not isinstance(given, str) or not given:
-        return None
-    reason = given.rpartition(".")[2].lower()
-    found = FINISHED.get(reason, reason)
+    found = finish_reason_of(given)
     return "tool_calls" if found == "stop" and message.get("tool_calls") else found
 
 

@@ -54,6 +54,8 @@ def _request(call_type: str, messages: Any, parameters: dict[str, Any]) -> dict[
     only = messages[0] if isinstance(messages, list) and len(messages) == 1 else None
     if "pass" in call_type and isinstance(only, dict) and (sent := body(only.get("content"))):
         return sent
+    if "pass" in call_type and isinstance(only, dict) and str(only.get("content")).lstrip().startswith('{"'):
+        raise UnknownBlock("the request's body, which breaks off,")
     if isinstance(messages, dict):
         return messages
     if "generate_content" in call_type or any("parts" in message for message in objects(messages)):

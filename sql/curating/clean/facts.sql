@@ -17,6 +17,11 @@ select
         [
             {k: 'answer_words', v: measured.answer_words::double},
             {k: 'answer_to_prompt', v: if(prompt_characters > 0, completion_characters / prompt_characters, null)},
+            {k: 'earlier_turns', v: cleaned.earlier_turns::double},
+            {k: 'calls_without_tools', v: if(coalesce(try(json_array_length(cleaned.tools)), 0) = 0, nullif(
+                coalesce(try(json_array_length(cleaned.completion, '$.tool_calls')), 0)
+                + if(try(json_type(cleaned.completion, '$.function_call')) = 'OBJECT', 1, 0), 0
+            )::double, null)},
             {k: 'repeats', v: if(measured.repeats > 1, measured.repeats::double, null)},
             {k: 'code_share', v: nullif(measured.code_share, 0)},
             {k: 'language_confidence', v: nullif(measured.language_confidence, 0)},

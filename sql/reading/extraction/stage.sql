@@ -1,21 +1,38 @@
 -- Adds what all formats share: ids, hashes and checks. A row that fails a check gets an error_code and goes to quarantine.
 -- interaction_id: a hash of source, the request's own id (with a digest of the record where ids are unique in their file only)
 -- and the choice; without an id, or with one that names nothing, of content and time. It does not depend on what was read before.
--- needs: batch, called(), extracted, moment(), names_nothing(), parameters(), staged, time_problem()
--- parameters: $user_hash_key, $workload
+-- needs: batch, beyond_messages(), called(), context_of(), extracted, finish_reason_of(), moment(), names_nothing(),
+--     parameters(), placeholder_in(), records, staged, time_problem(), unread_in()
+-- parameters: $needles, $user_hash_key, $workload
 -- makes: rows into staged (object, row, part, error_code, message, workload, dt, interaction_id, request_id, alias_id,
 --     trace_id, choice_index, ts, source, source_format, source_uri, source_row, client, session_id, user_hash, model,
 --     provider, served_model_digest, messages, tools, params, completion, reasoning, prompt_token_ids, completion_token_ids,
 --     finish_reason, error, cache_hit, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms,
 --     ttft_ms, cost, status, content_sha256, workload_name, release, queue_ms, drafts, draft_tokens, accepted_tokens)
 insert into staged by name
-with shaped as (
+with contexts as (
+    select object, row, context_of(raw) as context
+    from records
+    where regexp_matches(raw, $needles)
+),
+
+shaped as (
     select
         extracted.* replace (
             nullif(extracted.request_id, '') as request_id,
-            parameters(extracted.params) as params,
+            case
+                when extracted.finish_reason in ('stop', 'tool_calls', 'length') then extracted.finish_reason
+                else finish_reason_of(extracted.finish_reason)
+            end as finish_reason,
+            case
+                when contexts.context is null then parameters(extracted.params)
+                else json_merge_patch(
+                    coalesce(cast(parameters(extracted.params) as varchar), '{}'),
+                    json_object('context', cast(contexts.context as json))
+                )
+            end as params,
             called(extracted.messages) as messages,
-            called(extracted.completion) as completion
+            case when extracted.status = 'text' then extracted.completion else called(extracted.completion) end as completion
         ),
         batch.source,
         batch.uri,
@@ -24,6 +41,8 @@ with shaped as (
         moment(extracted.written_ts) as read_ts
     from extracted
     inner join batch using (object)
+    -- a line of spans holds several requests
+    left join contexts on contexts.object = extracted.object and contexts.row = extracted.row and extracted.format <> 'otlp'
 ),
 
 -- the model's reasoning is kept in a column of its own, not in the answer
@@ -101,6 +120,8 @@ tested as (
         *,
         coalesce(read_ts, fallback_ts) as ts,
         case
+            when error_code is distinct from 'skipped' and (placeholder_in(messages) or placeholder_in(completion))
+                then struct_pack(code := 'skipped', text := 'placeholder')
             when error_code is not null then struct_pack(code := error_code, text := message)
             when coalesce(message_count, 0) = 0 and coalesce(status, '') not in ('text', 'tokens')
                 and not (status = 'failure' and messages = '[]')
@@ -111,6 +132,9 @@ tested as (
                 then struct_pack(code := 'wrong_type', text := 'the answer is not a message object')
             when odd_contents > 0
                 then struct_pack(code := 'wrong_type', text := 'a content is neither text nor a list of parts')
+            when unread_in(messages) or unread_in(completion) then struct_pack(
+                code := 'wrong_type', text := 'a content is a structure in a text (a body, or messages of LangChain or Python)'
+            )
             when completion is null and status = 'success'
                 then struct_pack(code := 'missing_field', text := 'the answer has no message')
             when read_ts is null and time_problem(written_ts) is not null
@@ -148,7 +172,15 @@ select
     served_model_digest,
     messages,
     tools,
-    params,
+    case
+        when beyond_messages(prompt_tokens, messages, tools, params) then json_merge_patch(
+            coalesce(cast(params as varchar), '{}'),
+            json_object('context', json_object('elsewhere', printf(
+                '%d prompt tokens for %d bytes of messages', prompt_tokens, strlen(messages)
+            )))
+        )
+        else params
+    end as params,
     completion,
     reasoning,
     prompt_token_ids,

@@ -262,7 +262,7 @@ def test_litellm_calls_that_are_no_chat_and_redacted_ones_are_counted(tmp_path):
     ])
     assert len(rows) == 1 and not bad and report.total.skipped == 3 and report.total.read == 4
     decided = Tables(Lake.open(tmp_path / "lake")).open("decisions").to_pyarrow_table().to_pylist()
-    assert {row["rule"] for row in decided} == {"litellm_aembedding", "litellm_image_generation", "litellm_redacted"}
+    assert {row["rule"] for row in decided} == {"litellm_aembedding", "litellm_image_generation", "placeholder"}
 
 
 @pytest.mark.parametrize("unit", [1, 1e3, 1e6])
@@ -299,7 +299,8 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
     assert [each["id"] for each in talk[2]["tool_calls"]] == ["c1", "c2"] and talk[3]["tool_call_id"] == "c1"
     assert json.loads(first["completion"]) == {"role": "assistant", "content": "7 degrees"} and first["reasoning"] == "hm"
     assert (first["finish_reason"], first["reasoning_tokens"], first["cached_tokens"]) == ("stop", 4, 2)
-    assert json.loads(first["tools"])[0]["function"]["name"] == "f" and json.loads(first["params"]) == {}
+    assert json.loads(first["tools"])[0]["function"]["name"] == "f"
+    assert json.loads(first["params"]) == {"context": {"elsewhere": "item_reference", "has_instructions": True}}
     assert json.loads(second["completion"])["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x":2}'}
     assert second["finish_reason"] == "tool_calls" and [row["source_row"] for row in bad] == [3]
 
@@ -323,7 +324,8 @@ def test_pairs_and_batches_of_the_responses_api(tmp_path):
         assert json.loads(row["messages"]) == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
         assert json.loads(row["completion"]) == {"role": "assistant", "content": "yes"} and row["finish_reason"] == "length"
         assert [row[f"{kind}_tokens"] for kind in ("prompt", "completion", "cached", "reasoning")] == [3, 2, 1, 0]
-        assert json.loads(row["tools"])[0]["function"]["name"] == "f" and json.loads(row["params"]) == {"temperature": 1}
+        assert json.loads(row["tools"])[0]["function"]["name"] == "f"
+        assert json.loads(row["params"]) == {"temperature": 1, "context": {"has_instructions": True}}
         assert row["ts"] == datetime.fromtimestamp(1780300000, UTC) and row["status"] == "success"
 
 

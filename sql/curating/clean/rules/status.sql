@@ -1,11 +1,16 @@
--- Drops responses that failed, were cut off, were refused or are empty.
+-- Drops responses that failed, were cut off, were refused or are empty, and those whose prompt or answer is not what the log says.
+-- $whole: finish reasons that leave an answer whole.
 -- needs: cleaned, texts
--- parameters: $drop_cache_hits, $drop_empty, $drop_errors, $drop_refused, $drop_truncated
+-- parameters: $drop_cache_hits, $drop_context_elsewhere, $drop_control_text, $drop_empty, $drop_errors, $drop_refused,
+--     $drop_truncated, $whole
 -- makes: temp table failed_status (interaction_id, place, rule, detail)
 create or replace temp table failed_status as
 with tested as (
     select
         interaction_id,
+        completion ->> '$.content[*].type' || coalesce(completion ->> '$.tool_calls[*].type', []) || json_keys(
+            case when json_type(completion, '$.audio') = 'OBJECT' then '{"audio": 1}' else '{}' end
+        ) as kinds,
         case
             when $drop_errors and (
                 coalesce(error, '') <> '' or lower(cleaned.status) in ('failure', 'failed', 'error', 'timeout', 'cancelled')
@@ -18,18 +23,31 @@ with tested as (
             when cleaned.status = 'prompt' then 'prompt_only'
             when cleaned.status = 'tokens' then null
             when $drop_cache_hits and cache_hit then 'cache_hit'
+            when $drop_context_elsewhere and context is not null then 'context_elsewhere'
             when $drop_refused and (
                 finish_reason in ('content_filter', 'refusal')
                 or (contains(completion, '"refusal"') and coalesce(try(completion ->> '$.refusal'), '') <> '')
             ) then 'refused'
             when $drop_truncated and finish_reason in ('length', 'max_tokens') then 'truncated'
+            when $drop_truncated and not list_contains($whole::varchar[], lower(finish_reason)) then 'unfinished'
+            when $drop_control_text and cleaned.status is distinct from 'text' and not contains(answer_text, '```') and regexp_matches(
+                answer_text, '^\s*(<\|\w+\|>|<｜|<\||\[TOOL_CALLS\])|(^|[\n.!:])\s*(<｜tool|<\|tool_call|<\|python_tag\|>|\[TOOL_CALLS\]|<\|channel\|>)'
+            ) then 'control_text'
+            when $drop_empty and ltrim(coalesce(answer, '')) = '' and len(list_filter(kinds, lambda kind: kind <> 'text')) > 0
+                then 'unknown_content'
             when $drop_empty and (
                 (coalesce(prompt_messages, 0) = 0 and cleaned.status is distinct from 'text')
                 or ltrim(coalesce(answer, '')) = ''
             ) then 'empty'
             when coalesce(try(json_type(completion)), '') <> 'OBJECT' then 'unreadable'
         end as rule,
-        case rule when 'error' then left(cleaned.status, 40) when 'truncated' then finish_reason end as detail
+        case rule
+            when 'error' then left(cleaned.status, 40)
+            when 'truncated' then finish_reason
+            when 'unfinished' then left(finish_reason, 60)
+            when 'context_elsewhere' then context
+            when 'unknown_content' then left(array_to_string(list_distinct(kinds), ', '), 60)
+        end as detail
     from cleaned
     left join texts using (interaction_id)
 )

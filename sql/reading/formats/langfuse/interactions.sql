@@ -59,7 +59,7 @@ conversations as (
             ])
         end as turns_said,
         request_json ->> '$.instructions' as instructions,
-        coalesce(json_extract(request_json, '$.tools'), case json_type(record.tool_definitions)
+        coalesce(json_extract(request_json, '$.tools'), json_extract(request_json, '$.functions'), case json_type(record.tool_definitions)
             when 'ARRAY' then record.tool_definitions
             when 'OBJECT' then to_json(list_transform(
                 json_keys(record.tool_definitions),

@@ -86,7 +86,6 @@ kinds as (
         coalesce(len(response.choices), 0) = 0 and not regexp_full_match(
             record.call_type, 'a?(text_)?completion|a?responses|anthropic_messages|a?generate_content(_stream)?'
         ) and not (chat.messages is not null and failed) as other_kind,
-        json_array_length(request_messages) = 1 and (request_messages ->> '$[0].content') = 'redacted-by-litellm' as redacted,
         unnest(range(greatest(coalesce(len(response.choices), 0), 1))) as part
     from shaped
 ),
@@ -140,7 +139,7 @@ select
     record.custom_llm_provider as provider,
     coalesce(spend.served_model_digest, served_digest(response.system_fingerprint)) as served_model_digest,
     conversation as messages,
-    coalesce(chat.tools, openai_tools(record.model_parameters -> '$.tools')) as tools,
+    coalesce(chat.tools, openai_tools(coalesce(record.model_parameters -> '$.tools', record.model_parameters -> '$.functions'))) as tools,
     coalesce(chat.params, record.model_parameters) as params,
     answer as completion,
     coalesce(answer ->> '$.reasoning_content', answer ->> '$.reasoning') as reasoning,
@@ -164,14 +163,13 @@ select
     record.response_cost as cost,
     case when failed then 'failure' else 'success' end as status,
     case
-        when other_kind or redacted then 'skipped'
+        when other_kind then 'skipped'
         when chat.code is not null then chat.code
         when conversation is null or record.call_type is null then 'missing_field'
         when answer is null and not failed then 'missing_field'
     end as error_code,
     case
         when other_kind then concat('litellm_', regexp_extract(lower(record.call_type), '^_?([a-z_]{1,40})$', 1))
-        when redacted then 'litellm_redacted'
         when chat.code is not null then chat.words
         when conversation is null then 'messages is missing'
         when record.call_type is null then 'call_type is missing'

@@ -18,7 +18,7 @@ with parsed as (
             "provider": "VARCHAR", "served_model_digest": "VARCHAR", "release": "VARCHAR", "cache_hit": "BOOLEAN",
             "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "cost": "DOUBLE", "error": "JSON",
             "request": {
-                "model": "VARCHAR", "messages": "JSON", "tools": "JSON", "user": "VARCHAR",
+                "model": "VARCHAR", "messages": "JSON", "tools": "JSON", "functions": "JSON", "user": "VARCHAR",
                 "safety_identifier": "VARCHAR",
                 "metadata": {"session_id": "VARCHAR", "conversation_id": "VARCHAR", "trace_id": "VARCHAR",
                              "workload_id": "VARCHAR", "served_model_digest": "VARCHAR"},
@@ -124,7 +124,7 @@ select
     coalesce(record.served_model_digest, request.metadata.served_model_digest, served_digest(response.system_fingerprint),
              served_digest(response.metadata.weight_version)) as served_model_digest,
     coalesce(request.messages, chat.messages) as messages,
-    case when chat is null then request.tools else openai_tools(request.tools) end as tools,
+    openai_tools(coalesce(request.tools, request.functions)) as tools,
     -- what the server applied where the request said nothing, under what the request said
     json_merge_patch(case when json_type(record.sampling) = 'OBJECT' then record.sampling else '{}' end, json_merge_patch('{}', to_json(struct_pack(
         temperature := request.temperature, top_p := request.top_p, top_k := request.top_k, min_p := request.min_p,

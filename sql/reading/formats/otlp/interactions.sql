@@ -48,8 +48,7 @@ select
     call.params as params,
     case when json_type(choice.message) = 'OBJECT' then choice.message end as completion,
     choice.message ->> '$.reasoning_content' as reasoning,
-    coalesce(choice.finish_reason, case call.finish_reasons[choice_index + 1]
-        when 'tool_call' then 'tool_calls' else call.finish_reasons[choice_index + 1] end) as finish_reason,
+    coalesce(choice.finish_reason, call.finish_reasons[choice_index + 1]) as finish_reason,
     call.error as error,
     call.prompt_tokens as prompt_tokens,
     call.completion_tokens as completion_tokens,

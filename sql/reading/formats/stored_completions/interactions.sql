@@ -34,7 +34,7 @@ parsed as (
                          "workload_id": "VARCHAR", "workload": "VARCHAR", "client_id": "VARCHAR",
                          "user_id": "VARCHAR", "served_model_digest": "VARCHAR"},
             "messages": "JSON", "input": "JSON", "request": {"messages": "JSON", "tools": "JSON"},
-            "tools": "JSON", "user": "VARCHAR", "input_user": "VARCHAR", "prompt_token_ids": ["INTEGER"],
+            "tools": "JSON", "functions": "JSON", "user": "VARCHAR", "input_user": "VARCHAR", "prompt_token_ids": ["INTEGER"],
             "temperature": "JSON", "top_p": "JSON", "max_tokens": "JSON", "max_completion_tokens": "JSON",
             "seed": "JSON", "stop": "JSON", "tool_choice": "JSON", "response_format": "JSON",
             "presence_penalty": "JSON", "frequency_penalty": "JSON", "reasoning_effort": "JSON",
@@ -72,7 +72,7 @@ select
     record.model as model,
     coalesce(record.metadata.served_model_digest, served_digest(record.system_fingerprint)) as served_model_digest,
     request_messages as messages,
-    openai_tools(coalesce(record.tools, record.request.tools)) as tools,
+    openai_tools(coalesce(record.tools, record.request.tools, record.functions)) as tools,
     json_merge_patch('{}', to_json(struct_pack(
         temperature := record.temperature, top_p := record.top_p, max_tokens := record.max_tokens,
         max_completion_tokens := record.max_completion_tokens, seed := record.seed, stop := record.stop,

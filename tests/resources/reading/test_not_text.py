@@ -1,0 +1,99 @@
+"""What stands where text may stand and is none: placeholders of loggers, bodies in texts, calls of custom tools."""
+
+import json
+
+import pytest
+from test_formats import read
+
+from resources.reading.field_mapping import FieldMapping, unread
+from resources.reading.finish_reasons import WHOLE, finish_reason_of
+from resources.reading.mapped_records import mapped_format
+
+
+def pair(question, answer, **request):
+    message = answer if isinstance(answer, dict) else {"role": "assistant", "content": answer}
+    return {"request": {"model": "m", "messages": [{"role": "user", "content": question}], **request},
+            "response": {"created": 1780300800, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}}
+
+
+def test_placeholders_of_loggers_are_no_text(tmp_path):
+    hidden = [
+        pair("redacted-by-litellm", "a"), pair("q", "redacted-by-litellm"), pair("default-message-value", "a"), pair("q", "[REDACTED]"),
+        pair("... <Truncated in logs> ...", "a"), pair("[Filtered]", "a"), pair("q", "***"), pair("__REDACTED__", "a"),
+        pair([{"type": "text", "text": "<redacted by policy>"}], "a"), pair("q", "[Scrubbed due to 'password']"),
+        pair("begin... (litellm_truncated 120 chars) ...", "a"),
+    ]
+    shown = [pair("What does [REDACTED] mean?", "That a word was removed."), pair("label it", "filtered"), pair("q", "**Hidden** gems.")]
+    rows, bad, _, report = read(tmp_path, [*hidden, *shown])
+    assert len(rows) == len(shown) and not bad and report.total.skipped == len(hidden)
+
+
+def test_structures_in_a_text_are_not_what_somebody_said(tmp_path):
+    refused = [
+        pair(json.dumps([{"lc": 1, "type": "constructor", "id": ["langchain"], "kwargs": {}}]), "a"), pair("q", "[AIMessage(content='x')]"),
+        pair("[{'role': 'user', 'content': 'hi'}]", "a"), pair("q", "content='x' additional_kwargs={} response_metadata={}"),
+        pair(json.dumps({"messages": [{"role": "user", "content": "hi"}]}), "a"),
+    ]
+    rows, bad, _, _ = read(tmp_path, [*refused, pair('{"city": "Oslo"}', '{"role": "user", "age": 7}'), pair("q", "[1, 2]")])
+    assert len(rows) == 2 and [row["error_code"] for row in bad] == ["wrong_type"] * len(refused)
+
+
+def test_custom_tools_and_older_functions_are_tools(tmp_path):
+    called = {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "c", "type": "custom", "custom": {"name": "run", "input": "print(1)"}}]}
+    older = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    rows, bad, _, _ = read(tmp_path, [
+        pair("a", called, tools=[{"type": "custom", "custom": {"name": "run", "description": "d", "format": {"type": "text"}}}]),
+        pair("b", older, functions=[{"name": "f", "parameters": {}}])])
+    call = json.loads(rows[0]["completion"])["tool_calls"][0]
+    assert not bad and call["type"] == "function" and call["function"]["name"] == "run"
+    assert json.loads(call["function"]["arguments"]) == {"input": "print(1)"}
+    tools = [json.loads(row["tools"])[0] for row in rows]
+    assert [tool["type"] for tool in tools] == ["function"] * 2 and [tool["function"]["name"] for tool in tools] == ["run", "f"]
+    assert tools[0]["function"]["parameters"]["required"] == ["input"]
+
+
+def test_prompt_tokens_far_beyond_the_messages(tmp_path):
+    def counted(tokens, question, **request):
+        record = pair(question, "a", **request)
+        record["response"]["usage"] = {"prompt_tokens": tokens}
+        return record
+
+    picture = [{"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]
+    rows, *_ = read(tmp_path, [
+        counted(900, "short"), counted(400, "brief"), counted(5000, "long " * 1200), counted(3000, picture), counted(3000, "漢字" * 1000),
+        counted(900, "small", tools=[{"type": "function", "function": {"name": "f"}}])])
+    assert ["context" in json.loads(row["params"]) for row in rows] == [True, False, False, False, False, False]
+    assert json.loads(rows[0]["params"])["context"]["elsewhere"].startswith("900 prompt tokens")
+
+
+@pytest.mark.parametrize("text", [
+    '{"id": "x", "choices": [{"mess', "[{'role': 'user'}]", '"{\\"id\\": \\"x', "<html><body>502</body></html>", "<!DOCTYPE html>",
+    '{"lc": 1, "kwargs": {}}', '[[{"role": "user"}]]', 'data: {"x": 1}', "event: ping", '{', '[{"a": 1}, {"b"'])
+def test_a_body_that_is_none_is_no_text(text):
+    assert unread(text)
+    for fields, record in ((FieldMapping(request="q", response="a"), {"q": text, "a": "yes"}),
+                           (FieldMapping(request="q", response="a"), {"q": "hi", "a": text})):
+        assert isinstance(mapped_format(record, fields), str)
+    assert not isinstance(mapped_format({"q": text, "a": text}, FieldMapping(prompt="q", answer="a")), str)
+
+
+@pytest.mark.parametrize("text", ["hi", '{"city": "Oslo"}', "[1, 2]", '"so" is a word', "[Scene: night] Go", "<b>bold</b>", "{x} is a set",
+                                  "data is plural"])
+def test_texts_of_people_and_models_stay(text):
+    assert not unread(text) and not isinstance(mapped_format({"q": text, "a": text}, FieldMapping(request="q", response="a")), str)
+
+
+def test_bodies_that_were_encoded_twice_are_read():
+    asked, said = {"messages": [{"role": "user", "content": "hi"}]}, {"choices": [{"message": {"role": "assistant", "content": "yes"}}]}
+    _, found = mapped_format({"q": json.dumps(json.dumps(asked)), "a": json.dumps(json.dumps(said))},
+                             FieldMapping(request="q", response="a"))
+    assert found["request"]["messages"] == asked["messages"] and found["response"]["choices"] == said["choices"]
+
+
+@pytest.mark.parametrize(("written", "reason"), [
+    ("STOP", "stop"), ("end_turn", "stop"), ("eos_token", "stop"), ("tool-calls", "tool_calls"), ("FINISH_REASON_MAX_TOKENS", "length"),
+    ("model_length", "length"), ("FinishReason.SAFETY", "content_filter"), ("abort", "abort"), ("pause_turn", "pause_turn"), ("OTHER", "other"),
+    ("in_progress", "in_progress"), ("", None), ("null", None), (None, None)])
+def test_one_list_says_what_a_finish_reason_means(written, reason):
+    assert finish_reason_of(written) == reason and (reason in WHOLE) == (reason in ("stop", "tool_calls"))
