@@ -101,7 +101,14 @@ _DOMAIN = re.compile(
 _ENDINGS = frozenset(" ".join(json.loads((Path(__file__).parent / "top_level_domains.json").read_text())).split())
 """Top-level domains of IANA (version 2026051600), without those that code has as names of files, units and methods and hardly
 anybody in an address; and those of networks without names of their own."""
-_NAMES_IN_CODE = frozenset(["name", "to", "co", "py", "info", "abc", "cat", "data", "read", "training", "id", "group", "seek", "show", "int", "search", "save", "stream", "events", "md", "auto", "io", "post", "at", "parts", "bar", "now", "day", "ne", "lt", "gt", "ge", "test", "mt", "mm", "mh", "mr", "ai", "nr", "nc", "tz", "dev", "pt", "jobs", "local", "build", "storage", "fail", "discover", "directory", "best", "center", "safe", "live", "na", "so", "no", "mv", "help", "next", "today", "host", "store", "red", "sh", "ps", "zero", "pid", "security", "cc", "author", "site", "net", "me", "degree", "how", "properties", "video", "report", "do", "space", "blue", "direct", "in", "free", "rest", "download", "plus", "world", "place", "compare", "codes", "my", "shell", "energy", "box", "style", "win", "star", "is", "drive", "cool", "network", "tools", "top", "work", "link", "page", "app", "re", "as", "it", "st", "tr", "rs", "pl", "ml"])
+_WORDS = """
+    name to co py info abc cat data read training id group seek show int search save stream events md auto io post at parts
+    bar now day ne lt gt ge test mt mm mh mr ai nr nc tz dev pt jobs local build storage fail discover directory best center
+    safe live na so no mv help next today host store red sh ps zero pid security cc author site net me degree how properties
+    video report do space blue direct in free rest download plus world place compare codes my shell energy box style win
+    star is drive cool network tools top work link page app re as it st tr rs pl ml
+"""
+_NAMES_IN_CODE = frozenset(_WORDS.split())
 """Endings that methods, attributes and files have as well."""
 _FILE_ENDINGS = frozenset(("py", "sh", "so", "ps"))
 _LABELS = frozenset(("this", "self", "cls", "super", "return", "break", "continue"))
