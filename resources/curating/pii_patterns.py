@@ -95,17 +95,25 @@ def _proposals(text: str) -> Iterator[Span]:
 
 _LOCAL = re.compile(r"[\w.%+\-']{1,64}\Z")
 _DOMAIN = re.compile(
-    r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24})(?![^\W_]|@)(?!\.\w)"
+    r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24}?)"
+    r"(?:(?=E<gt>)|(?![^\W_]|@)(?!\.\w))"   # E<gt>: Perl's documentation
 )
 _ENDINGS = frozenset(" ".join(json.loads((Path(__file__).parent / "top_level_domains.json").read_text())).split())
 """Top-level domains of IANA (version 2026051600), without those that code has as names of files, units and methods and hardly
 anybody in an address; and those of networks without names of their own."""
-_SURE_ENDINGS = frozenset(("com", "org", "edu", "gov", "mil"))
-"""Endings that no method and no attribute has."""
+_WORDS = """
+    name to co py info abc cat data read training id group seek show int search save stream events md auto io post at parts
+    bar now day ne lt gt ge test mt mm mh mr ai nr nc tz dev pt jobs local build storage fail discover directory best center
+    safe live na so no mv help next today host store red sh ps zero pid security cc author site net me degree how properties
+    video report do space blue direct in free rest download plus world place compare codes my shell energy box style win
+    star is drive cool network tools top work link page app re as it st tr rs pl ml
+"""
+_NAMES_IN_CODE = frozenset(_WORDS.split())
+"""Endings that methods, attributes and files have as well."""
 _FILE_ENDINGS = frozenset(("py", "sh", "so", "ps"))
-_NO_PERSON = frozenset(("git", "hg", "this", "self", "cls", "super", "return", "break", "continue"))
-"""Users of repositories, and labels: `this@MainActivity.x`."""
+_LABELS = frozenset(("this", "self", "cls", "super", "return", "break", "continue"))
 _REMOTE = re.compile(r":(?:[/~]|[\w.\-]+(?:/|\.git\b))|:~| ~\]")
+_REPOSITORY = re.compile(r"(?:[\-_][\w\-]*)?[:/]")   # git@github.com:org, and git@github.com-work:org, an alias of SSH
 _LOGIN = re.compile(
     r"(?:\b(?:ssh|scp|sftp|mosh|rsync|ssh-copy-id)\s+(?:-\w\S*\s+(?:[\w/.~:]+\s+)?){0,6}|://[^\s/@\"'<>]{0,64})\Z")
 _TEMPLATE = re.compile(r"%[0-9.]*[sdifrux](?![a-z])")
@@ -129,16 +137,16 @@ def _is_code(text: str, start: int, name: str, domain: re.Match[str]) -> bool:
     host, ending, before = domain.group(), domain.group(1), text[max(0, start - 1) : start]
     if ending.isascii() and not ending.startswith("xn--") and ending.lower() not in _ENDINGS:
         return True
-    if name.lower() in _NO_PERSON or "_" in host or _TEMPLATE.search(name) or before == "$" \
-            or (name in "sdi" and before == ")") or _REMOTE.match(text, domain.end()) \
+    if "_" in host or _TEMPLATE.search(name) or before == "$" or (name in "sdi" and before == ")") \
+            or _REMOTE.match(text, domain.end()) or (name in ("git", "hg") and _REPOSITORY.match(text, domain.end())) \
             or _LOGIN.search(text, max(0, start - 96), start):
         return True
-    if ending.lower() in _SURE_ENDINGS:
+    if ending.lower() not in _NAMES_IN_CODE:
         return False
     labels = host.split(".")
     return (
         not (ending.islower() or host.isupper()) or text[domain.end() : domain.end() + 1] in ("(", "[")
-        or _MIXED.search(host) is not None or len(name) == len(labels[0]) == 1 or labels[0] in _NO_PERSON
+        or _MIXED.search(host) is not None or len(name) == len(labels[0]) == 1 or not _LABELS.isdisjoint((name, labels[0]))
         or re.match(r"v?[0-9]+\.[0-9]" if before != "/" else r"v?[0-9]", host) is not None
         or (ending in _FILE_ENDINGS and len(labels) < 3)
     )
@@ -301,7 +309,7 @@ _MEASURES = re.compile(  # after a range or a list of numbers
     r"bytes?|bits?|tokens?|rows?|lines?|pages?|steps?|epochs?|km|cm|mm|kg|mg|lbs?|oz|ml|kW|kWh|mAh|Nm|rpm|psi|kcal|calories|"
     r"USD|EUR|GBP|dollars?|euros?|points?|users|people|times)\b|\s?[°%€$£]"
 )
-_ZIP_CODE = re.compile(r"\b[A-Z]{2}[ \u00a0]{1,2}\Z")
+_ZIP_CODE = re.compile(r"\b[A-Z]{2}\s{1,12}\Z")
 _TIMES = re.compile(r"(?:[01][0-9]|2[0-4])[.:]?[0-5][0-9] ?- ?(?:[01][0-9]|2[0-4])[.:]?[0-5][0-9]\b")
 
 
@@ -313,7 +321,7 @@ def _is_measured(text: str, match: re.Match[str]) -> bool:
     groups = re.findall("[0-9]+", match.group())
     return (
         _MEASURES.match(text, match.end()) is not None or _TIMES.match(match.group()) is not None
-        or _ZIP_CODE.search(text, max(0, match.start() - 5), match.start()) is not None
+        or _ZIP_CODE.search(text, max(0, match.start() - 15), match.start()) is not None
         or all(int(group) % 50 == 0 for group in groups) or all(group[0] == "0" for group in groups)
         or len(set("".join(groups))) < 3
         or ("." in match.group() and {len(group) for group in groups} == {4})
@@ -327,7 +335,8 @@ def _phones(text: str) -> Iterator[Span]:
         written_apart = len(match.group("rest")) > len(digits)
         plus = match.group("prefix") == "+" or (match.group("prefix") == "+ " and written_apart)
         pairs = match.group("prefix") == "00 " and all(len(part) == 2 for part in match.group("rest").split())   # bytes
-        if pairs or (match.group("prefix") == "+" and re.fullmatch(r"[0-9]+\.[0-9]+", match.group("rest"))):
+        written_00 = match.group("prefix").startswith("00") and _is_measured(text, match)
+        if pairs or written_00 or (match.group("prefix") == "+" and re.fullmatch(r"[0-9]+\.[0-9]+", match.group("rest"))):
             continue
         if not code or not 8 <= len(digits) <= 15 or (code == "1" and len(digits) != 11) or len(set(digits)) < 3:
             continue
@@ -381,8 +390,8 @@ def _digits(text: str) -> str:
 _IPV4 = re.compile(r"(?<![\w.\-/])[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?!\w|\.\w|-\w)")
 _IPV4_IN_URL = re.compile(r"(?<=//)[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?!\w|\.\w|-\w)")
 _VERSION_WORDS = re.compile(
-    r"(?:\b(?:v|ver|version|versions|release|released|build|firmware|driver|update|upgrade[d]?(?: to)?|section|sec|chapter|"
-    r"clause|figure|table|rule|oid|kernel|chrome|chromium|firefox|edge|opera|safari|assembly\w*|revision)\b|§)"
+    r"(?:(?:\b|_)(?:v|ver|version|versions|release|released|build|firmware|driver|update|upgrade[d]?(?: to)?|section|sec|"
+    r"chapter|clause|figure|table|rule|oid|kernel|chrome|chromium|firefox|edge|opera|safari|assembly\w*|revision)(?:\b|_+)|§)"
     r"(?: (?:is|was|to|from|number|no))?[ .:='`\"(*]{0,3}\Z|(?:[=<>~!^]=|[<>~^]) ?\Z",
     re.IGNORECASE,
 )
@@ -400,11 +409,11 @@ def _ipv4(text: str) -> Iterator[Span]:
                 address = IPv4Address(match.group())
             except AddressValueError:
                 continue
-            if address.is_loopback or address.is_unspecified or address.is_multicast or match.group().startswith("255."):
+            if address.is_loopback or address.is_multicast or match.group().startswith(("255.", "0.")):
                 continue
             # small numbers alone are a version or a section: one address of some thousands has only such
             names_host = (max(address.packed) >= 32 and max(address.packed[:3]) >= 10) or address.is_private \
-                or text[match.end() : match.end() + 1] == ":" \
+                or re.match(":[0-9]", text[match.end() : match.end() + 2]) \
                 or _HOST_WORDS.search(text, max(0, match.start() - 24), match.start())
             if names_host and not _VERSION_WORDS.search(text, max(0, match.start() - 32), match.start()):
                 yield Span(match.start(), match.end(), "IP", str(address))
