@@ -1,5 +1,6 @@
 """Choosing a setup, with a made-up model of memory: laws of the choice, and what is said where nothing fits."""
 
+import re
 from dataclasses import dataclass, replace
 
 import pytest
@@ -74,8 +75,9 @@ def test_what_cannot_fit_is_refused_with_what_can():
     assert "full fine-tuning at 32,768 tokens does not fit 1xH100 (needs at least" in text
     assert "LoRA does (" in text
     assert "xH100 do (" in text
-    for way in ("LoRA", "xH100"):
-        assert way in text
+    needed = float(re.search(r"needs at least ([\d.]+) GiB", text).group(1))
+    least = min(memory_of(needs(length=32_768), setup, H100).total for setup in candidates(needs(length=32_768), 1, H100)) / GIB
+    assert needed == pytest.approx(least, rel=0.01) and needed > 16 * 8e9 / GIB > H100.memory_gib
     choose(lora, 1, H100)
 
 
@@ -119,6 +121,26 @@ def test_the_fastest_that_fits_is_taken():
         max(tokens_per_second(asked, setup, H100) for setup in fitting), rel=1e-5)
 
 
+def test_speed_is_what_was_measured_elsewhere():
+    """NVIDIA's NeMo, LoRA of Llama 3 8B, rows of 4,096 tokens, on one H100: 12,473 tokens/s at 32.2 GFLOP a token (docs of NeMo)."""
+    asked = needs("lora", flops_per_token=32.2e9)
+    for tokens in (8_192, 16_384):
+        assert tokens_per_second(asked, Setup(Mesh(), tokens, "none"), H100) == pytest.approx(12_473, rel=0.2)
+
+
+def test_every_saving_of_memory_costs_speed():
+    def speed(asked=None, mesh=None, tokens=8_192, checkpointing="none", **more):
+        return speed_of(asked or needs(per_step=1 << 20), Setup(mesh or Mesh(), tokens, checkpointing, **more), H100)
+
+    plain = speed()
+    assert 0.72 < speed(checkpointing="full") / plain < 0.78, "a third of the work is done twice: 3 / 4"
+    assert speed(checkpointing="full") < speed(checkpointing="selective") < plain
+    assert speed(mesh=Mesh(dp_shard=2)) < speed(mesh=Mesh(dp_replicate=2))
+    assert speed(mesh=Mesh(tp=4)) < speed(mesh=Mesh(tp=2)) < plain
+    assert speed(tokens=1_024) < speed(tokens=4_096) < plain and speed(tokens=192) < 0.6 * plain
+    assert speed(offload=True) < plain
+
+
 def small(millions, layers, hidden, heads, length, per_step):
     block = int(millions * 1e6 / layers)
     trace = lambda tokens, checkpointing, tp: Line(hidden * 40 * tokens // tp)  # noqa: E731
@@ -131,7 +153,7 @@ def test_a_tiny_model_takes_one_device_and_says_why(count):
     plan = choose(small(2.5, 10, 128, 4, 1_024, 4_096), count, H100)
     assert plan.setup.mesh == Mesh()
     assert plan.reasons[0].startswith(f"1 of {count} devices: this model is so small")
-    assert plan.tokens_per_second < 5e6  # not what the arithmetic alone would give
+    assert 1e5 < plan.tokens_per_second < 1e6  # 4,096 tokens in some milliseconds; arithmetic alone would give 2.6e7
 
 
 def test_a_tiny_model_with_many_rows_a_step_is_replicated_and_never_cut():

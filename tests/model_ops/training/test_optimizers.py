@@ -46,9 +46,10 @@ def test_orthogonal_is_newton_schulz_written_out(shape):
     torch.manual_seed(0)
     matrix = torch.randn(shape)
     found = orthogonal(matrix)
-    torch.testing.assert_close(found.double(), written_out(matrix), atol=0.03, rtol=0)
+    wanted = written_out(matrix)
+    assert (found.double() - wanted).norm() < 0.025 * wanted.norm()  # bfloat16 products; another coefficient differs by more
     in_float32 = orthogonal(matrix, torch.float32)
-    torch.testing.assert_close(in_float32.double(), written_out(matrix), atol=1e-5, rtol=0)
+    torch.testing.assert_close(in_float32.double(), wanted, atol=1e-5, rtol=0)
     assert not torch.equal(in_float32, found) or shape == (1, 8)
     values = torch.linalg.svdvals(found)
     assert values.min() > 0.3 and values.max() < 1.3
@@ -60,7 +61,8 @@ def test_a_stack_of_matrices_is_handled_matrix_by_matrix():
     torch.manual_seed(1)
     stack = torch.randn(3, 8, 12) * torch.tensor([1e-3, 1.0, 1e3])[:, None, None]
     for each, alone in zip(orthogonal(stack), stack, strict=True):
-        torch.testing.assert_close(each, orthogonal(alone), atol=0.02, rtol=0)
+        wanted = orthogonal(alone)
+        assert (each - wanted).norm() < 0.02 * wanted.norm()
 
 
 def test_muon_moves_matrices_as_torch_does_and_the_rest_as_adamw():

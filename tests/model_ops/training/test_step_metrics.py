@@ -82,7 +82,10 @@ def test_of_many_experts_a_token_meets_few():
 
 def test_windows_of_layers():
     model = tiny_model("gemma3_text", layers=6, sliding_window=16)
-    assert [window for _, window in attention_widths(model.config)].count(None) < 6
+    heads = model.config.num_attention_heads * model.config.head_dim
+    assert attention_widths(model.config) == tuple((heads, window) for window in (16, 16, 16, 16, 16, None))
+    whole = tiny_model("gemma3_text", layers=6, sliding_window=16, layer_types=["full_attention"] * 6)
+    assert [window for _, window in attention_widths(whole.config)] == [None] * 6
 
 
 def test_a_module_that_is_no_language_model_has_no_utilisation():
