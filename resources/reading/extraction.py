@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.reading.call_turns import call_turns
 from resources.reading.formats import Format
 from resources.reading.json_text import json_text, mended
 from resources.reading.moments import moment_of
@@ -76,6 +77,7 @@ class Extraction:
         connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
