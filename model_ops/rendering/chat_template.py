@@ -147,9 +147,9 @@ class ChatTemplate:
         return self._text(server_messages(messages, self.arguments, False, False), [PROBE_TOOL] if has_tools else None, {},
                           generation_prompt)
 
-    @cached_property
-    def has_developer(self) -> bool:
-        return any("developer" in source for source in self._texts())
+    def _has_developer(self, has_tools: bool) -> bool:
+        """Whether the template knows the role `developer`, as vLLM finds out."""
+        return re.search("""(["'])developer\\1""", self._source(has_tools)) is not None
 
     def _texts(self) -> list[str]:
         template = self.tokenizer.chat_template
@@ -157,9 +157,10 @@ class ChatTemplate:
 
     def _rendered(self, row: Row, messages: Sequence[dict[str, Any]], generation_prompt: bool, continued: bool = False) -> str:
         try:
-            served = server_messages(messages, self.arguments, self.has_developer, self.takes_parts)
+            has_developer = self._has_developer(bool(row.tools))
+            served = server_messages(messages, self.arguments, has_developer, self.takes_parts)
             if not (generation_prompt or continued) and not isinstance(messages[-1].get("content"), list):
-                served[-1:] = server_messages(messages[-1:], self.arguments, self.has_developer, False)  # as the model says it
+                served[-1:] = server_messages(messages[-1:], self.arguments, has_developer, False)  # as the model says it
         except ValueError as error:
             raise Unrenderable("a message is in a form that the chat template does not take", str(error)) from error
         try:

@@ -3,10 +3,11 @@
     server_messages(messages, arguments="object", has_developer=False, takes_parts=False)
 
 vLLM (vllm/renderers/chat_utils.py, 0.32) and SGLang do this before they render: the arguments of tool calls become objects, an
-absent content becomes an empty text, unknown keys are left out, a `developer` message becomes a `system` message where the
-template knows no such role, and parts of text are joined where the template takes only text. Where it takes parts, vLLM gives
-it plain texts as parts, too, which some templates render otherwise (Gemma 4 adds a space to a system message). Calls in
-OpenAI's older form (function_call, role `function`) become tool calls.
+absent content becomes an empty text, unknown keys are left out, and parts of text are joined where the template takes only
+text. Where it takes parts, vLLM gives it plain texts as parts, too, which some templates render otherwise (Gemma 4 adds a space
+to a system message). Where a template knows no role `developer`, vLLM (renderers/hf.py) makes developer messages system
+messages and joins all system messages of such a request into one at its beginning. Calls in OpenAI's older form
+(function_call, role `function`) become tool calls.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def server_messages(messages: Sequence[dict[str, Any]], arguments: Arguments, ha
     takes_parts: whether the template takes a list of parts as content. Raises ValueError for a part that is not text, where the
     template takes only text.
     """
-    return [_message(message, arguments, has_developer, takes_parts) for message in messages]
+    found = [_message(message, arguments, has_developer, takes_parts) for message in messages]
+    renamed = not has_developer and any(message.get("role") == "developer" for message in messages)
+    return _with_one_system(found) if renamed else found
 
 
 def reasoning_of(message: dict[str, Any]) -> str | None:
@@ -92,6 +95,16 @@ def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool,
         if isinstance(message.get(name), str):
             found[name] = message[name]
     return found
+
+
+def _with_one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with all system messages as one text at the beginning."""
+    said = [message for message in messages if message["role"] == "system"]
+    if len(said) == 1 and messages[0]["role"] == "system":
+        return messages
+    texts = [_content(message["content"], False) for message in said]
+    return [{"role": "system", "content": "\n\n".join(filter(None, texts))},
+            *(message for message in messages if message["role"] != "system")]
 
 
 def _content(content: Any, takes_parts: bool) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.reading.call_turns import call_turns
 from resources.reading.context_elsewhere import NEEDLES, context_of
 from resources.reading.finish_reasons import finish_reason_of
 from resources.reading.formats import Format
@@ -77,6 +78,7 @@ class Extraction:
         connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")

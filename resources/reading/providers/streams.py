@@ -4,7 +4,8 @@
 
 Events: Anthropic's message_start, content_block_delta, ...; ConverseStream's messageStart, contentBlockDelta, ...; chunks of
 Gemini's streamGenerateContent, each a GenerateContentResponse; those of the Responses API are joined by `responses_stream`. The
-response is at `response`, `full_response` (Vertex AI), or `output.outputBodyJson` (Bedrock's log). A stream without its end was cut: it has an `error`, as in `streams`.
+response is at `response`, `full_response` (Vertex AI), or `output.outputBodyJson` (Bedrock's log). A stream without its end was
+cut: it has an `error`, as in `streams`.
 """
 
 from __future__ import annotations

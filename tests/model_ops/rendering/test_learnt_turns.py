@@ -272,3 +272,34 @@ def test_exact_served_ids_beat_rendering(said, reason, wanted):
     documents, counts = tokenize([row], tokenizer, 100, served=other)
     assert tokenizer.decode(documents[0].input_ids[documents[0].targets]) == '{"t": 4}<|im_end|>', "another template's prompt"
     assert counts.served_answers == 0
+
+
+SYSTEM, DEVELOPER = {"role": "system", "content": "You are Codex."}, {"role": "developer", "content": "Never delete files."}
+
+
+@pytest.mark.parametrize(("messages", "context"), [
+    ([SYSTEM, DEVELOPER, user("q")], "system:You are Codex.\n\nNever delete files.<|im_end|>user:q<|im_end|>assistant:"),
+    ([DEVELOPER, user("q")], "system:Never delete files.<|im_end|>user:q<|im_end|>assistant:"),
+    ([user("q"), {**DEVELOPER, "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, SYSTEM],
+     "system:a\nb\n\nYou are Codex.<|im_end|>user:q<|im_end|>assistant:"),
+    ([{**SYSTEM, "content": ""}, DEVELOPER, user("q")], "system:Never delete files.<|im_end|>user:q<|im_end|>assistant:"),
+    ([SYSTEM, user("q"), SYSTEM], "system:You are Codex.<|im_end|>user:q<|im_end|>system:You are Codex.<|im_end|>assistant:"),
+], ids=["after system", "alone", "after the question", "an empty system", "no developer"])
+def test_a_developers_message_is_joined_with_the_system_messages_as_the_server_does(messages, context):
+    """vLLM 0.32, renderers/hf.py: _convert_developer_to_system, _consolidate_system_messages."""
+    assert said(PLAIN, [*messages, answer("a")]) == [(context, "a<|im_end|>")]
+
+
+def test_a_template_that_knows_the_developer_gets_its_messages_as_they_are():
+    """As gpt-oss does; the word alone, without quotes, is no role."""
+    knows = "{# #}{% if messages[0].role == 'developer' %}{% endif %}" + PLAIN
+    both = [SYSTEM, DEVELOPER, user("q"), answer("a")]
+    assert "developer:Never delete files." in said(knows, both)[0][0]
+    assert "developer:" not in said("{# for a developer #}" + PLAIN, both)[0][0]
+
+
+def test_a_later_developers_message_moves_in_the_contexts_that_have_it():
+    turns = said(PLAIN, [SYSTEM, user("one"), answer("1"), DEVELOPER, user("two"), answer("2")])
+    assert [context for context, _ in turns] == [
+        "system:You are Codex.<|im_end|>user:one<|im_end|>assistant:",
+        "system:You are Codex.\n\nNever delete files.<|im_end|>user:one<|im_end|>assistant:1<|im_end|>user:two<|im_end|>assistant:"]
