@@ -161,7 +161,7 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
         for batch in stream(connection, "curating/curate/suspect_texts"):
             for group in shingle_sets(text_buffer(batch["new_turn"]), text_buffer(batch["answer"]), settings.ngram):
                 sets.add(*group)
-        links = link(bands, suspects, sets.read(), settings.similarity)
+        links = link(bands, suspects, sets.read(), settings)
     found = links.likeness > 0
     connection.register(
         "near_duplicates",

@@ -9,6 +9,11 @@ shorter than the largest n-gram must occur whole (half of ten words of code is n
 must be a whole message, or "yes" would match half the traffic. All messages but the system prompt count, history and answer
 too: all are trained on.
 
+Only an item's own words count. Text that two items of a suite share (a preamble, examples, "think step by step", a passage
+with several questions) is evidence for neither; what is left of an item is searched for as an item is, short ones whole. Text
+that two different messages have, both without a stretch of the item's words and with other words beside it, is the traffic's
+own (a team's instructions in its suite). Where nothing is left, the whole item counts.
+
 Finds are stored by day in the table `contamination`, with a digest of the items and of the day's texts: a day is searched again
 only when its rows, the suites or the settings change. A row without interaction_id says that its day was searched.
 
@@ -19,15 +24,19 @@ macros of `resources.curating.clean`.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from jaxtyping import Bool
 
 from resources.curating.alphabet import alphabet
 from resources.curating.curation import Decontamination
+from resources.curating.near_duplicates import STRETCH
 from resources.curating.shingles import Ragged, TextBuffer, in_groups, ngrams, text_buffer, word_hashes
 from resources.sql_files import attach_slice, rows, run, stream
 from resources.tables import SCHEMAS, Tables
@@ -35,8 +44,11 @@ from resources.tables import SCHEMAS, Tables
 WHOLE_MESSAGE_BELOW = 4
 """Items with fewer words than this must be a whole message."""
 
-_VERSION = 2
+_VERSION = 3
 """Version of the search: a new one searches all days again."""
+
+_HITS = pa.schema(
+    [("row_id", pa.string()), ("gram", pa.uint64()), ("message", pa.string()), ("message_words", pa.int64())])
 
 
 def find_contamination(
@@ -49,28 +61,36 @@ def find_contamination(
     run(connection, "curating/decontaminate/days_to_search", searched=searched)
     days = [day for (day,) in run(connection, "curating/decontaminate/days_to_search_listed").fetchall()]
     if not days:
-        run(connection, "curating/decontaminate/contaminated_before", searched=searched)
+        run(connection, "curating/decontaminate/finds_before", searched=searched)
+        _decide(connection, settings)
         return
     run(connection, "curating/decontaminate/searched_rows")
     find_items(connection, settings)
     found = rows(connection, "curating/decontaminate/found_by_day", workload=workload, searched=searched)
     tables.replace("contamination", found.cast(SCHEMAS["contamination"]), workload=workload, dt=days)
-    run(connection, "curating/decontaminate/add_contaminated_before", searched=searched)
+    run(connection, "curating/decontaminate/add_finds_before", searched=searched)
+    _decide(connection, settings)
 
 
 def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination) -> None:
     """Searches the rows of the view `searched_rows` (row_id, messages, completion) for `eval_items`.
 
-    Creates the temp table `contaminated` (interaction_id, suite, item_id, part, share); interaction_id is the row's id.
+    Creates the temp tables `finds` and `contaminated` (interaction_id, suite, item_id, part, share); interaction_id is the row's
+    id.
     """
-    items, grams = _grams_of_items(rows(connection, "curating/decontaminate/eval_parts"), settings)
+    items, own_words, grams = _grams_of_items(rows(connection, "curating/decontaminate/eval_parts"), settings)
     connection.register("items", items)
+    connection.register("own_words", own_words)
     connection.register("grams", grams)
     wanted = _Wanted.of(grams)
     hits = [_hits(batch, wanted) for batch in stream(connection, "curating/decontaminate/searched_texts")]
-    empty = pa.schema([("row_id", pa.string()), ("gram", pa.uint64())]).empty_table()
-    connection.register("hits", pa.concat_tables([empty, *hits]))
-    run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold)
+    connection.register("hits", pa.concat_tables([_HITS.empty_table(), *hits]))
+    run(connection, "curating/decontaminate/finds", stretch=STRETCH)
+    _decide(connection, settings)
+
+
+def _decide(connection: duckdb.DuckDBPyConnection, settings: Decontamination) -> None:
+    run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold, long=max(settings.ngrams))
 
 
 def _digest(parts: pa.Table, settings: Decontamination) -> str:
@@ -80,35 +100,80 @@ def _digest(parts: pa.Table, settings: Decontamination) -> str:
     return digest.hexdigest()
 
 
-def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Table, pa.Table]:
-    """The items, numbered, and their n-grams: gram, size, first word, and whether it must be a whole message."""
+def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The items, numbered; their own words; and the n-grams that have some: gram, size, first word, whether it must be a message.
+
+    An item with fewer own words than the largest n-gram must have them all: an n-gram for each of their runs as well.
+    """
     words = word_hashes(parts["text"])
     lengths = words.lengths
+    most = max(settings.ngrams)
     is_answer = pc.equal(parts["part"], "answer").to_numpy(zero_copy_only=False)
-    wanted = (lengths > 0) & (~is_answer | (lengths >= max(settings.ngrams)))
-    items = pa.table(
-        {"item": np.arange(len(parts)), "suite": parts["suite"], "item_id": parts["item_id"], "part": parts["part"]}
-    )
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("gram", "item", "words", "size", "start", "whole")}
-
-    def add(runs: Ragged, chosen: np.ndarray, size: int, whole: bool) -> None:
+    wanted = (lengths > 0) & (~is_answer | (lengths >= most))
+    own = _own_words(parts, words, settings)
+    item_of = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(own)) - words.offsets[item_of]
+    before = np.concatenate([[0], np.cumsum(own)])
+    own_count = before[words.offsets[1:]] - before[words.offsets[:-1]]
+    few = own_count < most
+    items = pa.table({
+        "item": np.arange(len(parts)), "suite": parts["suite"], "item_id": parts["item_id"], "part": parts["part"],
+        "own": own_count, "needed": np.where(few, 1.0, settings.threshold),
+    })
+    own_words = pa.table({"item": item_of[own], "word": place[own], "nth": (before[:-1] - before[words.offsets[item_of]])[own]})
+    is_begin = own & ~np.concatenate([[False], own[:-1]])[: len(own)] | own & (place == 0)
+    begins = np.flatnonzero(is_begin)
+    run_words = np.zeros(len(own), dtype=np.int64)
+    run_words[begins] = np.diff(np.append(before[begins], before[-1]))
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("gram", "item", "size", "start", "whole")}
+    for size in sorted({*range(1, most), *settings.ngrams}):
+        runs = ngrams(words, size)
         item = np.repeat(np.arange(len(lengths)), runs.lengths)
         start = np.arange(len(runs.values)) - np.repeat(runs.offsets[:-1], runs.lengths)
-        mine = chosen[item]
-        columns["gram"].append(runs.values[mine] ^ np.uint64(size))
-        columns["item"].append(item[mine])
-        columns["words"].append(lengths[item[mine]])
+        at = words.offsets[item] + start
+        mine = few[item] & (run_words[at] == size)
+        if size in settings.ngrams:
+            mine |= (lengths[item] >= most) & (before[at + size] > before[at])
+        mine &= wanted[item]
+        for name, values in (("gram", runs.values ^ np.uint64(size)), ("item", item), ("start", start)):
+            columns[name].append(values[mine])
         columns["size"].append(np.full(mine.sum(), size))
-        columns["start"].append(start[mine])
-        columns["whole"].append(np.full(mine.sum(), whole))
+        columns["whole"].append(np.full(mine.sum(), size < WHOLE_MESSAGE_BELOW))
+    return items, own_words, pa.table({name: np.concatenate(values) for name, values in columns.items()})
 
-    short = lengths < max(settings.ngrams)
-    for size in range(1, max(settings.ngrams)):
-        if (chosen := wanted & (lengths == size)).any():
-            add(ngrams(words, size), chosen, size, size < WHOLE_MESSAGE_BELOW)
-    for size in settings.ngrams:
-        add(ngrams(words, size), wanted & ~short, size, False)
-    return items, pa.table({name: np.concatenate(parts) for name, parts in columns.items()})
+
+def _own_words(parts: pa.Table, words: Ragged, settings: Decontamination) -> Bool[np.ndarray, " words"]:
+    """Marks the words of each part that no n-gram covers which another item of the suite has. Items with one prompt are one item.
+    An item that others contain has no own words: it counts whole, and is no reason to take text from the others."""
+    size = min(settings.ngrams)
+    suites = pc.rank(parts["suite"], tiebreaker="dense").to_numpy().astype(np.uint64)
+    names = parts.select(["suite", "item_id", "part"]).to_pylist()
+    texts = [words.values[first:last].tobytes() for first, last in itertools.pairwise(words.offsets)]
+    prompts = {(name["suite"], name["item_id"]): text for name, text in zip(names, texts, strict=True) if name["part"] == "prompt"}
+    known: dict[tuple[str, Any], int] = {}
+    owner = np.array([known.setdefault((name["suite"], prompts.get((name["suite"], name["item_id"]), name["item_id"])), len(known))
+                      for name in names], dtype=np.int64)
+    runs = ngrams(words, size)
+    part = np.repeat(np.arange(len(parts)), runs.lengths)
+    at = words.offsets[part] + np.arange(len(part)) - runs.offsets[part]
+    keys = runs.values ^ (suites[part] * np.uint64(0x9E3779B97F4A7C15))
+    own = np.ones(len(words.values), dtype=bool)
+    counted = words.lengths > 0
+    for _ in range(2):
+        order = np.lexsort((owner[part], keys))
+        order = order[counted[part[order]]]
+        key, item = keys[order], owner[part][order]
+        first = np.concatenate([[True], key[1:] != key[:-1]])[: len(key)]
+        other = ~first & np.concatenate([[False], item[1:] != item[:-1]])[: len(key)]
+        common = np.isin(keys, key[other])
+        edges = np.zeros(len(own) + 1, dtype=np.int64)
+        np.add.at(edges, at[common], 1)
+        np.add.at(edges, at[common] + size, -1)
+        own = np.cumsum(edges)[:-1] == 0
+        left = np.bincount(np.repeat(np.arange(len(parts)), words.lengths), own, len(parts)) > 0
+        counted &= left
+    whole = ~left | (words.lengths < max(settings.ngrams))
+    return own | np.repeat(whole, words.lengths)
 
 
 @dataclass(frozen=True)
@@ -153,5 +218,11 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
             room = count
 
     found = np.concatenate([np.zeros((0, 2), np.uint64), *in_groups(work, text_buffer(messages["text"]))])
-    row_id = messages["row_id"].take(pa.array(found[:, 0].astype(np.int64))).cast(pa.string())
-    return pa.table({"row_id": row_id, "gram": pa.array(found[:, 1], pa.uint64())})
+    texts, place = np.unique(found[:, 0].astype(np.int64), return_inverse=True)
+    words = word_hashes(messages["text"].take(pa.array(texts)))
+    names = [hashlib.blake2b(words.values[first:last].tobytes(), digest_size=8).hexdigest()
+             for first, last in itertools.pairwise(words.offsets)]
+    return pa.table({
+        "row_id": messages["row_id"].take(pa.array(texts[place])), "gram": found[:, 1],
+        "message": pa.array(names, pa.string()).take(pa.array(place)), "message_words": words.lengths[place],
+    }).cast(_HITS)

@@ -15,6 +15,7 @@ import hashlib
 
 import numpy as np
 import pyarrow as pa
+from jaxtyping import UInt32
 
 from resources.curating.alphabet import alphabet
 from resources.curating.curation import NearDuplicates
@@ -30,15 +31,20 @@ def stamp(settings: NearDuplicates) -> int:
     return int.from_bytes(hashlib.sha256(made_of).digest()[:4], "little", signed=True)
 
 
+def permutations(settings: NearDuplicates) -> tuple[UInt32[np.ndarray, " hashes"], UInt32[np.ndarray, " hashes"]]:
+    """Multipliers and summands."""
+    generator = np.random.Generator(np.random.PCG64(1997))
+    multipliers = generator.integers(0, 1 << 32, settings.hashes, dtype=np.uint32) | np.uint32(1)
+    return multipliers, generator.integers(0, 1 << 32, settings.hashes, dtype=np.uint32)
+
+
 def signatures(
     questions: pa.Array | pa.ChunkedArray, answers: pa.Array | pa.ChunkedArray, settings: NearDuplicates
 ) -> pa.ListArray:
     """The signature of each turn: the settings' stamp and `settings.bands` hashes; empty without shingles."""
     from resources.curating.word_kernels import sketch
 
-    generator = np.random.Generator(np.random.PCG64(1997))
-    multipliers = generator.integers(0, 1 << 32, settings.hashes, dtype=np.uint32) | np.uint32(1)
-    summands = generator.integers(0, 1 << 32, settings.hashes, dtype=np.uint32)
+    multipliers, summands = permutations(settings)
 
     def work(_: int, asked: TextBuffer, said: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
         return sketch(

@@ -6,12 +6,17 @@
     suspects = share_a_bucket(bands)                 # the rows whose text is needed
     with ShingleFile() as sets:
         for group in shingle_sets(...): sets.add(*group)
-        links = link(bands, suspects, sets.read(), similarity=0.7)
+        links = link(bands, suspects, sets.read(), NearDuplicates())
+
+Text that different examples share (instructions, few-shot examples, passages that come back) is no evidence of a copy: a
+shingle of a question does not count where it comes with different answers, or where one question has a stretch of words that
+the other lacks and the answers say less than that (a label); nor does a shingle of an answer that comes with different
+questions. What differs always counts. The answers of near copies also have that share of words in common.
 
 Two rows are compared where all hashes of a band agree (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4). Rows of
-one group are not compared again, and in a crowded bucket a row is compared with the bucket's first eight rows and the 32
-before it: ten thousand copies cost ten thousand comparisons and end in one group. Rows are given best first; a group is
-named by its best row.
+one group are not compared again. Buckets are those of the shingles that count, so that a shape's rows do not crowd one; in
+a crowded bucket a row is compared with the bucket's first eight rows and the 32 before it: ten thousand copies cost ten
+thousand comparisons and end in one group. Rows are given best first; a group is named by its best row.
 """
 
 from __future__ import annotations
@@ -25,11 +30,15 @@ import pyarrow as pa
 from jaxtyping import Bool, Float64, Int64, UInt32
 
 from resources.curating.curation import NearDuplicates
-from resources.curating.minhash import signatures
+from resources.curating.minhash import permutations, signatures
 from resources.curating.shingles import Ragged, shingle_sets, text_buffer
 
 BEST, BEFORE = 8, 32
 """In a bucket, a row is compared with the first BEST rows and with the BEFORE rows before it."""
+STRETCH = 2
+"""Words in a row in which the questions of near copies may differ where their answers say less than that."""
+MARKED_AT_A_TIME = 1 << 25
+"""Shingles whose common ones are looked for at a time; each takes up to 32 bytes."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +68,10 @@ def share_a_bucket(bands: UInt32[np.ndarray, "rows bands"]) -> Bool[np.ndarray, 
 
 
 def link(
-    bands: UInt32[np.ndarray, "rows bands"], suspects: Bool[np.ndarray, " rows"], sets: Ragged, similarity: float
+    bands: UInt32[np.ndarray, "rows bands"], suspects: Bool[np.ndarray, " rows"], sets: Ragged, settings: NearDuplicates
 ) -> Links:
-    """Groups the rows. `sets` has the distinct shingles of each suspect, in row order."""
-    from resources.curating.word_kernels import link_buckets, settle
+    """Groups the rows. `sets` has the three lists of each suspect (`shingle_sets`), in row order."""
+    from resources.curating.word_kernels import link_buckets, settle, sketch_sets
 
     count = len(bands)
     parents = np.arange(count)
@@ -70,15 +79,33 @@ def link(
     rows = np.flatnonzero(suspects)
     set_of = np.zeros(count, dtype=np.int64)
     set_of[rows] = np.arange(len(rows))
+    common = common_shingles(sets, settings)
+    own = bands[rows]
+    sketch_sets(sets.values, sets.offsets, common, own, *permutations(settings))
     pairs = np.empty((len(rows), 2), dtype=np.int64)
     joined = 0
     for band in range(bands.shape[1]):
-        keys = _buckets(bands[rows, band], rows.astype(np.uint64))
         joined += link_buckets(
-            keys, set_of, sets.offsets, sets.values, similarity, BEST, BEFORE, parents, likeness, pairs[joined:]
+            _buckets(own[:, band], rows.astype(np.uint64)), set_of, sets.offsets, sets.values, common, settings.similarity, BEST,
+            BEFORE, parents, likeness, pairs[joined:],
         )
     settle(parents)
     return Links(parents, likeness, pairs[:joined])
+
+
+def common_shingles(sets: Ragged, settings: NearDuplicates) -> Bool[np.ndarray, " total"]:
+    """Marks the shingles of questions that different examples share, and those of answers that come with different questions:
+    instructions, passages, stock phrases. They say nothing about a copy."""
+    from resources.curating.word_kernels import mark_common
+
+    common = np.zeros(len(sets.values), dtype=bool)
+    turns = -(-len(sets.values) // MARKED_AT_A_TIME) or 1
+    for part in (0, 1):
+        for turn in range(turns):
+            mark_common(
+                sets.values, sets.offsets, part, turn, turns, settings.similarity, settings.ngram - 1 + STRETCH, common
+            )
+    return common
 
 
 def group_turns(
@@ -96,7 +123,7 @@ def group_turns(
         asked, said = text_buffer(questions.filter(chosen)), text_buffer(answers.filter(chosen))
         for group in shingle_sets(asked, said, settings.ngram):
             sets.add(*group)
-        links = link(bands, suspects, sets.read(), settings.similarity)
+        links = link(bands, suspects, sets.read(), settings)
     rows = np.flatnonzero(filled)
     best, likeness = np.arange(len(signed)), np.zeros(len(signed))
     best[rows], likeness[rows] = rows[links.best], links.likeness

@@ -3,7 +3,7 @@
     texts = pa.array(["the quick brown fox", "jumps over"], pa.large_string())
     words = word_hashes(texts)                       # Ragged: values uint64[total words], offsets int64[texts + 1]
     grams = ngrams(words, 8)                         # Ragged: one hash per run of 8 words inside one text
-    sets = shingle_sets(questions, answers, 5)       # Ragged: each turn's distinct shingles
+    groups = shingle_sets(questions, answers, 5)     # each turn's distinct shingles
 
 `resources.curating.alphabet` defines words. Hashes depend on the words alone, not on the machine or the position: they may be
 stored. The loops are in `word_kernels`; texts are processed in groups, one per thread.
@@ -150,7 +150,8 @@ def ngrams(words: Ragged, size: int) -> Ragged:
 
 
 def shingle_sets(questions: TextBuffer, answers: TextBuffer, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each turn's distinct word n-grams, as (values, counts) of one group of rows after another.
+    """Each turn's distinct word n-grams and its answer's words, as (values, counts) of one group of rows after another. Each row has
+    three counts: n-grams of the question, n-grams of the answer, words of the answer.
 
     The same words in question and answer are different shingles: "finish this text" and "write it all" end in the same text and
     are not the same example.
@@ -158,7 +159,8 @@ def shingle_sets(questions: TextBuffer, answers: TextBuffer, size: int) -> Itera
     from resources.curating import word_kernels
 
     def work(_: int, asked: TextBuffer, said: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
-        return word_kernels.shingle_sets(asked.content, asked.edges, said.content, said.edges, size, alphabet())
+        values, counts = word_kernels.shingle_sets(asked.content, asked.edges, said.content, said.edges, size, alphabet())
+        return values, counts.reshape(-1)
 
     return in_groups(work, questions, answers)
 

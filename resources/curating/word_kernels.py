@@ -136,49 +136,50 @@ def _add_grams(words, count, size, salt, grams, at):
 
 
 @compiled
-def _read_shingles(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams):
-    """A row's shingles: its question's, then its answer's with another hash. Returns their number."""
-    count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
-    filled = _add_grams(words, count, size, np.uint64(0), grams, 0)
-    count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words)
-    return _add_grams(words, count, size, _ANSWER, grams, filled)
-
-
-@compiled
 def sketch(asked, asked_edges, said, said_edges, size, alphabet, multipliers, summands, bands):
-    """For each row: one 32-bit hash per band of its MinHash signature, and whether it has any shingle."""
+    """For each row: one 32-bit hash per band of its MinHash signature, and whether it has any shingle. A row's shingles are its
+    question's, then its answer's with another hash."""
     rows = len(asked_edges) - 1
-    hashes = len(multipliers)
-    width = hashes // bands
     words = np.empty(max(most_words(asked_edges), most_words(said_edges)), dtype=np.uint64)
     grams = np.empty(most_words(asked_edges) + most_words(said_edges), dtype=np.uint64)
     high = np.empty(_BLOCK, dtype=np.uint32)
-    least = np.empty(hashes, dtype=np.uint32)
+    least = np.empty(len(multipliers), dtype=np.uint32)
     into = np.zeros((rows, bands), dtype=np.uint32)
     filled = np.zeros(rows, dtype=np.bool_)
     for row in range(rows):
-        count = _read_shingles(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams)
+        count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
+        asked_grams = _add_grams(words, count, size, np.uint64(0), grams, 0)
+        count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words)
+        count = _add_grams(words, count, size, _ANSWER, grams, asked_grams)
         if count == 0:
             continue
         filled[row] = True
-        least[:] = np.uint32(0xFFFFFFFF)
-        for first in range(0, count, _BLOCK):
-            block = min(count - first, _BLOCK)
-            for at in range(block):
-                high[at] = np.uint32(grams[first + at] >> np.uint64(32))
-            for k in range(hashes):
-                multiplier = multipliers[k]
-                summand = summands[k]
-                lowest = least[k]
-                for at in range(block):
-                    lowest = min(lowest, np.uint32(np.uint32(high[at] * multiplier) + summand))
-                least[k] = lowest
-        for band in range(bands):
-            value = np.uint64(band + 1)
-            for k in range(band * width, (band + 1) * width):
-                value = mix(value * _GRAM + np.uint64(least[k]))
-            into[row, band] = np.uint32(value >> np.uint64(32))
+        _sketch_row(grams, count, multipliers, summands, high, least, into[row])
     return into, filled
+
+
+@compiled
+def _sketch_row(grams, count, multipliers, summands, high, least, into):
+    """Fills `into` with one hash per band of the MinHash signature of `count` shingles; `high` and `least` are work space."""
+    bands = len(into)
+    width = len(multipliers) // bands
+    least[:] = np.uint32(0xFFFFFFFF)
+    for first in range(0, count, _BLOCK):
+        block = min(count - first, _BLOCK)
+        for at in range(block):
+            high[at] = np.uint32(grams[first + at] >> np.uint64(32))
+        for k in range(len(multipliers)):
+            multiplier = multipliers[k]
+            summand = summands[k]
+            lowest = least[k]
+            for at in range(block):
+                lowest = min(lowest, np.uint32(np.uint32(high[at] * multiplier) + summand))
+            least[k] = lowest
+    for band in range(bands):
+        value = np.uint64(band + 1)
+        for k in range(band * width, (band + 1) * width):
+            value = mix(value * _GRAM + np.uint64(least[k]))
+        into[band] = np.uint32(value >> np.uint64(32))
 
 
 @compiled
@@ -213,30 +214,183 @@ def _holds(table, mask, value):
 
 @compiled
 def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
-    """Each row's distinct shingles, in order of appearance, and their number per row."""
+    """Three lists for each row, and their lengths: the question's distinct shingles and the answer's, in order of appearance, and
+    the answer's distinct words, in order of their hash."""
     rows = len(asked_edges) - 1
     most = most_words(asked_edges) + most_words(said_edges)
     words = np.empty(most, dtype=np.uint64)
     grams = np.empty(most, dtype=np.uint64)
     table = np.zeros(_table_size(most), dtype=np.uint64)
-    values = np.empty(
-        (asked_edges[-1] - asked_edges[0] + said_edges[-1] - said_edges[0]) // 2 + 4 * rows + 4, dtype=np.uint64
-    )
-    counts = np.empty(rows, dtype=np.int64)
+    values = np.empty(asked_edges[-1] - asked_edges[0] + said_edges[-1] - said_edges[0] + 8 * rows + 8, dtype=np.uint64)
+    counts = np.zeros((rows, 3), dtype=np.int64)
     total = 0
     for row in range(rows):
-        count = _read_shingles(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams)
-        places = _table_size(count)
+        count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
+        asked_grams = _add_grams(words, count, size, np.uint64(0), grams, 0)
+        count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words)
+        all_grams = _add_grams(words, count, size, _ANSWER, grams, asked_grams)
+        places = _table_size(all_grams)
         table[:places] = np.uint64(0)
         mask = np.uint64(places - 1)
-        first = total
-        for at in range(count):
+        for at in range(all_grams):
             value = max(grams[at], np.uint64(1))
             if _insert(table, mask, value):
                 values[total] = value
                 total += 1
-        counts[row] = total - first
+                counts[row, 0 if at < asked_grams else 1] += 1
+        said_words = np.sort(words[:count])
+        for at in range(count):
+            if at == 0 or said_words[at] != said_words[at - 1]:
+                values[total] = said_words[at]
+                total += 1
+                counts[row, 2] += 1
     return values[:total].copy(), counts
+
+
+@compiled
+def _load(table, values, start, stop):
+    """Empties a part of the table, inserts a set's values and returns the mask of that part."""
+    mask = np.uint64(_table_size(stop - start) - 1)
+    table[: mask + np.uint64(1)] = np.uint64(0)
+    for at in range(start, stop):
+        _insert(table, mask, values[at])
+    return mask
+
+
+@compiled
+def _shared_words(values, one, one_stop, other, other_stop, similarity):
+    """Number of values in both of two sorted lists of distinct values; -1 if their Jaccard similarity is below `similarity`."""
+    total = one_stop - one + other_stop - other
+    shared = 0
+    while one < one_stop and other < other_stop:
+        if values[one] == values[other]:
+            shared += 1
+            one += 1
+            other += 1
+        elif values[one] < values[other]:
+            one += 1
+        else:
+            other += 1
+    return shared if shared >= similarity * (total - shared) else -1
+
+
+@compiled
+def _foreign(table, mask, values, start, stop):
+    """How many values the table does not hold, and the most of them in a row."""
+    missing = run = longest = 0
+    for at in range(start, stop):
+        run = 0 if _holds(table, mask, values[at]) else run + 1
+        missing += run > 0
+        longest = max(longest, run)
+    return missing, longest
+
+
+@compiled
+def _other_example(values, offsets, one, other, similarity, stretch, table):
+    """Whether two rows that share text of their questions are different examples: their answers differ, or more than `stretch`
+    shingles in a row are in one question only, and the answers say less than that (a label)."""
+    said = _shared_words(values, offsets[3 * one + 2], offsets[3 * one + 3], offsets[3 * other + 2], offsets[3 * other + 3],
+                         similarity)
+    if said < 0:
+        return True
+    differ = longest = 0
+    for _ in range(2):
+        mask = _load(table, values, offsets[3 * one], offsets[3 * one + 1])
+        missing, most = _foreign(table, mask, values, offsets[3 * other], offsets[3 * other + 1])
+        differ += missing
+        longest = max(longest, most)
+        one, other = other, one
+    return longest > stretch and said < differ
+
+
+@compiled
+def _other_question(values, offsets, common, one, other, similarity, table):
+    """Whether two rows' questions have less than half of what near copies share, common shingles aside."""
+    mask = _load(table, values, offsets[3 * one], offsets[3 * one + 1])
+    differ = offsets[3 * one + 1] - offsets[3 * one]
+    shared = 0
+    for at in range(offsets[3 * other], offsets[3 * other + 1]):
+        if _holds(table, mask, values[at]):
+            differ -= 1
+            shared += not common[at]
+        else:
+            differ += 1
+    return shared < similarity / 2 * (shared + differ)
+
+
+@compiled
+def longest_set(offsets):
+    """The most shingles of a row: question and answer."""
+    longest = 0
+    for row in range(len(offsets) // 3):
+        longest = max(longest, offsets[3 * row + 2] - offsets[3 * row])
+    return longest
+
+
+@compiled
+def mark_common(values, offsets, part, turn, turns, similarity, stretch, common):
+    """Marks the shingles of questions (part 0) that different examples share, and those of answers (part 1) that come with
+    different questions: each row is compared with the first row that has the shingle. Of `turns` calls, each looks at a share
+    of the hashes, so that its table stays small. Lists of rows: as shingle_sets makes them.
+    """
+    rows = len(offsets) // 3
+    total = 0
+    for row in range(rows):
+        total += offsets[3 * row + part + 1] - offsets[3 * row + part]
+    table = np.zeros(_table_size(total // turns + total // 64), dtype=np.uint64)  # upper 32 bits: hash; then a mark; then row + 1
+    questions = np.zeros(_table_size(longest_set(offsets)), dtype=np.uint64)
+    mask = np.uint64(len(table) - 1)
+    low = np.uint64(0x7FFFFFFF)
+    marked = np.uint64(0x80000000)
+    for sweep in range(2):
+        for row in range(rows):
+            met = -1
+            differs = False
+            for at in range(offsets[3 * row + part], offsets[3 * row + part + 1]):
+                value = values[at]
+                if (value >> np.uint64(33)) % np.uint64(turns) != np.uint64(turn):
+                    continue
+                place = value & mask
+                while table[place] != 0 and table[place] >> np.uint64(32) != value >> np.uint64(32):
+                    place = (place + np.uint64(1)) & mask
+                entry = table[place]
+                if sweep == 1:
+                    common[at] = entry & marked != 0
+                elif entry == 0:
+                    table[place] = (value >> np.uint64(32) << np.uint64(32)) | np.uint64(row + 1)
+                elif entry & marked == 0:
+                    first = np.int64(entry & low) - 1
+                    if first != met:
+                        met = first
+                        if part == 0:
+                            differs = _other_example(values, offsets, row, met, similarity, stretch, questions)
+                        else:
+                            differs = _other_question(values, offsets, common, row, met, similarity, questions)
+                    if differs:
+                        table[place] = entry | marked
+
+
+@compiled
+def sketch_sets(values, offsets, common, bands_of, multipliers, summands):
+    """Sketches rows with common shingles again, without these. A row that has no others can only equal another: its hashes are
+    those of its whole set."""
+    most = longest_set(offsets)
+    grams = np.empty(most, dtype=np.uint64)
+    high = np.empty(_BLOCK, dtype=np.uint32)
+    least = np.empty(len(multipliers), dtype=np.uint32)
+    for row in range(len(bands_of)):
+        count = 0
+        whole = np.uint64(0)
+        for at in range(offsets[3 * row], offsets[3 * row + 2]):
+            whole += mix(values[at])
+            if not common[at]:
+                grams[count] = values[at]
+                count += 1
+        if count == 0:
+            for band in range(bands_of.shape[1]):
+                bands_of[row, band] = np.uint32(mix(whole + np.uint64(band)) >> np.uint64(32))
+        elif count < offsets[3 * row + 2] - offsets[3 * row]:
+            _sketch_row(grams, count, multipliers, summands, high, least, bands_of[row])
 
 
 @compiled
@@ -272,32 +426,37 @@ def shares_bucket(keys, shared):
 
 
 @compiled
-def _shared_shingles(table, mask, values, start, stop, needed):
-    """Number of a set's values that the table holds; stops early, with a smaller number, once `needed` is out of reach."""
-    found = 0
-    spare = stop - start - needed
-    for at in range(start, stop):
+def _similarity(values, offsets, common, ours, theirs, table, mask, threshold):
+    """The similarity of two rows, 0 below the threshold: of the shingles that they share without being common, and those in which
+    they differ. `table` has our shingles. Near copies have answers that are alike on their own, too."""
+    size = offsets[3 * ours + 2] - offsets[3 * ours]
+    length = offsets[3 * theirs + 2] - offsets[3 * theirs]
+    spare = length - np.int64(np.ceil(threshold * (size + length) / (1.0 + threshold) - 1e-6))  # more missing: out of reach
+    missing = counted = 0
+    for at in range(offsets[3 * theirs], offsets[3 * theirs + 2]):
         if _holds(table, mask, values[at]):
-            found += 1
+            counted += not common[at]
         else:
-            spare -= 1
-            if spare < 0:
-                return found
-    return found
+            missing += 1
+            if missing > spare:
+                return 0.0
+    differ = size - length + 2 * missing
+    if counted < threshold * (counted + differ) or _shared_words(
+        values, offsets[3 * ours + 2], offsets[3 * ours + 3], offsets[3 * theirs + 2], offsets[3 * theirs + 3], threshold
+    ) < 0:
+        return 0.0
+    return counted / (counted + differ) if differ else 1.0
 
 
 @compiled
-def link_buckets(keys, set_of, offsets, values, threshold, best, before, parents, likeness, edges):
-    """Compares rows that share a bucket of one band and joins those whose Jaccard similarity reaches the threshold.
+def link_buckets(keys, set_of, offsets, values, common, threshold, best, before, parents, likeness, edges):
+    """Compares rows that share a bucket of one band and joins those whose similarity reaches the threshold.
 
-    keys: sorted; upper 32 bits the band's hash, lower 32 bits the row. set_of: index of a row's set in `values`. A row is
+    keys: sorted; upper 32 bits the band's hash, lower 32 bits the row. set_of: place of a row's lists. A row is
     compared with the `best` first rows of its bucket and the `before` rows before it, but not with rows of its own group.
     Joined pairs are written to `edges`; returns how many. `likeness` keeps each row's highest similarity.
     """
-    longest = 0
-    for one in range(len(offsets) - 1):
-        longest = max(longest, offsets[one + 1] - offsets[one])
-    table = np.zeros(_table_size(longest), dtype=np.uint64)
+    table = np.zeros(_table_size(longest_set(offsets)), dtype=np.uint64)
     low = np.uint64(0xFFFFFFFF)
     joined = 0
     first = 0
@@ -308,26 +467,22 @@ def link_buckets(keys, set_of, offsets, values, threshold, best, before, parents
         for mine in range(first + 1, last):
             row = np.int64(keys[mine] & low)
             ours = set_of[row]
-            size = offsets[ours + 1] - offsets[ours]
-            mask = np.uint64(_table_size(size) - 1)
+            size = offsets[3 * ours + 2] - offsets[3 * ours]
+            mask = np.uint64(0)
             ready = False
             head = min(first + best, mine)
             for step in range(head - first + mine - max(head, mine - before)):
                 other = first + step if first + step < head else max(head, mine - before) + step - (head - first)
                 mate = np.int64(keys[other] & low)
                 theirs = set_of[mate]
-                length = offsets[theirs + 1] - offsets[theirs]
+                length = offsets[3 * theirs + 2] - offsets[3 * theirs]
                 if min(size, length) < threshold * max(size, length) or root_of(parents, row) == root_of(parents, mate):
                     continue
                 if not ready:
-                    table[: mask + np.uint64(1)] = np.uint64(0)
-                    for at in range(offsets[ours], offsets[ours + 1]):
-                        _insert(table, mask, values[at])
+                    mask = _load(table, values, offsets[3 * ours], offsets[3 * ours + 2])
                     ready = True
-                needed = np.int64(np.ceil(threshold * (size + length) / (1.0 + threshold) - 1e-6))
-                shared = _shared_shingles(table, mask, values, offsets[theirs], offsets[theirs + 1], needed)
-                if shared >= threshold * (size + length - shared):
-                    similarity = shared / (size + length - shared)
+                similarity = _similarity(values, offsets, common, ours, theirs, table, mask, threshold)
+                if similarity > 0:
                     likeness[row] = max(likeness[row], similarity)
                     likeness[mate] = max(likeness[mate], similarity)
                     join(parents, row, mate)

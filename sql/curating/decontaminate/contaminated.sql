@@ -1,36 +1,32 @@
--- Rows that contain evaluation items: for each row and item, the share of the item's words that the row's n-grams cover.
--- `grams` are the items' n-grams (start: the first word's position), `hits` the rows where they occur. A short item has one
--- gram, itself, and `whole` where it must be a message of its own.
--- needs: grams, hits, items
--- parameters: $threshold
+-- Rows that contain evaluation items. Of an item's words, those do not count that two different messages have without a stretch of
+-- the others; if none is left, all count. Fewer than $long words must all be there.
+-- needs: finds
+-- parameters: $long, $threshold
 -- makes: temp table contaminated (interaction_id, suite, item_id, part, share)
 create or replace temp table contaminated as
-with row_hits as (
-    select distinct row_id as interaction_id, gram
-    from hits
+with told as (
+    select distinct suite, item_id, part, message, unnest(words) as word
+    from finds
+    where words is not null
 ),
-covered as (
+common_words as (
+    select suite, item_id, part, word
+    from told
+    group by suite, item_id, part, word
+    having count(*) > 1
+),
+common as (
+    select suite, item_id, part, list(word) as words
+    from common_words
+    group by suite, item_id, part
+),
+judged as (
     select
-        row_hits.interaction_id, grams.item, grams.words, grams.size, grams.start,
-        lead(grams.start) over (
-            partition by row_hits.interaction_id, grams.item, grams.size order by grams.start
-        ) as next_start
-    from row_hits
-    join grams using (gram)
-),
-coverage as (
-    select
-        interaction_id, item, size,
-        sum(least(size, coalesce(next_start - start, size))) / any_value(words) as share
-    from covered
-    group by interaction_id, item, size
-),
-best as (
-    select interaction_id, item, max(share) as share
-    from coverage
-    group by interaction_id, item
+        interaction_id, suite, item_id, part, share, finds.words, own - len(common.words) as own_left,
+        len(list_filter(finds.words, lambda word: not list_contains(common.words, word))) as found
+    from finds
+    left join common using (suite, item_id, part)
 )
-select best.interaction_id, items.suite, items.item_id, items.part, best.share
-from best
-join items using (item)
-where best.share >= $threshold
+select interaction_id, suite, item_id, part, if(words is null or coalesce(own_left, 0) = 0, share, found / own_left) as share
+from judged
+where words is null or coalesce(own_left, 0) = 0 or found / own_left >= if(own_left < $long, 1, $threshold)
