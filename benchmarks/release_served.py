@@ -88,7 +88,7 @@ def _served(home: Path, lake: Lake, directory: Path, python: Path, passes: int, 
     script = home / "package" / directory.relative_to(lake.root) / "serve-vllm.sh"
     environment = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", "VLLM_CPU_KVCACHE_SPACE": "1",
                    "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
-    words = [script, "--enforce-eager", "--no-enable-prefix-caching", "--seed", "0", *dtype_words("vllm")]
+    words = [script, "--enforce-eager", "--no-enable-prefix-caching", "--seed", "0", *dtype_words("vllm", target)]
     with running_server(words, log=home / "server.log", start_s=STARTS_WITHIN_S, environment=environment) as server, \
             ServedModel(server.url, model=release.workload, through_proxy=False) as client:
         several = {"concurrency": CONCURRENCY, "max_tokens": asked["max_new_tokens"]}
@@ -164,7 +164,8 @@ def _parity(target: Path, prompts: list[list[int]], replies: list[list[int]]) ->
     from model_ops.quantization.quantized_model import load_quantized
 
     quantized = "quantization_config" in json.loads((target / "config.json").read_text())
-    model = load_quantized(target) if quantized else load_model(target, attention="sdpa")
+    dtype = torch.float32 if dtype_words("vllm", target) else None
+    model = load_quantized(target, dtype) if quantized else load_model(target, attention="sdpa")
     gaps = []
     with torch.no_grad():
         for prompt, reply in zip(prompts, replies, strict=True):

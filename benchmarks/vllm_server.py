@@ -30,7 +30,7 @@ def vllm_server(python: Path, model: str | Path, *words: str, folder: Path, thre
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads),
                    "VLLM_LOGGING_LEVEL": "INFO", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
     command = [python, "-m", "vllm.entrypoints.cli.main", "serve", model, "--enforce-eager", "--no-enable-prefix-caching",
-               "--seed", "0", *words, *dtype_words("vllm", words)]
+               "--seed", "0", *words, *dtype_words("vllm", folder / model, words)]
     with tempfile.NamedTemporaryFile(prefix="vllm-", suffix=".log") as log:
         try:
             with running_server(command, log=Path(log.name), start_s=STARTS_WITHIN_S, folder=folder,

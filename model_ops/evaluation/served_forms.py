@@ -136,7 +136,7 @@ def serve(job: Job, settings: EvaluateSettings, form: Form, texts: Sequence[Docu
     Raises ServerFailed and NotRunnable as `running_server` does, and ModelError for a server that answers wrongly or ends.
     """
     asked = settings.server
-    chosen = dtype_words(asked.kind, form.words)
+    chosen = dtype_words(asked.kind, form.directory, form.words)
     if chosen:
         progress.event("note", message=f"evaluate: {SERVES_FLOAT32}")
     command = [*program_of(asked.kind, asked.python), *form.words, *chosen]

@@ -28,7 +28,7 @@ from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
 from model_ops.openai_api import OpenAiApi
 from model_ops.serving.adapters import RANK_FLAG, SEVERAL_PROCESSES, given_rank, served_rank
-from model_ops.serving.cpu_dtype import dtype_words
+from model_ops.serving.cpu_dtype import SERVES_FLOAT32, dtype_words
 from model_ops.serving.drafting import Drafting
 from model_ops.serving.program import server_environment
 from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
@@ -78,7 +78,7 @@ class AdapterServer:
 
     @classmethod
     def start(cls, lake: Lake, shared: SharedBase, settings: ServeSettings, rank: int, adapters: int, drafting: Drafting,
-              check: Callable[[], None] = lambda: None) -> AdapterServer:
+              check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda sentence: None) -> AdapterServer:
         """rank: of the largest adapter to load; --max-lora-rank among the settings' arguments goes before it. adapters: how
         many may be loaded at a time. check: called while it starts, and may raise.
 
@@ -92,12 +92,14 @@ class AdapterServer:
                              "it out")
         try:
             most = given_rank(settings.arguments) or served_rank(rank)
-            words = [*shared.shell, *program.words, "serve", *shared.words(lake, most, adapters, drafting), *settings.arguments,
-                     *dtype_words("vllm", settings.arguments)]
+            words = [*shared.shell, *program.words, "serve", *shared.words(lake, most, adapters, drafting), *settings.arguments]
         except ValueError as error:
             raise ServeError(str(error)) from error
         settings.logs.mkdir(parents=True, exist_ok=True)
         lake.mirror.fetch(lake.root / shared.place)
+        if chosen := dtype_words("vllm", lake.root / shared.place, settings.arguments):
+            say(SERVES_FLOAT32)
+            words += chosen
         with ExitStack() as stack:
             try:
                 server = stack.enter_context(running_server(

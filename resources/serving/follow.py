@@ -169,7 +169,7 @@ class Following:
     def _started(self, directory: Path, alias: str) -> ReleaseServer:
         version = directory.name
         self._say(f"{alias}: release {version} is verified and starts in {self._settings.program.kind}")
-        server = ReleaseServer.start(self._lake, directory, self._settings, self._meanwhile)
+        server = ReleaseServer.start(self._lake, directory, self._settings, self._meanwhile, self._say)
         if not self._settings.smoke:
             return server
         try:

@@ -178,7 +178,7 @@ class FollowingAdapters:
         self._say(f"a server on base {shared.base[:12]} starts in vllm")
         server = AdapterServer.start(
             self._lake, shared, self._settings, max(release.adapter.rank for release in releases),
-            len(self._slots) + 1, drafting, self._unload_idle)
+            len(self._slots) + 1, drafting, self._unload_idle, self._say)
         self._servers.append(server)
         self._began[id(server)] = time.monotonic()
         return server

@@ -20,7 +20,7 @@ from typing import Any
 from model_ops.atomic_files import write_json
 from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
-from model_ops.serving.cpu_dtype import dtype_words
+from model_ops.serving.cpu_dtype import SERVES_FLOAT32, dtype_words
 from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
 from resources.artefacts.manifest import ManifestError
 from resources.capture.sampling import server_sampling
@@ -79,19 +79,22 @@ class ReleaseServer:
 
     @classmethod
     def start(cls, lake: Lake, directory: Path, settings: ServeSettings,
-              check: Callable[[], None] = lambda: None) -> ReleaseServer:
+              check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda sentence: None) -> ReleaseServer:
         """check: called while it starts, and may raise. Raises ServeError if it does not come up in time."""
         log, program = settings.logs / f"{directory.name}.log", settings.program
         settings.logs.mkdir(parents=True, exist_ok=True)
+        release = read_release(directory)
+        chosen = dtype_words(program.kind, lake.root / release.target.path, settings.arguments)
+        if chosen:
+            say(f"release {directory.name}: {SERVES_FLOAT32}")
         with ExitStack() as stack:
             command = stack.enter_context(command_of(program, lake, directory))
             try:
                 server = stack.enter_context(running_server(
-                    [*command.words, *settings.arguments, *dtype_words(program.kind, settings.arguments)], log=log,
-                    start_s=settings.start_s, folder=command.folder, environment=command.environment, check=check))
+                    [*command.words, *settings.arguments, *chosen], log=log, start_s=settings.start_s, folder=command.folder,
+                    environment=command.environment, check=check))
             except (ServerFailed, NotRunnable) as error:
                 raise ServeError(f"{program.kind} did not start release {directory.name}: {error} (log: {log})") from error
-            release = read_release(directory)
             sampling = server_sampling(lake.root / release.target.path / "generation_config.json")
             return cls(directory, release, program, log, server, stack.pop_all(), sampling)
 

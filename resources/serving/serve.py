@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from model_ops.serving.cpu_dtype import SERVES_FLOAT32, dtype_words
 from resources.capture.capture import Capture, CaptureSettings
 from resources.front.front import Front, FrontError
 from resources.lake import Lake
@@ -85,8 +84,6 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
     require_servable(lake, workload, traffic)
     workloads = (workload, *traffic.beside)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    if dtype_words(settings.program.kind, settings.arguments):
-        say(SERVES_FLOAT32)
     with ExitStack() as stack:
         capture = stack.enter_context(Capture(traffic.capture, say)) if traffic.capture is not None else None
         if capture is not None and (unkeyed := unkeyed_sentence()):

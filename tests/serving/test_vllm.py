@@ -15,6 +15,7 @@ from model_ops.operations import speculator
 from model_ops.progress import Progress
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.serving.command import speculative_config, words_of
+from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.drafting import Drafting
 from model_ops.speculators.registry import ARCHITECTURES
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
@@ -47,7 +48,8 @@ def assert_only_ties_differ(parts, alone, drafted):
 
 def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alone):
     """Greedy tokens of the server are those of `load_quantized` after the same text, ties of bfloat16 apart."""
-    model, gaps = load_quantized(parts.target), []
+    dtype = torch.float32 if dtype_words("vllm", parts.target) else None  # as it is served here
+    model, gaps = load_quantized(parts.target, dtype), []
     for prompt, reply in zip(parts.prompts, greedy_alone.replies, strict=True):
         ids = torch.tensor([[*prompt, *reply.token_ids]])
         with torch.no_grad():

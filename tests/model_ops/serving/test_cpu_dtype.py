@@ -1,5 +1,7 @@
 """The dtype in which vLLM serves on this machine: float32 on CPUs that are slower in bfloat16."""
 
+import json
+
 import pytest
 
 from model_ops.precision import Speeds
@@ -25,5 +27,21 @@ def test_vllm_is_told_float32_where_the_cpu_serves_and_is_slow_in_bfloat16(
     monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: asked.append(threads) or speeds)
     monkeypatch.setattr(cpu_dtype, "ACCELERATORS", (tmp_path if accelerator else tmp_path / "none", tmp_path / "neither"))
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert dtype_words(kind, given) == words
+    (tmp_path / "config.json").write_text("{}")
+    assert dtype_words(kind, tmp_path, given) == words
     assert asked in ([], [3])
+
+
+@pytest.mark.parametrize("config, takes", [
+    ({}, True),
+    ({"quantization_config": {"format": "int-quantized", "kv_cache_scheme": None}}, True),
+    ({"quantization_config": {"format": "int-quantized", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}}, False),
+    ({"quantization_config": {"format": "pack-quantized"}}, False),  # vLLM 0.32's kernel takes 16 bits only
+    ({"quantization_config": {"quant_method": "fp8"}}, False),
+    (None, False)])
+def test_kernels_that_take_no_float32_keep_the_dtype_of_the_weights(monkeypatch, tmp_path, config, takes):
+    monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: SLOW)
+    monkeypatch.setattr(cpu_dtype, "ACCELERATORS", ())
+    if config is not None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    assert dtype_words("vllm", tmp_path) == (["--dtype", "float32"] if takes else [])

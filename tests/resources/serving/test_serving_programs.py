@@ -122,7 +122,7 @@ def test_an_absent_program_is_a_misuse():
 @pytest.mark.parametrize("given, words", [
     (("--max-model-len", "512"), ["--max-model-len", "512", "--dtype", "float32"]), (("--dtype", "half"), ["--dtype", "half"])])
 def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given, words, tmp_path, make_release, monkeypatch):
-    started = []
+    started, said = [], []
 
     def running_server(command, **_):
         started.append(command)
@@ -133,6 +133,9 @@ def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given,
     monkeypatch.setattr(cpu_dtype, "ACCELERATORS", ())
     lake = Lake.open(tmp_path / "lake")
     settings = ServeSettings(Program("vllm", ("vllm",)), tmp_path / "logs", given)
+    release = make_release(lake, 1)
+    (lake.root / read_release(release).target.path / "config.json").write_text("{}")
     with pytest.raises(ServeError, match="only looked at"):
-        ReleaseServer.start(lake, make_release(lake, 1), settings)
+        ReleaseServer.start(lake, release, settings, say=said.append)
     assert started[0][-len(words):] == words
+    assert said == ([f"release {release.name}: {cpu_dtype.SERVES_FLOAT32}"] if "float32" in words else [])
