@@ -79,9 +79,8 @@ CHANGES = {
     # curation, duplicates, personal data, ids
     "cut answers are kept": Change(
         "sql/curating/clean/rules/status.sql", "finish_reason in ('length', 'max_tokens')", "finish_reason in ('max_tokens')", (RULES,)),
-    "near duplicates are a fifth less alike": Change(
-        "resources/curating/word_kernels.py", "if shared >= threshold * (size + length - shared):",
-        "if shared >= 0.8 * threshold * (size + length - shared):", ("resources/curating/test_near_duplicates.py",)),
+    "near duplicates have to be a fifth more alike": Change(
+        "resources/curating/word_kernels.py", "if counted < threshold * (counted + differ) or", "if counted < 1.2 * threshold * (counted + differ) or", ("resources/curating/test_near_duplicates.py",)),
     "any long number is a card's": Change(
         "resources/curating/pii_patterns.py", "for value in doubled)) % 10 == 0", "for value in doubled)) % 10 >= 0",
         ("resources/curating/test_pii.py",)),
