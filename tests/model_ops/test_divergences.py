@@ -29,6 +29,20 @@ def test_a_token_that_the_teacher_excludes_leaves_numbers_finite(beta):
     assert (gradient[:, 2] > 0).all()  # descending lowers the token's logit
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.1, 0.3, 0.5, 0.9, 1.0])
+def test_values_and_gradients_are_the_definition_s(beta):
+    """beta KL(p || m) + (1 - beta) KL(q || m), m = beta p + (1 - beta) q; at its ends the two KLs. In float64, by autograd."""
+    log_p, logits = (each.double() for each in pair())
+    logits.requires_grad_()
+    p, q = log_p.exp(), logits.softmax(-1)
+    m = beta * p + (1 - beta) * q
+    wanted = {0.0: (p * (p / q).log()).sum(-1), 1.0: (q * (q / p).log()).sum(-1)}.get(
+        beta, beta * (p * (p / m).log()).sum(-1) + (1 - beta) * (q * (q / m).log()).sum(-1))
+    values, gradient = generalised_jsd(log_p, logits.detach().log_softmax(-1), beta)
+    torch.testing.assert_close(values, wanted.detach())
+    torch.testing.assert_close(gradient, torch.autograd.grad(wanted.sum(), logits)[0])
+
+
 def test_jsd_lies_between_and_is_bounded():
     log_p, log_q = pair()
     half, _ = generalised_jsd(log_p, log_q, 0.5)

@@ -26,7 +26,7 @@ from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss
 from model_ops.training.trainer import train
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("training loss")]
+pytestmark = pytest.mark.xdist_group("training loss")
 
 STEPS = 3
 DRAWS = [120, pytest.param(300, marks=pytest.mark.slow)]
@@ -118,6 +118,7 @@ def _of_step(loss, model, batch, step):
     return alone(model, batch).terms["loss"].sum
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on_with_the_lambdas_it_had(material, tmp_path):
     """Weights to the bit, of a run that was stopped and one that was not; without the lambdas they would differ."""
     _, teacher, rows, _ = material
@@ -146,6 +147,7 @@ def test_a_stopped_training_goes_on_with_the_lambdas_it_had(material, tmp_path):
 
 @pytest.mark.parametrize("loss", ["lk_lambda", "cross_entropy"])
 @pytest.mark.parametrize("draws", DRAWS)
+@pytest.mark.slow
 def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(material, loss, draws):
     """P-EAGLE's conditional drop: exact where all are kept, unbiased where half of them are."""
     _, teacher, rows, batch = material
@@ -186,6 +188,7 @@ def _whole_steps(model, teacher, rows, batch):
 
 @pytest.mark.parametrize("own", [{"architecture": "eagle3"}, {"architecture": "p_eagle", "num_speculative_tokens": 5},
                                  {"architecture": "dflash", "num_speculative_tokens": 5, "anchors": 16}])
+@pytest.mark.slow
 def test_the_heaviest_micro_batch_keeps_most_for_the_backward_pass(own):
     """Of micro-batches of as many tokens: one long prompt, two long answers, eight short answers, eight longer prompts."""
     runner = IncrementalModel(tiny_model(layers=8, max_position_embeddings=1_024))
@@ -211,6 +214,7 @@ def test_the_heaviest_micro_batch_keeps_most_for_the_backward_pass(own):
     assert len(kept) == 4 and plan.heaviest().row_ids == kept[max(kept)]
 
 
+@pytest.mark.slow
 def test_the_order_of_a_batch_is_its_steps_own(material):
     _, _, rows, _ = material
     plans = [SpeculatorPlan(rows, DrawnStates(rows, 32), speculator_settings(
@@ -220,6 +224,7 @@ def test_the_order_of_a_batch_is_its_steps_own(material):
     assert all(sorted(order) == list(range(len(order))) for order in orders[0])
 
 
+@pytest.mark.slow
 def test_weights_of_steps_are_powers_or_those_given():
     assert speculator_settings(ttt_steps=3, step_decay=0.5).weights_of_steps(3) == [1.0, 0.5, 0.25]
     assert speculator_settings(ttt_steps=2, step_weights=[1, 0]).weights_of_steps(2) == [1.0, 0.0]
@@ -228,6 +233,7 @@ def test_weights_of_steps_are_powers_or_those_given():
             speculator_settings(ttt_steps=2, step_weights=weights)
 
 
+@pytest.mark.slow
 def test_eta_is_the_papers_where_it_is_open():
     assert speculator_settings().resolved().eta == 3.0
     assert speculator_settings(architecture="medusa").resolved().eta == 10.0
