@@ -80,7 +80,7 @@ def against_reference(job: Job, settings: EvaluateSettings, progress: Progress) 
         found.not_measured["divergence of target against reference"] = str(error)
         return found
     rows = [RowDivergence(*row) for row in parts["rows"]]
-    found.measurements += _of_rows(rows, settings.seed)
+    found.measurements += _of_rows(rows)
     worst = sorted((row for row in rows if row.tokens),
                    key=lambda row: -row.divergence / row.tokens)[:WORST_ROWS]
     found.worst_rows = [{"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens}
@@ -88,7 +88,7 @@ def against_reference(job: Job, settings: EvaluateSettings, progress: Progress) 
     found.blocks = parts["blocks"]
     before, after = ([RowLoss(*row) for row in each] for each in parts["long"])
     if before:
-        found.measurements.append(_recovery_of_long(before, after, settings.seed))
+        found.measurements.append(_recovery_of_long(before, after))
     else:
         found.not_measured[LONG_CONTEXT] = (f"the test rows are too short for {FEWEST_LONG} contexts of "
                                             f"{longest(job, settings)} tokens; add test rows, or lower evaluation.max_length")
@@ -180,7 +180,7 @@ def block_costs(target: nn.Module, reference: Path, documents: Sequence[Document
     return sorted(found, key=lambda each: -each["cost"])
 
 
-def _of_rows(rows: list[RowDivergence], seed: int) -> list[Measurement]:
+def _of_rows(rows: list[RowDivergence]) -> list[Measurement]:
     """Divergence and agreement, with intervals over rows."""
     shared = {"of": "target", "against": "reference", "on": HELD_OUT, "n": len(rows), "counted": "rows", "method": PAIRED}
     nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
@@ -188,12 +188,12 @@ def _of_rows(rows: list[RowDivergence], seed: int) -> list[Measurement]:
     for what, unit, sums in (("divergence", "nats per token", [row.divergence for row in rows]),
                              ("agreement", "share", [float(row.agreed) for row in rows])):
         own = [RowLoss(row.row_id, value, row.tokens) for row, value in zip(rows, sums, strict=True)]
-        low, high = loss_increase_interval(nothing, own, seed) or (None, None)
+        low, high = loss_increase_interval(nothing, own) or (None, None)
         found.append(Measurement(what=what, value=mean_loss(own), low=low, high=high, unit=unit, **shared))
     return found
 
 
-def _recovery_of_long(before: list[RowLoss], after: list[RowLoss], seed: int) -> Measurement:
-    low, high = recovery_interval(before, after, seed) or (None, None)
+def _recovery_of_long(before: list[RowLoss], after: list[RowLoss]) -> Measurement:
+    low, high = recovery_interval(before, after) or (None, None)
     return Measurement(what="recovery", of="target", against="reference", on=LONG_CONTEXT, n=len(before), counted="contexts",
                        value=math.exp(mean_loss(before) - mean_loss(after)), low=low, high=high, unit="ratio", method=PAIRED)

@@ -197,7 +197,7 @@ def _compare(found: InServer, job: Job, settings: EvaluateSettings, served: Serv
         if distances:
             found.summary["median_distance"] = median(chain.from_iterable(distances.values()))
             rows = [RowLoss(row_id, sum(values), len(values)) for row_id, values in distances.items()]
-            found.measurements.append(_measurement("served_distance", TARGET, rows, "nats per token", settings.seed))
+            found.measurements.append(_measurement("served_distance", TARGET, rows, "nats per token"))
         else:
             found.not_measured["served_distance"] = "no held-out row with an answer fits the server's longest context"
     for name in names:
@@ -205,7 +205,7 @@ def _compare(found: InServer, job: Job, settings: EvaluateSettings, served: Serv
         if answers:
             rows = [RowLoss(row_id, float(sum(gap <= TIE_NATS for gap in scores.gaps)), len(scores.gaps))
                     for row_id, scores in token_scores(model, answers).items()]
-            found.measurements.append(_measurement("served_agreement", name, rows, "share", settings.seed, "prompts"))
+            found.measurements.append(_measurement("served_agreement", name, rows, "share", "prompts"))
         else:
             found.not_measured[f"served_agreement of {name}"] = (
                 f"{settings.server.kind} returned no token ids of its answers, so they cannot be compared")
@@ -245,10 +245,10 @@ def _answers(form: dict[str, Any]) -> list[Document]:
             for reply in form["replies"] if reply["tokens"]]
 
 
-def _measurement(what: What, of: str, rows: list[RowLoss], unit: str, seed: int, counted: str = "rows") -> Measurement:
+def _measurement(what: What, of: str, rows: list[RowLoss], unit: str, counted: str = "rows") -> Measurement:
     """Mean per token over the rows, with its interval over the choice of rows."""
     nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
-    low, high = loss_increase_interval(nothing, rows, seed) or (None, None)
+    low, high = loss_increase_interval(nothing, rows) or (None, None)
     sampling = GREEDY if counted == "prompts" else ""
     return Measurement(what=what, of=of, against=OWN_LAYERS, sampling=sampling, value=mean_loss(rows), low=low, high=high,
                        n=len(rows), counted=counted, unit=unit, method=PAIRED.replace("rows", counted))

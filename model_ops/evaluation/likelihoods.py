@@ -77,7 +77,7 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Lik
     for of, against in comparisons(job):
         if of in found.same_directory and against in found.same_directory:
             first, second = found.same_directory[against], found.same_directory[of]
-            _compare(found, of, against, losses[first], losses[second], cut[first] | cut[second], settings.seed)
+            _compare(found, of, against, losses[first], losses[second], cut[first] | cut[second])
     return found
 
 
@@ -127,8 +127,7 @@ def _scored(job: Job, settings: EvaluateSettings, name: str, chosen: set[str],
     return [RowLoss(*row) for row in kept], {each.row_id for each in documents if len(each) >= settings.max_length}
 
 
-def _compare(found: Likelihoods, of: str, against: str, other: list[RowLoss], own: list[RowLoss], cut: set[str],
-             seed: int) -> None:
+def _compare(found: Likelihoods, of: str, against: str, other: list[RowLoss], own: list[RowLoss], cut: set[str]) -> None:
     """Adds loss_increase of a pair, and recovery for target and reference."""
     tokens = {row.row_id: row.tokens for row in own}
     if any(tokens.get(row.row_id, row.tokens) != row.tokens for row in other):
@@ -140,11 +139,11 @@ def _compare(found: Likelihoods, of: str, against: str, other: list[RowLoss], ow
             "the two models read no test row in common that neither cuts; raise evaluation.max_length")
         return
     shared = {"of": of, "against": against, "n": len(paired), "counted": "rows", "method": PAIRED}
-    low, high = loss_increase_interval(before, after, seed) or (None, None)
+    low, high = loss_increase_interval(before, after) or (None, None)
     increase = mean_loss(after) - mean_loss(before)
     found.measurements.append(Measurement(what="loss_increase", value=increase, low=low, high=high, unit=NATS, **shared))
     if against == "reference":
-        low, high = recovery_interval(before, after, seed) or (None, None)
+        low, high = recovery_interval(before, after) or (None, None)
         found.measurements.append(
             Measurement(what="recovery", value=math.exp(-increase), low=low, high=high, unit="ratio", **shared))
 

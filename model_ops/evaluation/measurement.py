@@ -31,7 +31,7 @@ CHAMPION = "champion"
 REFERENCE, TARGET, WITH_DRAFTER = "reference", "target", "target with drafter"
 """Forms that a server is started with: the unquantized model, the served one, and the served one with its drafter."""
 
-PAIRED = "paired bootstrap over rows, 2,000 resamples; Student's t below 20 rows"
+PAIRED = "Student's t of the differences by row"
 OVER_PROMPTS = "Student's t over prompts"
 
 

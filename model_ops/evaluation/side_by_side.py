@@ -71,7 +71,7 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
     if not pairs:
         return SideBySide()
     before, after = [pair.champion for pair in pairs], [pair.target for pair in pairs]
-    low, high = loss_increase_interval(before, after, settings.seed) or (None, None)
+    low, high = loss_increase_interval(before, after) or (None, None)
     ordered = sorted(pairs, key=lambda pair: (-pair.change, pair.target.row_id))
     worst = [pair for pair in ordered[:MOST] if pair.change > 0]
     best = [pair for pair in ordered[::-1][:MOST] if pair.change < 0]

@@ -6,7 +6,6 @@ import random
 import pytest
 
 from model_ops.errors import ModelError
-from model_ops.evaluation import recovery_interval as module
 from model_ops.evaluation.recovery_interval import recovery_interval
 from model_ops.training.likelihood import RowLoss, mean_loss
 
@@ -35,18 +34,11 @@ def test_a_difference_between_models_is_outside_the_noise_and_order_is_of_no_mat
     assert recovery_interval(reference[::-1], served) == (low, high)
 
 
-def test_rows_are_drawn_in_shares_with_the_same_coverage(monkeypatch):
-    reference, served = rows(hard), rows(lambda row: hard(row) + random.Random(-row).gauss(0, 0.1))
-    whole = recovery_interval(reference, served)
-    monkeypatch.setattr(module, "DRAWN_AT_ONCE", 7 * len(served))
-    assert recovery_interval(reference, served) == pytest.approx(whole, abs=0.003)
-
-
 def test_the_same_model_twice_has_no_noise():
     assert recovery_interval(rows(hard), rows(hard)) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 10, 19])
+@pytest.mark.parametrize("count", [2, 3, 5, 10, 30])
 def test_few_rows_of_equal_models_lie_beyond_1_as_rarely_as_95_percent_promises(count):
     """At either end in 2.5 % of cases: 100 of 4,000, with a standard deviation of 10. Rows of unequal length take a little more."""
     draw, beyond, trials = random.Random(count), [0, 0], 4_000

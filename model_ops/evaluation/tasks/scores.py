@@ -32,7 +32,7 @@ from model_ops.progress import Progress
 
 ASKED = ("target", "reference", "base", "champion")
 KEPT = "paired Student's t over items; rule of three if all are equal"
-OVER_ITEMS = "bootstrap over items, 2,000 resamples; Student's t below 20 items; rule of three if all are equal"
+OVER_ITEMS = "Student's t over items; rule of three if all are equal"
 SCHEMA = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("model", pa.string()), ("against", pa.string()),
                     ("sampling", pa.string()), ("score", pa.float64())])
 
@@ -75,9 +75,9 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), job.output / "task_scores.parquet")
     same = {role for role, given in answers.items() if given is answers.get("target")}
     for suite in chosen:
-        _measure(found, suite, [row for row in rows if row["suite"] == suite], same, settings.seed)
+        _measure(found, suite, [row for row in rows if row["suite"] == suite], same)
     if "reference" in answers and "reference" not in same:
-        _measure_kept(found, [row for row in rows if not row["against"]], settings.seed)
+        _measure_kept(found, [row for row in rows if not row["against"]])
     return found
 
 
@@ -156,7 +156,7 @@ def _isolation(settings: TaskSettings) -> str:
         return ""
 
 
-def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], same: set[str], seed: int) -> None:
+def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], same: set[str]) -> None:
     """Adds each model's mean score, and the target's gain over each other model on the items that both answered.
 
     same: roles with the target's own weights, whose gain is 0 without any uncertainty."""
@@ -167,7 +167,7 @@ def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], same: se
     for (model, against, sampling), by_item in scores.items():
         values = list(by_item.values())
         least, what = (-1.0, "accuracy_gain") if against else (0.0, "accuracy")
-        low, high = mean_interval(values, least, 1.0, seed) or (None, None)
+        low, high = mean_interval(values, least, 1.0) or (None, None)
         found.measurements.append(Measurement(
             what=what, of=model, against=against, sampling=sampling, value=float(np.mean(values)), low=low, high=high,
             n=len(values), unit="share", **shared))
@@ -176,13 +176,13 @@ def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], same: se
         if model == "target" or not both:
             continue
         gains = [own[item] - by_item[item] for item in both]
-        low, high = (0.0, 0.0) if model in same else mean_interval(gains, -1.0, 1.0, seed) or (None, None)
+        low, high = (0.0, 0.0) if model in same else mean_interval(gains, -1.0, 1.0) or (None, None)
         found.measurements.append(Measurement(
             what="accuracy_gain", of="target", against=model, sampling=sampling, value=float(np.mean(gains)), low=low,
             high=high, n=len(gains), unit="share", **shared | {"method": "paired " + OVER_ITEMS}))
 
 
-def _measure_kept(found: TaskScores, rows: list[dict[str, Any]], seed: int) -> None:
+def _measure_kept(found: TaskScores, rows: list[dict[str, Any]]) -> None:
     """Adds the share of the reference's score that the target keeps, by suite and over all suites."""
     scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for row in rows:
