@@ -48,8 +48,8 @@ def context_of(text: str) -> str | None:
         found = {
             "elsewhere": next(_elsewhere(record, requests, responses), None),
             "previous_response_id": next(filter(None, (told.get("previous_response_id") for told in both)), None),
-            "has_instructions": any(told.get("instructions") and ("input" in told or "output" in told) for told in both) or None,
-            "hidden": any(key in text for key in HIDDEN) or None,
+            "has_instructions": any("output" in told for told in responses) and any(told.get("instructions") for told in both),
+            "hidden": any(key in text for key in HIDDEN),
         }
         return json_text({key: value for key, value in found.items() if value}) if any(found.values()) else None
     except (ValueError, TypeError, AttributeError, RecursionError):

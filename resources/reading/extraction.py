@@ -139,7 +139,8 @@ class Extraction:
 
     def _stage_interactions(self, form: Format) -> None:
         self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
-        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key(), needles=NEEDLES)
+        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key(), needles=NEEDLES,
+            is_mapped=form.name.startswith("fields:"))
 
     def _check_feedback(self, form: Format) -> None:
         select = f"reading/formats/{form.feedback_as or form.name}/feedback"

@@ -3,7 +3,7 @@
 -- and the choice; without an id, or with one that names nothing, of content and time. It does not depend on what was read before.
 -- needs: batch, beyond_messages(), called(), context_of(), extracted, finish_reason_of(), moment(), names_nothing(),
 --     parameters(), placeholder_in(), records, staged, time_problem(), unread_in()
--- parameters: $needles, $user_hash_key, $workload
+-- parameters: $is_mapped, $needles, $user_hash_key, $workload
 -- makes: rows into staged (object, row, part, error_code, message, workload, dt, interaction_id, request_id, alias_id,
 --     trace_id, choice_index, ts, source, source_format, source_uri, source_row, client, session_id, user_hash, model,
 --     provider, served_model_digest, messages, tools, params, completion, reasoning, prompt_token_ids, completion_token_ids,
@@ -132,7 +132,7 @@ tested as (
                 then struct_pack(code := 'wrong_type', text := 'the answer is not a message object')
             when odd_contents > 0
                 then struct_pack(code := 'wrong_type', text := 'a content is neither text nor a list of parts')
-            when unread_in(messages) or unread_in(completion) then struct_pack(
+            when not $is_mapped and (unread_in(messages) or unread_in(completion)) then struct_pack(
                 code := 'wrong_type', text := 'a content is a structure in a text (a body, or messages of LangChain or Python)'
             )
             when completion is null and status = 'success'

@@ -60,6 +60,6 @@ def test_a_request_that_holds_its_prompt(record):
 
 
 def test_an_earlier_response_and_what_it_does_not_carry_on():
-    assert context(pair(input="q", previous_response_id="resp_1", instructions="Be brief.")) == {
+    assert context(pair({"output": []}, input="q", previous_response_id="resp_1", instructions="Be brief.")) == {
         "previous_response_id": "resp_1", "has_instructions": True}
     assert context(pair(input="q", previous_response_id=None)) == {} and context_of('{"a": ') is None

@@ -160,7 +160,7 @@ def test_gemini_tools_thoughts_and_results(tmp_path):
     assert [tool["function"].get("parameters", {}).get("type") for tool in first["tools"]] == ["object", "object"]
     assert first["tools"][0]["function"]["parameters"]["properties"] == {"power": {"type": "boolean"}}
     assert first["params"] == {"temperature": 0.5, "top_p": 0.9, "max_tokens": 100, "stop": ["x"], "tool_choice": "required",
-                               "thinking": {"includeThoughts": True}, "left_out": ["googleSearch"]}
+                               "thinking": {"includeThoughts": True}, "left_out": ["googleSearch"], "context": {"hidden": True}}
     assert tokens(first) == [10, 7, 2, 3] and first["session_id"] == "s1" and first["user_hash"]
     history = second["messages"]
     assert {**history[2], "reasoning_content": None} == {**first["completion"], "reasoning_content": None}

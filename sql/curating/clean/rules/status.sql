@@ -8,9 +8,8 @@ create or replace temp table failed_status as
 with tested as (
     select
         interaction_id,
-        completion ->> '$.content[*].type' || coalesce(completion ->> '$.tool_calls[*].type', []) || json_keys(
-            case when json_type(completion, '$.audio') = 'OBJECT' then '{"audio": 1}' else '{}' end
-        ) as kinds,
+        coalesce(try(completion ->> '$.content[*].type'), []) || coalesce(try(completion ->> '$.tool_calls[*].type'), [])
+            || if(try(json_type(completion, '$.audio')) = 'OBJECT', ['audio'], []) as kinds,
         case
             when $drop_errors and (
                 coalesce(error, '') <> '' or lower(cleaned.status) in ('failure', 'failed', 'error', 'timeout', 'cancelled')
