@@ -37,7 +37,7 @@ def check_time(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
         gflops, measured = device.bf16_tflops * 1e3, f"one of {count}x{name} by its data sheet, not measured"
     else:
         speed = speed_of(recipe)
-        gflops, measured = speed.gflops, f"{speed.gflops:,.0f} GFLOP/s in {speed.precision}, measured now"
+        gflops, measured = speed.gflops, f"{speed.gflops:,.0f} GFLOP/s in {speed.precision}, measured here"
     try:
         seconds = stage_seconds(recipe, gflops, traffic)
     except BaseModelError:
