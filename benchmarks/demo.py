@@ -48,7 +48,8 @@ def main() -> None:
         {
             "seconds": {stage: round(seconds, 1) for stage, seconds in run["seconds"].items()},
             "seconds_in_all": round(sum(run["seconds"].values()), 1),
-            "budget": run["budget"],
+            "budget": {stage: round(seconds) for stage, seconds in run["predicted"].items()},
+            "share_of_steps": run["share_of_steps"],
             "peak_memory_mb": round(run["peak_memory_mb"]),
             "rows": {
                 "read": summary.records.read, "kept": summary.records.kept, "dropped": summary.records.dropped,

@@ -4,7 +4,8 @@
     decided(settings.precision, device)                  # "bfloat16" or "float32"
     cpu_speeds()                                         # GFLOP/s of both, with torch's threads in this process
     cpu_speeds(threads=2)                                # the same from a process without torch
-    python -m model_ops.precision                        # the same as JSON
+    best_speeds(threads=2)                               # measured again for a second: the best of both
+    python -m model_ops.precision [--again]              # the same as JSON
 
 A CPU is measured once, in less than a second; the result is kept in the user's cache folder, by everything that the speed
 depends on. Without bfloat16 units, products of bfloat16 take 3 to 50 times as long as those of float32.
@@ -45,6 +46,8 @@ SMALL, LARGE = 192, 384
 """Rows and columns of the measured matrices: 0.1 s at 0.5 GFLOP/s, and a size from which the speed of float32 is constant."""
 ROUNDS, LONGEST_SECONDS = 5, 0.2
 """Times that each product is measured; after so many seconds, no other round begins."""
+AGAIN = 5
+"""Measurements of a second: other work leaves some of them alone."""
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "ONEDNN_DEFAULT_FPMATH_MODE",
              "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")
 """Environment variables that choose a CPU's kernels."""
@@ -119,6 +122,12 @@ def cpu_speeds(threads: int | None = None) -> Speeds:
     return _kept(threads, lambda: _measured_apart(threads))
 
 
+def best_speeds(threads: int) -> Speeds:
+    """The kept speeds, or those of a second now where they are faster: for a forecast, because the kept ones may be of a moment
+    when other work ran. `auto` is not decided anew."""
+    return Speeds(*map(max, cpu_speeds(threads), _measured_apart(threads, "--again")))
+
+
 def measured() -> Speeds:
     """Measures both precisions; bfloat16 in large products only where small ones are not hopeless."""
     small = gflops(SMALL, *Speeds._fields)
@@ -145,9 +154,10 @@ def gflops(side: int, *dtypes: str) -> list[float]:
     return [round(3 * 2 * side**3 / min(each) / 1e9, 3) for each in zip(*seconds, strict=True)]
 
 
-def _measured_apart(threads: int) -> Speeds:
+def _measured_apart(threads: int, *words: str) -> Speeds:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run([sys.executable, "-m", "model_ops.precision"], env=environment, capture_output=True, check=True)
+    command = [sys.executable, "-m", "model_ops.precision", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
     found = json.loads(done.stdout)
     return Speeds(*(found[name] for name in Speeds._fields))
 
@@ -181,5 +191,6 @@ def processor() -> list[str]:
 
 
 if __name__ == "__main__":
-    speeds = cpu_speeds()
+    again = "--again" in sys.argv
+    speeds = Speeds(*map(max, *(measured() for _ in range(AGAIN)))) if again else cpu_speeds()
     print(json.dumps({**speeds._asdict(), "precision": speeds.precision}))

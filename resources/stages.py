@@ -4,8 +4,8 @@
     model_chain()                              # stages from base to served model, each starting from the one before
 
 Everything that has to know which stages there are reads this table: the graph, the policy lineage, the evaluation, the
-release's report, `millrace status`, `plan`, `sweep` and the demo's budget. A new stage is one line here and one file of the
-same name in assets/. A new model between two others is one line between their lines: the next model starts from it.
+release's report, `millrace status`, `plan`, `sweep` and the predicted time of a run. A new stage is one line here and one file
+of the same name in assets/. A new model between two others is one line between their lines: the next model starts from it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,11 @@ class Stage:
     """Whether it has daily partitions (UTC) and belongs to the job `logs`."""
     ends_logs: bool = False
     """Whether it belongs to the job `logs` without partitions of its own: made once, after the days."""
-    demo_seconds: int | None = None
-    """Budget in `millrace demo`, in seconds on 2 CPU cores."""
+
+    fixed_seconds: float = 1.0
+    """Seconds that it takes beside products and rows: a worker that starts, models that are read, pictures."""
+    record_seconds: float = 0.0
+    """Seconds of each record of the logs, where records are read, or rendered and counted. Both as measured on 2 cores."""
 
     @property
     def file(self) -> str:
@@ -68,39 +71,38 @@ class Stage:
 
 STAGES: tuple[Stage, ...] = (
     Stage("logs", "outside", "traffic"),
-    Stage("interactions", "table", "traffic", is_daily=True, demo_seconds=10),
+    Stage("interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0006),
     Stage("feedback", "table", "traffic", is_daily=True, module="interactions"),
-    Stage("cleaned_interactions", "table", "traffic", is_daily=True, demo_seconds=8),
-    Stage("traffic_digest", "digest", "traffic", ends_logs=True, demo_seconds=2),
-    Stage("drift_report", "table", "traffic", switch="drift", is_daily=True, demo_seconds=4),
+    Stage("cleaned_interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0004),
+    Stage("traffic_digest", "digest", "traffic", ends_logs=True),
+    Stage("drift_report", "table", "traffic", switch="drift", is_daily=True),
     Stage("judgements", "table", "traffic", switch="curation.judge"),
-    Stage("eval_suite", "dataset", "traffic", "build_eval_suite", demo_seconds=2),
-    Stage("seed_examples", "dataset", "datasets", "import_seeds", demo_seconds=2),
-    Stage("curated_interactions", "dataset", "traffic", "curate", demo_seconds=8),
-    Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", demo_seconds=5),
+    Stage("eval_suite", "dataset", "traffic", "build_eval_suite"),
+    Stage("seed_examples", "dataset", "datasets", "import_seeds"),
+    Stage("curated_interactions", "dataset", "traffic", "curate", fixed_seconds=3),
+    Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", record_seconds=0.0003),
     Stage("rl_prompts", "dataset", "datasets", "build_rl_prompts", switch="datasets.rl_prompts", opt_in=True),
     Stage("calibration_dataset", "dataset", "datasets", "build_calibration", switch="datasets.calibration", opt_in=True),
-    Stage("served_answers", "dataset", "datasets", "build_served_answers", demo_seconds=2),
+    Stage("served_answers", "dataset", "datasets", "build_served_answers"),
     Stage("teacher_answers", "dataset", "datasets", "ask_teacher", switch="teacher", opt_in=True),
     Stage("preference_dataset", "dataset", "datasets", "build_preferences", switch="datasets.preference", opt_in=True),
-    Stage("base_model", "model", "models", "tiny_base", role="base", demo_seconds=165),
-    Stage("length_report", "dataset", "models", "measure_lengths", demo_seconds=8),
+    Stage("base_model", "model", "models", "tiny_base", role="base", fixed_seconds=11),
+    Stage("length_report", "dataset", "models", "measure_lengths", fixed_seconds=2, record_seconds=0.0012),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
-          demo_seconds=175),
+          fixed_seconds=3, record_seconds=0.0012),
     Stage("second_sft_model", "model", "models", "sft", role="second_sft", takes_model_as="model", section="second_sft",
           switch="second_sft", opt_in=True),
     Stage("merged_model", "model", "models", "merge", role="merged", takes_model_as="model", switch="merge",
           also_reads=("base_model",), opt_in=True),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
-          switch="student", demo_seconds=70),
-    Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",
-          demo_seconds=3),
-    Stage("speculator_dataset", "dataset", "drafter", "generate", switch="speculator", demo_seconds=58),
+          switch="student", fixed_seconds=4, record_seconds=0.0012),
+    Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize"),
+    Stage("speculator_dataset", "dataset", "drafter", "generate", switch="speculator", fixed_seconds=3, record_seconds=0.0012),
     Stage("speculator", "model", "drafter", "speculator", role="speculator", switch="speculator",
-          may_start_from=("base_model", "student_model"), demo_seconds=85),
-    Stage("evaluation_report", "dataset", "release", "evaluate", demo_seconds=85),
-    Stage("release_candidate", "release", "release", "release", artefact="release", switch="release", demo_seconds=3),
-    Stage("endpoint", "endpoint", "release", switch="release", demo_seconds=3),
+          may_start_from=("base_model", "student_model"), fixed_seconds=4),
+    Stage("evaluation_report", "dataset", "release", "evaluate", fixed_seconds=10),
+    Stage("release_candidate", "release", "release", "release", artefact="release", switch="release", fixed_seconds=2),
+    Stage("endpoint", "endpoint", "release", switch="release"),
 )
 """In order of execution."""
 

@@ -104,7 +104,7 @@ def _documents(job: Job, settings: EvaluateSettings) -> tuple[list[Document], li
     read, _ = read_documents(job.inputs["dataset"], "test", tokenizer, settings.max_length)
     shuffled = sorted((document for document in read if document.target_tokens), key=lambda document: document.row_id)
     random.Random(settings.seed).shuffle(shuffled)
-    return first_documents(shuffled, MEASURED_TOKENS), long_contexts(shuffled, longest(job, settings))
+    return first_documents(shuffled[:settings.rows], MEASURED_TOKENS), long_contexts(shuffled, longest(job, settings))
 
 
 def longest(job: Job, settings: EvaluateSettings) -> int:

@@ -65,8 +65,8 @@ from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents, plan_validation
 from model_ops.training.width_importance import measure_widths
 
-MEASURED_TOKENS = 8_192
-"""Tokens of held-out rows on which the importance of layers is measured."""
+MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
+"""Tokens of held-out rows on which the importance of layers and widths is measured; of layers at least the second number."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | list[float]]:
@@ -251,7 +251,10 @@ def searched_layers(teacher: PreTrainedModel, depth: int, settings: StudentSetti
                     progress: Progress) -> LayerSearch | None:
     """Which layers the teacher can lose, where importance is asked for and a row can measure it; None: evenly spaced ones."""
     remove = teacher.config.num_hidden_layers - depth
-    measured = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
+    forwards = sum(teacher.config.num_hidden_layers - gone for gone in range(remove)) or 1
+    trained = (settings.steps or MEASURED_TOKENS * forwards) * settings.tokens_per_step
+    tokens = min(MEASURED_TOKENS, max(FEWEST_MEASURED, 4 * trained // forwards))  # no more work than the training itself
+    measured = first_documents(chats.validation or chats.documents, tokens)
     if settings.choose_layers == "even" or not remove or not any(document.target_tokens for document in measured):
         return None
 

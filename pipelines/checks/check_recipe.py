@@ -28,6 +28,7 @@ from pipelines.checks.finding import Check, Finding, ok, run_checks, warning
 from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.lengths import check_room
 from pipelines.checks.place import check_disk, check_lake
+from pipelines.checks.time import check_time
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import Recipe, load_recipe
 from resources.inspecting.first_look import FirstLook
@@ -56,7 +57,7 @@ class CheckReport:
 
 
 def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None] = lambda doing: None) -> CheckReport:
-    """plan: also predict the memory of each training stage, which takes seconds. Raises RecipeError for a recipe that cannot be
+    """plan: also predict memory and time of the stages, which takes seconds. Raises RecipeError for a recipe that cannot be
     read."""
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
@@ -78,7 +79,8 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     report.findings += run_checks([Check("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
     report.findings += run_checks([Check("room", partial(_room, recipe, looks))], tell=tell)
     after = run_checks([Check("disk", partial(check_disk, recipe, place, looks)),
-                        Check("devices", partial(check_devices, recipe, path, _parameters(recipe), plan))], 150, tell)
+                        Check("devices", partial(check_devices, recipe, path, _parameters(recipe), plan)),
+                        *([Check("time", partial(check_time, recipe, looks))] if plan else [])], 150, tell)
     rest = [finding for finding in first if finding.check not in names]
     report.findings += [*(finding for finding in rest if finding.check == "lake"), *after,
                         *(finding for finding in rest if finding.check != "lake")]

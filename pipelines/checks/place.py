@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipelines.checks.finding import Finding, ok, problem, warning
-from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
+from pipelines.contract.base_choice import Base, look_at_base
 from pipelines.contract.recipe import Recipe
+from pipelines.planning.model_sizes import model_sizes
 from resources.inspecting.first_look import FirstLook
 from resources.lake import Lake, LakeError
 from resources.launching.run_history import running
@@ -108,45 +109,28 @@ def check_disk(recipe: Recipe, place: Path, looks: dict[str, FirstLook]) -> list
     return [ok("disk", message)]
 
 
-def _share_of_student(recipe: Recipe, parameters: int, layers: int) -> float:
-    """Parameters of the student relative to those of the base model; 1 if its own base cannot be read."""
-    if recipe.student.base is not None:
-        with suppress(BaseModelError):
-            return (look_at_base(recipe.student.base).parameters or parameters) / max(1, parameters)
-        return 1.0
-    kept = recipe.student.kept_layers
-    return kept if kept < 1 else min(1.0, kept / layers)
+def logged_bytes(look: FirstLook) -> float:
+    """Estimated bytes of a source's logs, decompressed."""
+    return look.bytes * (PACKED_GROWS if look.first_uri.endswith((".gz", ".zst", ".zstd", ".parquet")) else 1)
 
 
 def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dict[str, int]:
     """Estimated bytes by purpose. Checkpoints are removed after each stage, so only the largest stage's count."""
-    logs = sum(look.bytes * (PACKED_GROWS if look.first_uri.endswith((".gz", ".zst", ".zstd", ".parquet")) else 1)
-               for look in looks.values())
-    if base.kind == "tiny":
-        tiny = recipe.tiny
-        block = 2 * tiny.hidden_size * tiny.head_dim * (tiny.heads + tiny.kv_heads) + 3 * tiny.hidden_size * tiny.mlp_size
-        parameters, layers = tiny.vocab_size * tiny.hidden_size + tiny.layers * block, tiny.layers
-        hidden, vocabulary = tiny.hidden_size, tiny.vocab_size
-    else:
-        parameters, layers = base.parameters or 0, base.layers or 1
-        hidden = int(base.config.get("hidden_size") or 0)
-        vocabulary = int(base.config.get("vocab_size") or 0)
-    share = _share_of_student(recipe, parameters, layers)
-    served = parameters * (share if recipe.student.enabled else 1)
-    heads = 2 * vocabulary * hidden
-    drafter = max(0, parameters - heads) / layers + heads if recipe.speculator.enabled else 0
+    logs = sum(map(logged_bytes, looks.values()))
+    sizes = model_sizes(recipe, base)
+    parameters, drafter = sizes.base, sizes.drafter
     tuned = [found for found in (recipe.sft, recipe.second_sft) if found is not None and found.enabled]
     checkpoints = max(
         *(found.keep_checkpoints * parameters * (1 if found.method == "full" else 0.05) for found in tuned),
-        recipe.student.keep_checkpoints * parameters * share if recipe.student.enabled else 0,
+        recipe.student.keep_checkpoints * sizes.student,
         recipe.speculator.keep_checkpoints * drafter,
     ) * CHECKPOINT_BYTES
     parts = {
         "tables and datasets": TABLES_SHARE * logs,
         "base model": base.weight_bytes or WEIGHT_BYTES * parameters,
         "sft": WEIGHT_BYTES * parameters * len(tuned),
-        "student": WEIGHT_BYTES * parameters * share if recipe.student.enabled else 0,
-        "quantized": (INT8_SHARE + (GGUF_SHARE if recipe.quantize.gguf else 0)) * served if recipe.quantize.enabled else 0,
+        "student": WEIGHT_BYTES * sizes.student,
+        "quantized": (INT8_SHARE + GGUF_SHARE * recipe.quantize.gguf) * sizes.served * recipe.quantize.enabled,
         "drafter": 2 * WEIGHT_BYTES * drafter,  # in two layouts
         "checkpoints": checkpoints,
     }

@@ -17,7 +17,7 @@ PANEL = "Run"
 def demo(
     lake: LakeOption = None,
     approve: Annotated[bool, typer.Option(help="approve the release if its gates hold")] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="a small run of every stage, in one or two minutes")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="a small run of every stage, in about three minutes")] = False,
 ) -> None:
     """Runs the full pipeline in ./demo, on logs made from Python's own source. Needs no network and no GPU."""
     from pipelines.demo.run_demo import FULL, QUICK, run_demo

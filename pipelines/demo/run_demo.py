@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -18,8 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from model_ops.atomic_files import write_json, write_text
-from model_ops.wording import counted
+from model_ops.wording import counted, duration
+from pipelines.demo.fitting_steps import Choice, fit, keep, kept_share
 from pipelines.demo.traffic import write_traffic
+from pipelines.planning.stage_seconds import Traffic
 from pipelines.running.follow import follow
 from pipelines.running.outcome import Outcome
 from pipelines.running.submit import submit
@@ -32,30 +34,28 @@ from resources.releasing.release import read_release
 from resources.releasing.section import Section
 from resources.releasing.signature import Signature, sign
 from resources.releasing.summary import Summary, summarise
-from resources.stages import STAGES
-
-BUDGET = {
-    "traffic": 10,
-    **{stage.name: stage.demo_seconds for stage in STAGES if stage.demo_seconds is not None},
-    "around the steps": 26,
-}
-"""Seconds per stage on 2 cores, 12 minutes in all. The last line is everything outside the steps: interpreters starting,
-definitions loading, history being written."""
 
 
 @dataclass(frozen=True)
 class DemoSize:
-    """One size of the demo: its recipe, its folder below the current one, its traffic, its budget in seconds per stage."""
+    """One size of the demo: its recipe, its folder below the current one, its traffic, and its budget in seconds on 2 cores."""
 
     recipe: str
     folder: str
     interactions: int
     days: int
-    budget: dict[str, float] = field(default_factory=dict)
+    budget: float
+    command: str
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic(round(1.1 * self.interactions), TOKENS_OF_A_RECORD)
 
 
-FULL = DemoSize("demo.yaml", "demo", 6000, 7, BUDGET)
-QUICK = DemoSize("quick.yaml", "demo/quick", 400, 2)
+TOKENS_OF_A_RECORD, SECONDS_BEFORE = 200, 5
+"""And seconds in which the logs are written."""
+FULL = DemoSize("demo.yaml", "demo", 6000, 7, 900, "millrace demo")
+QUICK = DemoSize("quick.yaml", "demo/quick", 400, 2, 180, "millrace demo --quick")
 
 WORKLOAD = "code-assistant"
 QUERIES = (
@@ -71,45 +71,65 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool, size: De
     began = time.monotonic()
     by = sign("demo --approve") if approved else None  # fails for an unknown person now, not after the last step
     home = Path.cwd() / size.folder
-    recipe = demo_recipe(size)
-    place = lake_location(recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
+    place = lake_location(home / size.recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
+    share = kept_share(place)
+    choice = fit(RECIPES / size.recipe, size.budget - SECONDS_BEFORE, size.traffic, share=share)
+    recipe = demo_recipe(size, choice)
     console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {Lake.open(place).place}")
     if size is QUICK:
         console.print("This is the quick demo: its models are too small to mean anything. `millrace demo` trains larger ones.")
+    _say(choice, size, share is not None, console)
     traffic_there = (home / "traffic" / "planted.json").exists()
     traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / "traffic", size, console)
-    outcome = follow(submit(recipe, place), console, size.budget)
+    run = submit(recipe, place)
+    keep(place, choice)
+    outcome = follow(run, console, choice.seconds)
     outcome.seconds = {"traffic": traffic_seconds, **outcome.seconds}
     outcome.reused |= {"traffic"} if traffic_there else set()
     if outcome.exit_code != 0:
         for message in outcome.messages:
             console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
         if outcome.exit_code == 130:
-            again = "millrace demo --quick" if size is QUICK else "millrace demo"
-            console.print(f"Stopped. Run [bold]{again}[/] again: it continues, and repeats nothing that is finished.")
+            console.print(f"Stopped. Run [bold]{size.command}[/] again: it continues, and repeats nothing that is finished.")
         return outcome.exit_code
-    if by and (code := _let_through(Lake.open(place), recipe, outcome, console, size, by)):
+    if by and (code := _let_through(Lake.open(place), recipe, outcome, console, by)):
         return code
     outcome.seconds["around the steps"] = time.monotonic() - began - sum(outcome.seconds.values())
     registry = Registry(Lake.open(place), WORKLOAD)
     release = read_release(registry.directory(registry.current("release", "release")))
     summary = summarise(registry.lake, WORKLOAD, gates=release.gates)
-    _close(console, place, summary, outcome, size)
+    _close(console, place, summary, outcome, size, choice)
     return 0
 
 
-def demo_recipe(size: DemoSize) -> Path:
-    """The recipe to run in the current folder: in a checkout's root its own, anywhere else a copy in the demo's folder."""
-    shipped = RECIPES / size.recipe
-    if Path.cwd() == RECIPES.parent:
-        return shipped
+def demo_recipe(size: DemoSize, choice: Choice) -> Path:
+    """The recipe to run in the current folder: in a checkout's root its own, where nothing is left out; else a copy in the
+    demo's folder."""
+    if Path.cwd() == RECIPES.parent and not choice.left_out:
+        return RECIPES / size.recipe
     own = Path.cwd() / size.folder / size.recipe
-    lines = [line for line in shipped.read_text(encoding="utf-8").splitlines() if "$schema=" not in line]  # it lies elsewhere
+    lines = [line for line in choice.text.splitlines() if "$schema=" not in line]  # it lies elsewhere
     text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + "\n".join(lines) + "\n"
     text = text.replace(f"../{size.folder}/", "")
     if not own.is_file() or own.read_text(encoding="utf-8") != text:
         write_text(own, text)
     return own
+
+
+def _say(choice: Choice, size: DemoSize, was_chosen: bool, console: Console) -> None:
+    """Prints what each stage will take, and what was left out so that the demo ends in its budget."""
+    total = sum(choice.seconds.values())
+    rows = [[stage, f"{seconds:.0f}"] for stage, seconds in (choice.seconds | {"in all": total}).items()]
+    console.print(_as_table(Section("About how long", ["stage", "about seconds"], rows, "")))
+    console.print(f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine.",
+                  soft_wrap=True, highlight=False)
+    budget = duration(size.budget)
+    if choice.left_out:
+        why = "as chosen when this lake was new" if was_chosen else \
+            f"because all of the recipe would take about {duration(choice.whole)} here, and the budget is {budget}"
+        console.print(f"[yellow]Left out[/], {why}: {', '.join(choice.left_out)}.", soft_wrap=True, highlight=False)
+    if total > size.budget:
+        console.print(f"[yellow]Longer than {budget}[/]: nothing more can be left out.", soft_wrap=True, highlight=False)
 
 
 def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> float:
@@ -121,22 +141,22 @@ def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> f
     return seconds
 
 
-def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, size: DemoSize, by: Signature) -> int:
+def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, by: Signature) -> int:
     """Does what `millrace approve` does: approves the candidate, then runs the endpoint asset, which moves the alias."""
     registry = Registry(lake, WORKLOAD)
     directory = registry.directory(registry.current("release", "release"))
     if not is_approved(lake, directory):
         approve(lake, directory, by)
     console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
-    moved = follow(submit(recipe, lake.root, ["endpoint"]), console, size.budget)
+    moved = follow(submit(recipe, lake.root, ["endpoint"]), console)
     outcome.seconds["endpoint"] = outcome.seconds.get("endpoint", 0.0) + moved.seconds.get("endpoint", 0.0)
     for message in moved.messages:
         console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     return moved.exit_code
 
 
-def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, size: DemoSize) -> None:
-    sections = [*summary.sections(), _time_section(outcome, size.budget)]
+def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, size: DemoSize, choice: Choice) -> None:
+    sections = [*summary.sections(), _time_section(outcome, choice.seconds, size.budget)]
     for section in sections:
         console.print()
         console.print(_as_table(section))
@@ -154,31 +174,30 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, siz
         console.print(f'  millrace sql {option} "{query}"', soft_wrap=True, markup=False, highlight=False)
     console.print(f"[bold]Where it came from[/] millrace lineage {summary.workload}/speculator {option}", soft_wrap=True)
     console.print(f"[bold]See the graph[/]      millrace ui {option}", soft_wrap=True)
-    record = {"seconds": outcome.seconds, "budget": size.budget, "peak_memory_mb": outcome.peak_memory_mb,
+    record = {"seconds": outcome.seconds, "predicted": choice.seconds, "budget": size.budget,
+              "share_of_steps": choice.share, "left_out": choice.left_out, "peak_memory_mb": outcome.peak_memory_mb,
               "step_peak_memory_mb": outcome.step_peak_memory_mb, "reused": sorted(outcome.reused)}
     write_json(lake / "demo-run.json", json.loads(json.dumps(record)))
 
 
-def _time_section(outcome: Outcome, budget: dict[str, float]) -> Section:
-    """Seconds and budget of each step. A reused step has no time, and its budget is not counted."""
+def _time_section(outcome: Outcome, predicted: dict[str, float], budget: float) -> Section:
+    """Seconds of each step, measured and predicted. A reused step has no time, and its prediction is not counted."""
     rows = []
-    for stage in budget or outcome.seconds:
+    for stage in {"traffic": 0, **predicted, **outcome.seconds}:
         if stage in outcome.reused:
-            rows.append([stage, "reused", *([""] if budget else []), ""])
+            rows.append([stage, "reused", "", ""])
             continue
         memory = outcome.step_peak_memory_mb.get(stage)
-        rows.append([stage, f"{outcome.seconds.get(stage, 0.0):.1f}", *([f"{budget[stage]}"] if budget else []),
-                     f"{memory:,.0f}" if memory else ""])
-    judged = sum(seconds for stage, seconds in budget.items() if stage not in outcome.reused)
-    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", *([f"{judged}"] if budget else []),
-                 f"{outcome.peak_memory_mb:,.0f}"])
-    note = "Memory is that of the run and its worker together."
+        about = f"{predicted[stage]:.0f}" if stage in predicted else ""
+        rows.append([stage, f"{outcome.seconds.get(stage, 0.0):.1f}", about, f"{memory:,.0f}" if memory else ""])
+    about = sum(seconds for stage, seconds in predicted.items() if stage not in outcome.reused)
+    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", f"{about:.0f}", f"{outcome.peak_memory_mb:,.0f}"])
+    note = f"The budget is {budget:.0f} s. Memory is that of the run and its worker together."
     if outcome.reused:
         one = len(outcome.reused) == 1
         which = f"{counted(len(outcome.reused), 'stage')} {'was' if one else 'were'} finished by an earlier run and reused"
-        uncounted = f": {'its budget is' if one else 'their budgets are'} not counted" if budget else ""
-        note = f"{which}{uncounted}. {note}"
-    return Section("Time and memory", ["stage", "seconds", *(["budget"] if budget else []), "peak memory (MB)"], rows, note)
+        note = f"{which}: {'its prediction is' if one else 'their predictions are'} not counted. {note}"
+    return Section("Time and memory", ["stage", "seconds", "predicted", "peak memory (MB)"], rows, note)
 
 
 def _as_table(section: Section) -> Table:

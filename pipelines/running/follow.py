@@ -108,7 +108,7 @@ class _Watch:
         if ended.state == "finished" and ended.reused is not None:
             self._console.print(f"[green]✓[/] {step:<22} {_how_reused(ended.reused)}", highlight=False, soft_wrap=True)
         elif ended.state == "finished":
-            budget = f" of {self._budget[step]:.0f} s" if step in self._budget else ""
+            budget = f" of about {self._budget[step]:.0f} s" if step in self._budget else ""
             self._console.print(f"[green]✓[/] {step:<22} {seconds}[dim]{budget}")
         elif ended.state == "stopped":
             self._console.print(f"[yellow]‖[/] {step:<22} {seconds}  stopped; its state is saved")

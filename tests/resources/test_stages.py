@@ -92,13 +92,14 @@ import json
 from pathlib import Path
 import pipelines.definitions as definitions
 from pipelines.contract.recipe import load_recipe
-from pipelines.demo.run_demo import BUDGET
+from pipelines.planning.stage_seconds import Traffic, stage_seconds
 from pipelines.status.lake_status import STEPS
 from resources.releasing.model_policy import ModelPolicy
 
+recipe = load_recipe(Path("recipes/demo.yaml"))
 graph = definitions.demo.resolve_asset_graph()
 read = {key.path[-1]: sorted(parent.path[-1] for parent in graph.get(key).parent_keys) for key in graph.get_all_asset_keys()}
-print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEPS), "budget": list(BUDGET)}))
+print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEPS), "seconds": list(stage_seconds(recipe, 100.0, Traffic(100, 100)))}))
 """
 
 
@@ -120,7 +121,7 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
     assert "preference_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
     assert "preference_model" in seen["read"]["evaluation_report"]
     assert seen["way"] == ["base_model", "sft_model", "second_sft_model", "merged_model", "preference_model", "student_model", "quantized_model"]
-    assert "preference_model" in seen["status"] and "preference_model" not in seen["budget"]
+    assert "preference_model" in seen["status"] and "preference_model" in seen["seconds"]
 
 
 def test_the_drawn_graph_has_every_stage():

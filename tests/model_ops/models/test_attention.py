@@ -34,7 +34,7 @@ def packed_logits(model, ids, positions, lengths=tuple(LENGTHS)):
 
 @pytest.mark.parametrize("explicit_up_to", [512, 60, 0])
 def test_packed_equals_each_document_alone(monkeypatch, explicit_up_to):
-    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", explicit_up_to)
+    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", dict.fromkeys(attention.EXPLICIT_UP_TO, explicit_up_to))
     packed, plain = models()
     ids, positions = row()
     ours = packed_logits(packed, ids, positions)
@@ -94,7 +94,7 @@ def test_what_it_cannot_do_exactly_is_refused():
 def test_a_kernel_that_shares_key_heads_gives_what_repeated_ones_give(monkeypatch):
     torch.manual_seed(0)
     streams = [torch.randn(2, heads, 40, 16, requires_grad=True) for heads in (6, 2, 2)]
-    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 0)
+    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", {})
     found = []
     for grouped in (False, True):
         monkeypatch.setattr(attention, "_kernel_groups_heads", lambda *_, grouped=grouped: grouped)

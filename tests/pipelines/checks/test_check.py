@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import threading
 import time
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from pipelines.checks import base_model
+from pipelines.checks import time as checks_time
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.check_recipe import check
 from pipelines.checks.finding import Check, ok, run_checks
@@ -21,6 +24,7 @@ from pipelines.checks.lengths import check_room
 from pipelines.checks.place import bytes_needed
 from pipelines.contract.base_choice import Base
 from pipelines.contract.recipe import RecipeError, load_recipe
+from pipelines.planning.stage_seconds import Speed
 from resources.inspecting.first_look import first_look
 from resources.lake import Lake
 from tests.hub_of_models import hub_of_models
@@ -440,3 +444,21 @@ def test_the_server_that_the_evaluation_starts_has_to_be_installed(tmp_path):
     assert found(tmp_path, evaluation=here)["server"] == [("ok", "the evaluation starts vllm with /bin/true -> ")]
     told = found(tmp_path, evaluation=here, release={"serve_on": "sglang/h100"})
     assert told["server"][0][1].startswith("the evaluation starts vllm, and release.serve_on is sglang/h100 -> set")
+
+
+def test_the_time_of_each_stage_is_said_before_anything_runs(tmp_path, monkeypatch):
+    recipe = load_recipe(write(tmp_path))
+    looks = {name: first_look(name, source) for name, source in recipe.sources.items()}
+    monkeypatch.setattr(checks_time, "speed_of", lambda recipe: Speed(50.0, "float32"))
+    monkeypatch.setattr(checks_time, "accelerators", Counter)
+    told = checks_time.check_time(recipe, looks)
+    assert {(finding.check, finding.state) for finding in told} == {("time", "ok")}
+    assert re.match(r"about \d+ \w+( \d+ min)? in all, estimated for about 2 records \(50 GFLOP/s in float32, measured here\)",
+                    told[0].message)
+    assert [finding.message.partition(": about ")[0] for finding in told[1:]] == [
+        "base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "evaluation_report",
+        "all other stages"]
+    monkeypatch.setattr(checks_time, "accelerators", lambda: Counter({"H100": 1}))
+    assert "one of 1xH100 by its data sheet, not measured" in checks_time.check_time(recipe, looks)[0].message
+    monkeypatch.setattr(checks_time, "accelerators", lambda: Counter({"24.0GiB": 1}))
+    assert checks_time.check_time(recipe, looks) == [] and checks_time.check_time(recipe, {}) == []

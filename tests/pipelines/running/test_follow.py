@@ -36,7 +36,7 @@ def test_steps_are_timed_and_shown_with_their_budget(tmp_path):
     )
     assert outcome.seconds == {"sft_model": 12.5}
     assert "sft_model" in text
-    assert "12.5 s of 90 s" in text
+    assert "12.5 s of about 90 s" in text
 
 
 def test_a_failed_step_and_a_refusal_leave_their_sentences(tmp_path):
@@ -78,7 +78,7 @@ def test_a_reused_step_says_who_made_it_and_no_seconds(tmp_path):
               '"run": "1a2b3c4d-0000-0000-0000-000000000000"}')
     outcome, text = watch(tmp_path, [STEP[0], reused, STEP[1]])
     assert "✓ sft_model              reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)" in text
-    assert " s of 90 s" not in text
+    assert " s of about 90 s" not in text
     assert outcome.reused == {"sft_model"}
 
 
@@ -94,7 +94,7 @@ def test_a_reused_step_of_which_little_is_known_prints_no_none(tmp_path):
 def test_a_step_that_is_made_after_it_was_reused_counts(tmp_path):
     outcome, text = watch(tmp_path, [STEP[0], '{"event": "reused", "step": "sft_model"}', STEP[1], *STEP])
     assert outcome.reused == set()
-    assert "0.4 s of 90 s" in text
+    assert "0.4 s of about 90 s" in text
 
 
 def test_a_step_that_waits_for_another_run_says_so_once(monkeypatch):

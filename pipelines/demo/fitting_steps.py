@@ -1,0 +1,85 @@
+"""Chooses the demo's steps so that it ends within its budget on this machine.
+
+    choice = fit(RECIPES / "quick.yaml", seconds=180, traffic=Traffic(445, 200), gflops=None)    # None: measured now
+    choice.share, choice.seconds, choice.left_out       # 0.6, {"base_model": 41.0, ...}, ["tiny 18 of 30 steps", ...]
+    choice.text                                         # the recipe with these steps
+
+One share shortens all that is repeated: steps of the four trainings, prompts of the drafter's answers and of the evaluation. It
+is chosen once for a lake, before the first step, and kept there: a stopped demo continues with the same recipe.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_ops.atomic_files import write_json
+from pipelines.contract.recipe import Recipe, read_recipe
+from pipelines.planning.stage_seconds import Speed, Traffic, speed_of, stage_seconds
+
+SHORTENED = (("tiny", "steps"), ("sft", "steps"), ("student", "steps"), ("speculator", "steps"), ("speculator", "prompts"),
+             ("evaluation", "rows"), ("evaluation", "prompts"))
+"""(section of the recipe, key): what a slow machine does less of. The first such key of the section counts."""
+SHARES = tuple(round(1 - 0.05 * step, 2) for step in range(19))
+"""From the whole recipe to a tenth of it, less than which no model learns anything."""
+USED = 0.85
+"""Share of the budget that the prediction may fill: the rest is what a prediction cannot know."""
+FEWEST = 4
+KEPT = "demo-steps.json"
+"""File of the lake with the share that was chosen for it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """share: of the recipe's steps. seconds: predicted, by stage. whole: seconds of the whole recipe. left_out: in words."""
+
+    share: float
+    text: str
+    seconds: dict[str, float]
+    whole: float
+    left_out: list[str]
+    speed: Speed
+
+
+def fit(path: Path, budget: float, traffic: Traffic, speed: Speed | None = None, share: float | None = None) -> Choice:
+    """The largest share of the recipe's steps that is predicted to end within `budget` seconds, or the given one."""
+    text = path.read_text(encoding="utf-8")
+    whole = _read(text, path)
+    speed = speed or speed_of(whole)
+    predicted = {}
+    for each in SHARES if share is None else (1.0, share):
+        changed, left_out = shortened(text, each)
+        predicted[each] = stage_seconds(_read(changed, path), speed.gflops, traffic)
+        if share is None and sum(predicted[each].values()) <= USED * budget:
+            break
+    return Choice(each, changed, predicted[each], sum(predicted[1.0].values()), left_out, speed)
+
+
+def shortened(text: str, share: float) -> tuple[str, list[str]]:
+    """The recipe's text with a share of what SHORTENED lists, and what was left out."""
+    left_out = []
+    for section, key in SHORTENED if share < 1 else ():
+        found = re.search(rf"^{section}:(?:.|\n)*?\b{key}: (\d+)", text, re.MULTILINE)
+        before, after = int(found[1]), max(FEWEST, round(int(found[1]) * share))
+        text = text[:found.start(1)] + str(after) + text[found.end(1):]
+        left_out.append(f"{section} {after} of {before} {key}")
+    return text, left_out
+
+
+def kept_share(lake: Path) -> float | None:
+    """The share that was chosen for this lake; None for a new one."""
+    try:
+        return float(json.loads((lake / KEPT).read_text())["share"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep(lake: Path, choice: Choice) -> None:
+    write_json(lake / KEPT, {"share": choice.share, "seconds": choice.seconds, "gflops": choice.speed.gflops,
+                             "precision": choice.speed.precision, "left_out": choice.left_out})
+
+
+def _read(text: str, path: Path) -> Recipe:
+    return read_recipe(text, path.parent)
