@@ -92,9 +92,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         model=_TEXT, prompt_sha256=_TEXT, prompt=_TEXT, answer=_TEXT, ts=_TIME,
     ),
     # Evaluation items found in each day's rows. searched: digest of what was searched for; content: digest of the day's texts.
-    # A row without interaction_id says that its day was searched. A cache: what it lacks is searched again. share: of the item's
-    # own words, of which there are `own`; words: numbers of those found, where a stretch is missing (it may be the traffic's own
-    # text: all days decide); message: digest of the message.
+    # A row without interaction_id says that its day was searched. A cache: what it lacks is searched again. share: of the
+    # item's own words, of which there are `own`; words: numbers of those found, where a stretch is missing (it may be the
+    # traffic's own text: all days decide); message: digest of the message.
     "contamination": _columns(
         workload=_TEXT, dt=pa.date32(), searched=_TEXT, content=_TEXT, interaction_id=_TEXT, suite=_TEXT, item_id=_TEXT,
         part=_TEXT, share=pa.float64(), own=pa.int64(), words=pa.list_(pa.int64()), message=_TEXT,

@@ -28,14 +28,14 @@ import pyarrow as pa
 from model_ops.atomic_files import write_json
 from resources.artefacts.manifest import SCRATCH
 from resources.curating.clean import MACROS
-from resources.curating.curation import CurationSettings, NearDuplicates, SemanticDuplicates
+from resources.curating.curation import CurationSettings, NearDuplicates
 from resources.curating.decontamination import find_contamination
 from resources.curating.eval_items import read_eval_items
 from resources.curating.minhash import stamp
-from resources.curating.near_duplicates import ShingleFile, band_hashes, link, share_a_bucket
+from resources.curating.near_duplicates import ShingleFile, band_hashes, common_shingles, link, share_a_bucket
 from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.semantic_duplicates import group_vectors
-from resources.curating.shingles import shingle_sets, text_buffer
+from resources.curating.shingles import Ragged, shingle_sets, text_buffer
 from resources.sql_files import attach_slice, rows, run, stream, workbench, write_rows
 from resources.tables import Tables
 
@@ -44,6 +44,9 @@ _CONTAMINATED = pa.schema(
     [("interaction_id", pa.string()), ("suite", pa.string()), ("item_id", pa.string()), ("part", pa.string()),
      ("share", pa.float64())]
 )
+MOST_COMMON = 0.25
+"""Share of a row's shingles that different examples may have where its meaning is compared."""
+
 _NEAR = pa.schema([("place", pa.int64()), ("best", pa.int64()), ("similarity", pa.float64())])
 
 
@@ -98,7 +101,7 @@ def curate(
         suites = _decontaminate(connection, tables, workload, settings, eval_items)
         run(connection, "curating/curate/unique_rows", exact_duplicates=settings.exact_duplicates)
         _find_near_duplicates(connection, settings.near_duplicates)
-        _find_semantic_duplicates(connection, settings.semantic_duplicates, output, embed)
+        _find_semantic_duplicates(connection, settings, output, embed)
         prefer = settings.feedback.thumbs_down == "prefer"
         if prefer:
             run(connection, "curating/curate/prompts")
@@ -158,10 +161,7 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     connection.register("suspects", pa.table({"place": places[suspects]}))
     run(connection, "curating/curate/texts_to_compare")
     with ShingleFile() as sets:
-        for batch in stream(connection, "curating/curate/suspect_texts"):
-            for group in shingle_sets(text_buffer(batch["new_turn"]), text_buffer(batch["answer"]), settings.ngram):
-                sets.add(*group)
-        links = link(bands, suspects, sets.read(), settings)
+        links = link(bands, suspects, _suspect_sets(connection, sets, settings), settings)
     found = links.likeness > 0
     connection.register(
         "near_duplicates",
@@ -169,14 +169,24 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     )
 
 
+def _suspect_sets(connection: duckdb.DuckDBPyConnection, sets: ShingleFile, settings: NearDuplicates) -> Ragged:
+    for batch in stream(connection, "curating/curate/suspect_texts"):
+        for group in shingle_sets(text_buffer(batch["new_turn"]), text_buffer(batch["answer"]), settings.ngram):
+            sets.add(*group)
+    return sets.read()
+
+
 def _find_semantic_duplicates(
     connection: duckdb.DuckDBPyConnection,
-    settings: SemanticDuplicates,
+    settings: CurationSettings,
     output: Path,
     embed: Callable[[Path], np.ndarray] | None,
 ) -> None:
-    """Creates `semantic_duplicates` (place, best, similarity): remaining rows whose meaning a better row already has."""
-    if not settings.enabled:
+    """Creates `semantic_duplicates` (place, best, similarity): remaining rows whose meaning a better row already has.
+
+    A row with much text that different examples share is compared with none: its vector shows that text, not the example.
+    """
+    if not settings.semantic_duplicates.enabled:
         connection.register("semantic_duplicates", _NEAR.empty_table())
         return
     if embed is None:
@@ -186,8 +196,14 @@ def _find_semantic_duplicates(
     places = rows(connection, "curating/curate/remaining_rows")["place"].to_numpy()
     connection.register("suspects", pa.table({"place": places}))
     run(connection, "curating/curate/texts_to_compare")
+    with ShingleFile() as file:
+        sets = _suspect_sets(connection, file, settings.near_duplicates)
+        before = np.concatenate([[0], np.cumsum(common_shingles(sets, settings.near_duplicates))])
+        first, last = sets.offsets[:-1:3], sets.offsets[2::3]
+        places = places[before[last] - before[first] <= MOST_COMMON * (last - first)]
+    connection.register("suspects", pa.table({"place": places}))
     write_rows(stream(connection, "curating/curate/remaining_texts"), folder / "texts.parquet")
-    best, likeness = group_vectors(embed(folder), settings.similarity)
+    best, likeness = group_vectors(embed(folder), settings.semantic_duplicates.similarity)
     found = likeness > 0
     connection.register(
         "semantic_duplicates", pa.table({"place": places[found], "best": places[best[found]], "similarity": likeness[found]})

@@ -26,7 +26,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -60,23 +59,21 @@ def find_contamination(
     run(connection, "curating/decontaminate/day_contents")
     run(connection, "curating/decontaminate/days_to_search", searched=searched)
     days = [day for (day,) in run(connection, "curating/decontaminate/days_to_search_listed").fetchall()]
-    if not days:
-        run(connection, "curating/decontaminate/finds_before", searched=searched)
-        _decide(connection, settings)
-        return
-    run(connection, "curating/decontaminate/searched_rows")
-    find_items(connection, settings)
-    found = rows(connection, "curating/decontaminate/found_by_day", workload=workload, searched=searched)
-    tables.replace("contamination", found.cast(SCHEMAS["contamination"]), workload=workload, dt=days)
-    run(connection, "curating/decontaminate/add_finds_before", searched=searched)
-    _decide(connection, settings)
+    if days:
+        run(connection, "curating/decontaminate/searched_rows")
+        find_items(connection, settings)
+        found = rows(connection, "curating/decontaminate/found_by_day", workload=workload, searched=searched)
+        tables.replace("contamination", found.cast(SCHEMAS["contamination"]), workload=workload, dt=days)
+        attach_slice(connection, tables, "contamination", workload)
+    run(connection, "curating/decontaminate/stored_finds", searched=searched)
+    run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold, long=max(settings.ngrams))
 
 
 def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination) -> None:
     """Searches the rows of the view `searched_rows` (row_id, messages, completion) for `eval_items`.
 
-    Creates the temp tables `finds` and `contaminated` (interaction_id, suite, item_id, part, share); interaction_id is the row's
-    id.
+    Creates the temp tables `finds` and `contaminated` (interaction_id, suite, item_id, part, share); interaction_id is the
+    row's id.
     """
     items, own_words, grams = _grams_of_items(rows(connection, "curating/decontaminate/eval_parts"), settings)
     connection.register("items", items)
@@ -86,10 +83,6 @@ def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination)
     hits = [_hits(batch, wanted) for batch in stream(connection, "curating/decontaminate/searched_texts")]
     connection.register("hits", pa.concat_tables([_HITS.empty_table(), *hits]))
     run(connection, "curating/decontaminate/finds", stretch=STRETCH)
-    _decide(connection, settings)
-
-
-def _decide(connection: duckdb.DuckDBPyConnection, settings: Decontamination) -> None:
     run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold, long=max(settings.ngrams))
 
 
@@ -101,9 +94,9 @@ def _digest(parts: pa.Table, settings: Decontamination) -> str:
 
 
 def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The items, numbered; their own words; and the n-grams that have some: gram, size, first word, whether it must be a message.
+    """The items, numbered; their own words; and the n-grams that have some: gram, size, first word, whether it must be a text.
 
-    An item with fewer own words than the largest n-gram must have them all: an n-gram for each of their runs as well.
+    Of fewer own words than the largest n-gram a row must have all; each run of them is an n-gram as well.
     """
     words = word_hashes(parts["text"])
     lengths = words.lengths
@@ -113,6 +106,7 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
     own = _own_words(parts, words, settings)
     item_of = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(own)) - words.offsets[item_of]
+    begins = np.flatnonzero(own & (~np.append(False, own)[:-1] | (place == 0)))
     before = np.concatenate([[0], np.cumsum(own)])
     own_count = before[words.offsets[1:]] - before[words.offsets[:-1]]
     few = own_count < most
@@ -121,8 +115,6 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
         "own": own_count, "needed": np.where(few, 1.0, settings.threshold),
     })
     own_words = pa.table({"item": item_of[own], "word": place[own], "nth": (before[:-1] - before[words.offsets[item_of]])[own]})
-    is_begin = own & ~np.concatenate([[False], own[:-1]])[: len(own)] | own & (place == 0)
-    begins = np.flatnonzero(is_begin)
     run_words = np.zeros(len(own), dtype=np.int64)
     run_words[begins] = np.diff(np.append(before[begins], before[-1]))
     columns: dict[str, list[np.ndarray]] = {name: [] for name in ("gram", "item", "size", "start", "whole")}
@@ -135,45 +127,32 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
         if size in settings.ngrams:
             mine |= (lengths[item] >= most) & (before[at + size] > before[at])
         mine &= wanted[item]
-        for name, values in (("gram", runs.values ^ np.uint64(size)), ("item", item), ("start", start)):
+        for name, values in (("gram", runs.values ^ np.uint64(size)), ("item", item), ("start", start),
+                             ("size", np.full(len(at), size)), ("whole", np.full(len(at), size < WHOLE_MESSAGE_BELOW))):
             columns[name].append(values[mine])
-        columns["size"].append(np.full(mine.sum(), size))
-        columns["whole"].append(np.full(mine.sum(), size < WHOLE_MESSAGE_BELOW))
     return items, own_words, pa.table({name: np.concatenate(values) for name, values in columns.items()})
 
 
 def _own_words(parts: pa.Table, words: Ragged, settings: Decontamination) -> Bool[np.ndarray, " words"]:
-    """Marks the words of each part that no n-gram covers which another item of the suite has. Items with one prompt are one item.
-    An item that others contain has no own words: it counts whole, and is no reason to take text from the others."""
+    """Marks the words of each part that are in no n-gram of another item of the suite. Items with one prompt are one item.
+
+    An item that others contain has no own words: it counts whole, and takes no text from the others.
+    """
     size = min(settings.ngrams)
-    suites = pc.rank(parts["suite"], tiebreaker="dense").to_numpy().astype(np.uint64)
-    names = parts.select(["suite", "item_id", "part"]).to_pylist()
-    texts = [words.values[first:last].tobytes() for first, last in itertools.pairwise(words.offsets)]
-    prompts = {(name["suite"], name["item_id"]): text for name, text in zip(names, texts, strict=True) if name["part"] == "prompt"}
-    known: dict[tuple[str, Any], int] = {}
-    owner = np.array([known.setdefault((name["suite"], prompts.get((name["suite"], name["item_id"]), name["item_id"])), len(known))
-                      for name in names], dtype=np.int64)
+    suite, owner = (pc.rank(parts[name], tiebreaker="dense").to_numpy() for name in ("suite", "owner"))
     runs = ngrams(words, size)
     part = np.repeat(np.arange(len(parts)), runs.lengths)
     at = words.offsets[part] + np.arange(len(part)) - runs.offsets[part]
-    keys = runs.values ^ (suites[part] * np.uint64(0x9E3779B97F4A7C15))
-    own = np.ones(len(words.values), dtype=bool)
-    counted = words.lengths > 0
+    keys = runs.values ^ (suite[part] * np.uint64(0x9E3779B97F4A7C15))
+    left = np.ones(len(parts), dtype=bool)
     for _ in range(2):
-        order = np.lexsort((owner[part], keys))
-        order = order[counted[part[order]]]
-        key, item = keys[order], owner[part][order]
-        first = np.concatenate([[True], key[1:] != key[:-1]])[: len(key)]
-        other = ~first & np.concatenate([[False], item[1:] != item[:-1]])[: len(key)]
-        common = np.isin(keys, key[other])
-        edges = np.zeros(len(own) + 1, dtype=np.int64)
-        np.add.at(edges, at[common], 1)
-        np.add.at(edges, at[common] + size, -1)
-        own = np.cumsum(edges)[:-1] == 0
-        left = np.bincount(np.repeat(np.arange(len(parts)), words.lengths), own, len(parts)) > 0
-        counted &= left
-    whole = ~left | (words.lengths < max(settings.ngrams))
-    return own | np.repeat(whole, words.lengths)
+        told = pa.table({"key": keys, "owner": owner[part]}).filter(pa.array(left[part]))
+        counts = told.group_by("key").aggregate([("owner", "count_distinct")])
+        common = at[np.isin(keys, counts.filter(pc.greater(counts["owner_count_distinct"], 1))["key"].to_numpy())]
+        begin, end = (np.bincount(edge, minlength=len(words.values) + 1) for edge in (common, common + size))
+        own = np.cumsum(begin - end)[:-1] == 0
+        left &= np.bincount(np.repeat(np.arange(len(parts)), words.lengths), own, len(parts)) > 0
+    return own | np.repeat(~left | (words.lengths < max(settings.ngrams)), words.lengths)
 
 
 @dataclass(frozen=True)

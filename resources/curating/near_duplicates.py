@@ -10,8 +10,8 @@
 
 Text that different examples share (instructions, few-shot examples, passages that come back) is no evidence of a copy: a
 shingle of a question does not count where it comes with different answers, or where one question has a stretch of words that
-the other lacks and the answers say less than that (a label); nor does a shingle of an answer that comes with different
-questions. What differs always counts. The answers of near copies also have that share of words in common.
+the other lacks and the answers say less than that (a label). What differs always counts. The answers of near copies also have
+that share of words in common, and their questions half of it, whatever the answer (a stock phrase).
 
 Two rows are compared where all hashes of a band agree (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4). Rows of
 one group are not compared again. Buckets are those of the shingles that count, so that a shape's rows do not crowd one; in
@@ -86,25 +86,22 @@ def link(
     joined = 0
     for band in range(bands.shape[1]):
         joined += link_buckets(
-            _buckets(own[:, band], rows.astype(np.uint64)), set_of, sets.offsets, sets.values, common, settings.similarity, BEST,
-            BEFORE, parents, likeness, pairs[joined:],
+            _buckets(own[:, band], rows.astype(np.uint64)), set_of, sets.offsets, sets.values, common,
+            settings.similarity, settings.ngram - 1 + STRETCH, BEST, BEFORE, parents, likeness, pairs[joined:],
         )
     settle(parents)
     return Links(parents, likeness, pairs[:joined])
 
 
 def common_shingles(sets: Ragged, settings: NearDuplicates) -> Bool[np.ndarray, " total"]:
-    """Marks the shingles of questions that different examples share, and those of answers that come with different questions:
-    instructions, passages, stock phrases. They say nothing about a copy."""
+    """Marks the shingles of questions that different examples share: instructions, passages. They say nothing about a copy."""
     from resources.curating.word_kernels import mark_common
 
     common = np.zeros(len(sets.values), dtype=bool)
     turns = -(-len(sets.values) // MARKED_AT_A_TIME) or 1
-    for part in (0, 1):
-        for turn in range(turns):
-            mark_common(
-                sets.values, sets.offsets, part, turn, turns, settings.similarity, settings.ngram - 1 + STRETCH, common
-            )
+    edge = settings.ngram - 1
+    for turn in range(turns):
+        mark_common(sets.values, sets.offsets, turn, turns, settings.similarity, edge, edge + STRETCH, common)
     return common
 
 

@@ -136,9 +136,18 @@ def _add_grams(words, count, size, salt, grams, at):
 
 
 @compiled
+def _read_turn(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams):
+    """A row's shingles: its question's, then its answer's with another hash. Returns their number in the question, in all, and
+    the number of the answer's words, which stay in `words`."""
+    count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
+    asked_grams = _add_grams(words, count, size, np.uint64(0), grams, 0)
+    count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words)
+    return asked_grams, _add_grams(words, count, size, _ANSWER, grams, asked_grams), count
+
+
+@compiled
 def sketch(asked, asked_edges, said, said_edges, size, alphabet, multipliers, summands, bands):
-    """For each row: one 32-bit hash per band of its MinHash signature, and whether it has any shingle. A row's shingles are its
-    question's, then its answer's with another hash."""
+    """For each row: one 32-bit hash per band of its MinHash signature, and whether it has any shingle."""
     rows = len(asked_edges) - 1
     words = np.empty(max(most_words(asked_edges), most_words(said_edges)), dtype=np.uint64)
     grams = np.empty(most_words(asked_edges) + most_words(said_edges), dtype=np.uint64)
@@ -147,10 +156,7 @@ def sketch(asked, asked_edges, said, said_edges, size, alphabet, multipliers, su
     into = np.zeros((rows, bands), dtype=np.uint32)
     filled = np.zeros(rows, dtype=np.bool_)
     for row in range(rows):
-        count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
-        asked_grams = _add_grams(words, count, size, np.uint64(0), grams, 0)
-        count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words)
-        count = _add_grams(words, count, size, _ANSWER, grams, asked_grams)
+        _, count, _ = _read_turn(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams)
         if count == 0:
             continue
         filled[row] = True
@@ -213,9 +219,18 @@ def _holds(table, mask, value):
 
 
 @compiled
+def hash_table(values):
+    """An open-addressing table of distinct uint64 values, none of them 0."""
+    table = np.zeros(_table_size(len(values)), dtype=np.uint64)
+    for value in values:
+        _insert(table, np.uint64(len(table) - 1), value)
+    return table
+
+
+@compiled
 def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
-    """Three lists for each row, and their lengths: the question's distinct shingles and the answer's, in order of appearance, and
-    the answer's distinct words, in order of their hash."""
+    """Three lists for each row, and their lengths: the question's distinct shingles and the answer's, in order of appearance,
+    and the answer's distinct words, in order of their hash."""
     rows = len(asked_edges) - 1
     most = most_words(asked_edges) + most_words(said_edges)
     words = np.empty(most, dtype=np.uint64)
@@ -225,10 +240,7 @@ def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
     counts = np.zeros((rows, 3), dtype=np.int64)
     total = 0
     for row in range(rows):
-        count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
-        asked_grams = _add_grams(words, count, size, np.uint64(0), grams, 0)
-        count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words)
-        all_grams = _add_grams(words, count, size, _ANSWER, grams, asked_grams)
+        asked_grams, all_grams, count = _read_turn(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams)
         places = _table_size(all_grams)
         table[:places] = np.uint64(0)
         mask = np.uint64(places - 1)
@@ -238,23 +250,11 @@ def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
                 values[total] = value
                 total += 1
                 counts[row, 0 if at < asked_grams else 1] += 1
-        said_words = np.sort(words[:count])
-        for at in range(count):
-            if at == 0 or said_words[at] != said_words[at - 1]:
-                values[total] = said_words[at]
-                total += 1
-                counts[row, 2] += 1
+        said_words = np.unique(words[:count])
+        values[total : total + len(said_words)] = said_words
+        total += len(said_words)
+        counts[row, 2] = len(said_words)
     return values[:total].copy(), counts
-
-
-@compiled
-def _load(table, values, start, stop):
-    """Empties a part of the table, inserts a set's values and returns the mask of that part."""
-    mask = np.uint64(_table_size(stop - start) - 1)
-    table[: mask + np.uint64(1)] = np.uint64(0)
-    for at in range(start, stop):
-        _insert(table, mask, values[at])
-    return mask
 
 
 @compiled
@@ -263,90 +263,50 @@ def _shared_words(values, one, one_stop, other, other_stop, similarity):
     total = one_stop - one + other_stop - other
     shared = 0
     while one < one_stop and other < other_stop:
-        if values[one] == values[other]:
-            shared += 1
-            one += 1
-            other += 1
-        elif values[one] < values[other]:
-            one += 1
-        else:
-            other += 1
+        left, right = values[one], values[other]
+        shared += left == right
+        one += left <= right
+        other += right <= left
     return shared if shared >= similarity * (total - shared) else -1
 
 
 @compiled
-def _foreign(table, mask, values, start, stop):
-    """How many values the table does not hold, and the most of them in a row."""
-    missing = run = longest = 0
-    for at in range(start, stop):
-        run = 0 if _holds(table, mask, values[at]) else run + 1
-        missing += run > 0
-        longest = max(longest, run)
-    return missing, longest
-
-
-@compiled
-def _other_example(values, offsets, one, other, similarity, stretch, table):
+def _other_example(values, offsets, one, other, similarity, edge, stretch):
     """Whether two rows that share text of their questions are different examples: their answers differ, or more than `stretch`
-    shingles in a row are in one question only, and the answers say less than that (a label)."""
+    shingles in a row are in one question only, and the answers say less than that (a label). Words at an edge are in up to
+    `edge` fewer shingles than others."""
     said = _shared_words(values, offsets[3 * one + 2], offsets[3 * one + 3], offsets[3 * other + 2], offsets[3 * other + 3],
                          similarity)
     if said < 0:
         return True
     differ = longest = 0
     for _ in range(2):
-        mask = _load(table, values, offsets[3 * one], offsets[3 * one + 1])
-        missing, most = _foreign(table, mask, values, offsets[3 * other], offsets[3 * other + 1])
-        differ += missing
-        longest = max(longest, most)
+        table = hash_table(values[offsets[3 * one] : offsets[3 * one + 1]])
+        run = edge
+        for at in range(offsets[3 * other], offsets[3 * other + 1]):
+            run = 0 if _holds(table, np.uint64(len(table) - 1), values[at]) else run + 1
+            differ += run > 0
+            longest = max(longest, run + edge if run and at == offsets[3 * other + 1] - 1 else run)
         one, other = other, one
     return longest > stretch and said < differ
 
 
 @compiled
-def _other_question(values, offsets, common, one, other, similarity, table):
-    """Whether two rows' questions have less than half of what near copies share, common shingles aside."""
-    mask = _load(table, values, offsets[3 * one], offsets[3 * one + 1])
-    differ = offsets[3 * one + 1] - offsets[3 * one]
-    shared = 0
-    for at in range(offsets[3 * other], offsets[3 * other + 1]):
-        if _holds(table, mask, values[at]):
-            differ -= 1
-            shared += not common[at]
-        else:
-            differ += 1
-    return shared < similarity / 2 * (shared + differ)
+def mark_common(values, offsets, turn, turns, similarity, edge, stretch, common):
+    """Marks the shingles of questions that different examples share: each row is compared with the first that has the shingle.
 
-
-@compiled
-def longest_set(offsets):
-    """The most shingles of a row: question and answer."""
-    longest = 0
-    for row in range(len(offsets) // 3):
-        longest = max(longest, offsets[3 * row + 2] - offsets[3 * row])
-    return longest
-
-
-@compiled
-def mark_common(values, offsets, part, turn, turns, similarity, stretch, common):
-    """Marks the shingles of questions (part 0) that different examples share, and those of answers (part 1) that come with
-    different questions: each row is compared with the first row that has the shingle. Of `turns` calls, each looks at a share
-    of the hashes, so that its table stays small. Lists of rows: as shingle_sets makes them.
+    Of `turns` calls, each looks at a share of the hashes, so that its table stays small.
     """
     rows = len(offsets) // 3
-    total = 0
-    for row in range(rows):
-        total += offsets[3 * row + part + 1] - offsets[3 * row + part]
-    table = np.zeros(_table_size(total // turns + total // 64), dtype=np.uint64)  # upper 32 bits: hash; then a mark; then row + 1
-    questions = np.zeros(_table_size(longest_set(offsets)), dtype=np.uint64)
+    # of an entry, the upper 32 bits are the hash's, then a bit is the mark, and the others are the row + 1
+    table = np.zeros(_table_size(len(values) // turns + len(values) // 64), dtype=np.uint64)
     mask = np.uint64(len(table) - 1)
-    low = np.uint64(0x7FFFFFFF)
     marked = np.uint64(0x80000000)
     for sweep in range(2):
         for row in range(rows):
             met = -1
             differs = False
-            for at in range(offsets[3 * row + part], offsets[3 * row + part + 1]):
+            for at in range(offsets[3 * row], offsets[3 * row + 1]):
                 value = values[at]
                 if (value >> np.uint64(33)) % np.uint64(turns) != np.uint64(turn):
                     continue
@@ -359,38 +319,24 @@ def mark_common(values, offsets, part, turn, turns, similarity, stretch, common)
                 elif entry == 0:
                     table[place] = (value >> np.uint64(32) << np.uint64(32)) | np.uint64(row + 1)
                 elif entry & marked == 0:
-                    first = np.int64(entry & low) - 1
+                    first = np.int64(entry & np.uint64(0x7FFFFFFF)) - 1
                     if first != met:
                         met = first
-                        if part == 0:
-                            differs = _other_example(values, offsets, row, met, similarity, stretch, questions)
-                        else:
-                            differs = _other_question(values, offsets, common, row, met, similarity, questions)
+                        differs = _other_example(values, offsets, row, met, similarity, edge, stretch)
                     if differs:
                         table[place] = entry | marked
 
 
 @compiled
 def sketch_sets(values, offsets, common, bands_of, multipliers, summands):
-    """Sketches rows with common shingles again, without these. A row that has no others can only equal another: its hashes are
-    those of its whole set."""
-    most = longest_set(offsets)
-    grams = np.empty(most, dtype=np.uint64)
+    """Sketches rows with common shingles again, without these."""
     high = np.empty(_BLOCK, dtype=np.uint32)
     least = np.empty(len(multipliers), dtype=np.uint32)
     for row in range(len(bands_of)):
-        count = 0
-        whole = np.uint64(0)
-        for at in range(offsets[3 * row], offsets[3 * row + 2]):
-            whole += mix(values[at])
-            if not common[at]:
-                grams[count] = values[at]
-                count += 1
-        if count == 0:
-            for band in range(bands_of.shape[1]):
-                bands_of[row, band] = np.uint32(mix(whole + np.uint64(band)) >> np.uint64(32))
-        elif count < offsets[3 * row + 2] - offsets[3 * row]:
-            _sketch_row(grams, count, multipliers, summands, high, least, bands_of[row])
+        start, stop = offsets[3 * row], offsets[3 * row + 2]
+        grams = values[start:stop][~common[start:stop]]
+        if 0 < len(grams) < stop - start:
+            _sketch_row(grams, len(grams), multipliers, summands, high, least, bands_of[row])
 
 
 @compiled
@@ -426,21 +372,31 @@ def shares_bucket(keys, shared):
 
 
 @compiled
-def _similarity(values, offsets, common, ours, theirs, table, mask, threshold):
-    """The similarity of two rows, 0 below the threshold: of the shingles that they share without being common, and those in which
-    they differ. `table` has our shingles. Near copies have answers that are alike on their own, too."""
+def _similarity(values, offsets, common, ours, theirs, table, threshold, stretch):
+    """The similarity of two rows, 0 below the threshold: of the shingles that they share without being common, and those in
+    which they differ. `table` has our shingles.
+
+    Near copies have answers that are alike on their own, and questions that share half as much of their own (or differ in a
+    small edit of text that is not common): rows with one stock answer are no copies."""
     size = offsets[3 * ours + 2] - offsets[3 * ours]
     length = offsets[3 * theirs + 2] - offsets[3 * theirs]
     spare = length - np.int64(np.ceil(threshold * (size + length) / (1.0 + threshold) - 1e-6))  # more missing: out of reach
-    missing = counted = 0
+    missing = counted = asked = asked_counted = 0
     for at in range(offsets[3 * theirs], offsets[3 * theirs + 2]):
-        if _holds(table, mask, values[at]):
+        if _holds(table, np.uint64(len(table) - 1), values[at]):
             counted += not common[at]
+            if at < offsets[3 * theirs + 1]:
+                asked += 1
+                asked_counted += not common[at]
         else:
             missing += 1
             if missing > spare:
                 return 0.0
     differ = size - length + 2 * missing
+    asked_apart = offsets[3 * ours + 1] - offsets[3 * ours] + offsets[3 * theirs + 1] - offsets[3 * theirs] - 2 * asked
+    known = asked > asked_counted  # text that is common
+    if asked_counted < threshold / 2 * (asked_counted + asked_apart) and asked_apart > (0 if known else 2 * stretch):
+        return 0.0
     if counted < threshold * (counted + differ) or _shared_words(
         values, offsets[3 * ours + 2], offsets[3 * ours + 3], offsets[3 * theirs + 2], offsets[3 * theirs + 3], threshold
     ) < 0:
@@ -449,14 +405,14 @@ def _similarity(values, offsets, common, ours, theirs, table, mask, threshold):
 
 
 @compiled
-def link_buckets(keys, set_of, offsets, values, common, threshold, best, before, parents, likeness, edges):
+def link_buckets(keys, set_of, offsets, values, common, threshold, stretch, best, before, parents, likeness, edges):
     """Compares rows that share a bucket of one band and joins those whose similarity reaches the threshold.
 
     keys: sorted; upper 32 bits the band's hash, lower 32 bits the row. set_of: place of a row's lists. A row is
     compared with the `best` first rows of its bucket and the `before` rows before it, but not with rows of its own group.
     Joined pairs are written to `edges`; returns how many. `likeness` keeps each row's highest similarity.
     """
-    table = np.zeros(_table_size(longest_set(offsets)), dtype=np.uint64)
+    table = hash_table(values[:0])
     low = np.uint64(0xFFFFFFFF)
     joined = 0
     first = 0
@@ -468,7 +424,6 @@ def link_buckets(keys, set_of, offsets, values, common, threshold, best, before,
             row = np.int64(keys[mine] & low)
             ours = set_of[row]
             size = offsets[3 * ours + 2] - offsets[3 * ours]
-            mask = np.uint64(0)
             ready = False
             head = min(first + best, mine)
             for step in range(head - first + mine - max(head, mine - before)):
@@ -479,9 +434,9 @@ def link_buckets(keys, set_of, offsets, values, common, threshold, best, before,
                 if min(size, length) < threshold * max(size, length) or root_of(parents, row) == root_of(parents, mate):
                     continue
                 if not ready:
-                    mask = _load(table, values, offsets[3 * ours], offsets[3 * ours + 2])
+                    table = hash_table(values[offsets[3 * ours] : offsets[3 * ours + 2]])
                     ready = True
-                similarity = _similarity(values, offsets, common, ours, theirs, table, mask, threshold)
+                similarity = _similarity(values, offsets, common, ours, theirs, table, threshold, stretch)
                 if similarity > 0:
                     likeness[row] = max(likeness[row], similarity)
                     likeness[mate] = max(likeness[mate], similarity)
@@ -505,15 +460,6 @@ def settle(parents):
     """Makes every node's parent the least node of its group."""
     for node in range(len(parents)):
         parents[node] = root_of(parents, node)
-
-
-@compiled
-def hash_table(values):
-    """An open-addressing table of distinct uint64 values, none of them 0."""
-    table = np.zeros(_table_size(len(values)), dtype=np.uint64)
-    for value in values:
-        _insert(table, np.uint64(len(table) - 1), value)
-    return table
 
 
 @compiled

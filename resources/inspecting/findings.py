@@ -48,6 +48,7 @@ class Inspection:
     repeated: dict[str, Any]
     feedback: list[dict[str, Any]]
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
     pii: list[dict[str, Any]] = field(default_factory=list)
     languages: list[dict[str, Any]] = field(default_factory=list)
     shapes: list[dict[str, Any]] = field(default_factory=list)

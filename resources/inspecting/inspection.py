@@ -190,7 +190,7 @@ def _add_sampled(tables: Tables, found: Inspection) -> None:
             attach_slice(connection, tables, name, WORKLOAD)
         for macro in MACROS:
             run(connection, macro)
-        for name in ("decisions", "pii", "languages", "shapes"):
+        for name in ("decisions", "examples", "pii", "languages", "shapes"):
             setattr(found, name, rows(connection, f"inspecting/{name}").to_pylist())
         found.sessions = rows(connection, "inspecting/sessions").to_pylist()[0]
         found.with_feedback = rows(connection, "inspecting/with_feedback").to_pylist()[0]

@@ -76,8 +76,8 @@ def sections(found: Inspection) -> list[Section]:
     """All non-empty tables, in reading order."""
     parts = [_formats(found), _quarantine(found)]
     if found.totals["rows"]:
-        parts += [_health(found), _names(found), _sizes(found), _decisions(found), _pii(found), _languages(found),
-                  _shapes(found), _acceptance(found)]
+        parts += [_health(found), _names(found), _sizes(found), _decisions(found), _examples(found), _pii(found),
+                  _languages(found), _shapes(found), _acceptance(found)]
     parts.append(_feedback(found))
     return [part for part in parts if part.rows]
 
@@ -153,6 +153,12 @@ def _decisions(found: Inspection) -> Section:
         note += (f" On a sample of {found.sample_rows:,} rows in whole sessions: it has both copies of a pair less often "
                  "than one of them, so the share of duplicates is a lower bound.")
     return Section("If it were curated", ("decision", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
+
+
+def _examples(found: Inspection) -> Section:
+    rows = [(item["rule"].replace("_", " "), item["place"], item["detail"], item["kept_place"]) for item in found.examples]
+    note = "The first three rows of each rule, to look at before anything runs. A key under `curation` switches a rule off."
+    return Section("Rows that would be dropped", ("rule", "place", "detail", "kept instead"), rows, note)
 
 
 def _pii(found: Inspection) -> Section:

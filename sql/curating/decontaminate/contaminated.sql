@@ -9,15 +9,9 @@ with told as (
     from finds
     where words is not null
 ),
-common_words as (
-    select suite, item_id, part, word
-    from told
-    group by suite, item_id, part, word
-    having count(*) > 1
-),
 common as (
     select suite, item_id, part, list(word) as words
-    from common_words
+    from (select suite, item_id, part, word from told group by all having count(*) > 1)
     group by suite, item_id, part
 ),
 judged as (

@@ -6,29 +6,18 @@
 -- parameters: $stretch
 -- makes: temp table finds (interaction_id, suite, item_id, part, share, own, words, message)
 create or replace temp table finds as
-with row_hits as (
-    select row_id as interaction_id, gram, max(message) as message, max(message_words) as message_words
-    from hits
-    group by row_id, gram
-),
-spans as (  -- spans do not overlap; an n-gram's shorter ones are hits as well, so none is cut too early
+with spans as (  -- they do not overlap; an n-gram's shorter ones are hits as well, so none is cut too early
     select
-        interaction_id, item, message, message_words, start,
-        least(start + size, coalesce(
-            lead(start) over (partition by interaction_id, item order by start, size), start + size
-        )) as stop
-    from row_hits
+        row_id as interaction_id, item, message, message_words, start,
+        least(start + size, coalesce(lead(start) over (partition by row_id, item order by start, size), start + size)) as stop
+    from hits
     join grams using (gram)
-),
-covered as (
-    select interaction_id, item, message, message_words, unnest(range(start, stop)) as word
-    from spans
 ),
 own_covered as (
     select
         interaction_id, item, message, message_words, nth,
         nth - coalesce(lag(nth) over (partition by interaction_id, item order by nth), -1) - 1 as missing_before
-    from covered
+    from (select interaction_id, item, message, message_words, unnest(range(start, stop)) as word from spans)
     join own_words using (item, word)
 ),
 shares as (
@@ -40,7 +29,7 @@ shares as (
 )
 select
     interaction_id, suite, item_id, part, found / own as share, own,
-    case when greatest(missing, own - 1 - last) > $stretch and message_words - found > $stretch then words end as words,
+    case when greatest(missing, own - 1 - last) >= $stretch and message_words - found > $stretch then words end as words,
     message
 from shares
 join items using (item)

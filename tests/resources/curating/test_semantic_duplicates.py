@@ -88,6 +88,24 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
         curate(tables, "tutor", tmp_path / "v2", MEANT, None)
 
 
+def test_rows_that_consist_of_instructions_are_compared_with_none(tmp_path):
+    tables = Tables(Lake.open(tmp_path / "lake"))
+    rules = " ".join(f"rule number {number} says that label {number} is for mill {number}" for number in range(12))
+    rows = [interaction(number, f"{rules}. Sentence: the {word} is here", label) for number, (word, label) in enumerate(
+        [("sack", "yes"), ("wheel", "no"), ("river", "yes"), ("cart", "no")])]
+    rows += [interaction(8, "Where does the miller sleep?", "In the house."), interaction(9, "Where is his bed now?", "At home.")]
+    store(tables, "interactions", rows)
+    clean(tables, "tutor", days_of(rows), MEANT)
+    texts = []
+
+    def embed(folder):
+        texts.extend(pq.read_table(folder / "texts.parquet")["text"].to_pylist())
+        return unit(np.ones((len(texts), 2)))
+
+    report = curate(tables, "tutor", tmp_path / "v1", MEANT, None, embed)
+    assert report.dropped == {"semantic_duplicate": 1} and len(texts) == 2
+
+
 def test_a_model_must_be_named():
     with pytest.raises(ValueError, match="semantic_duplicates needs `model`"):
         CurationSettings(semantic_duplicates={"enabled": True})

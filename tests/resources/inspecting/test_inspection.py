@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -55,6 +56,12 @@ def test_what_was_planted_is_found(found, traffic):
     assert sum(decision["rows"] for decision in found.decisions) == found.sample_rows == found.totals["rows"] and not found.sampled
     assert {item["kind"] for item in found.pii} >= {"EMAIL"}
     assert 0 < found.usable_share < 1 and 0 < found.dropped("near_duplicate", "exact_duplicate") < 0.3
+    dropped = {decision["rule"]: decision["rows"] for decision in found.decisions if decision["rule"] != "kept"}
+    shown = Counter(example["rule"] for example in found.examples)
+    assert shown == {rule: min(rows, 3) for rule, rows in dropped.items()}
+    assert all(str(traffic) in example["place"] for example in found.examples)
+    near = [example for example in found.examples if example["rule"] == "near_duplicate"]
+    assert all(str(traffic) in example["kept_place"] and example["detail"].startswith("similarity") for example in near)
 
 
 def test_a_drafter_is_tried_on_the_answers(found):

@@ -1,8 +1,8 @@
--- Adds the stored finds of unchanged days to `finds`.
--- needs: contamination, day_contents, finds
+-- Stored finds for the same items, in days as they are now.
+-- needs: contamination, day_contents
 -- parameters: $searched
--- makes: rows into finds (interaction_id, suite, item_id, part, share, own, words, message)
-insert into finds
+-- makes: temp table finds (interaction_id, suite, item_id, part, share, own, words, message)
+create or replace temp table finds as
 select contamination.interaction_id, suite, item_id, part, share, own, words, message
 from contamination
 join day_contents using (dt, content)
