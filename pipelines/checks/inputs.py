@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
+from datetime import date
 from pathlib import Path
 
 from model_ops.wording import counted
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.checks.lengths import check_lengths
+from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import Recipe
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
+from resources.inspecting.far_days import REMEDY, far_days
 from resources.inspecting.first_look import FirstLook, first_look
 from resources.reading.formats import BY_NAME
 from resources.reading.mixed_workloads import mixed_workloads, yaml_line
@@ -82,7 +86,8 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]
     if not seen:
         return []
     return [*_logs(seen), *_days(recipe, seen), *_named_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen),
-            *_users(seen), *_workloads(recipe, seen), *check_lengths(recipe, seen), *_token_ids(recipe, seen)]
+            *_users(seen), *_workloads(recipe, seen), *check_lengths(recipe, seen), *_token_ids(recipe, seen),
+            *_beyond_vocabulary(recipe, looks)]
 
 
 def _logs(seen: dict[str, FirstLook]) -> list[Finding]:
@@ -92,10 +97,13 @@ def _logs(seen: dict[str, FirstLook]) -> list[Finding]:
 
 
 def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+    days: Counter[date] = sum((look.record_days for look in seen.values()), Counter())
+    far = far_days({day: count for day, count in days.items()
+                    if (recipe.first_day or day) <= day <= (recipe.last_day or day)})
+    found = [warning("days", f"among the first records, {far}", REMEDY)] if far else []
     if recipe.first_day is None and recipe.last_day is None:
-        return [ok("days", "first_day and last_day are open: every day in the logs, until today")]
+        return found or [ok("days", "first_day and last_day are open: every day in the logs, until today")]
     first, last = str(recipe.first_day or "open"), str(recipe.last_day or "open")
-    found = []
     for name, look in seen.items():
         if not look.names_days or look.days is None:
             continue
@@ -161,6 +169,20 @@ def _users(seen: dict[str, FirstLook]) -> list[Finding]:
 def _workloads(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     mixed = (mixed_workloads(name, recipe.sources[name], look.workloads, recipe.workload) for name, look in seen.items())
     return [warning("workloads", f"among the first records, {each.what}", each.remedy) for each in mixed if each]
+
+
+def _beyond_vocabulary(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
+    """Pre-tokenized records with an id that the base model has no embedding of, which ends a training."""
+    try:
+        config = look_at_base(recipe.base_model).config
+    except BaseModelError:
+        return []  # reported with the base model
+    size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    strange = {name: next(number for number in look.token_ids if not 0 <= number < size) for name, look in looks.items()
+               if type(size) is int and look.token_ids and not 0 <= look.token_ids[0] <= look.token_ids[1] < size}
+    return [problem("token ids", f"{name} holds the token id {number}, and the base model's ids are 0 to {size - 1:,} "
+                    f"(vocab_size {size:,})", "make these records with the base model's tokenizer, or leave them out")
+            for name, number in strange.items()]
 
 
 def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:

@@ -65,8 +65,22 @@ def _ends(content, at, stop):
 
 @compiled
 def _is_code(content, start, stop):
-    """Whether a line is a table row, is indented, or ends like a line of code."""
-    if content[start] == 124 or content[start] == 9:
+    """Whether a line is a table row, is indented, ends like a line of code, begins like one of a log (2026-06-01, 12:00,
+    [info]) or is mostly an array: brackets, and few letters."""
+    first = content[start]
+    if first == 124 or first == 9 or first == 91:
+        return True
+    if 48 <= first <= 57 and stop - start > 8 and (
+        content[start + 2] == 58 or (content[start + 4] == 45 and content[start + 7] == 45)
+    ):
+        return True
+    letters = 0
+    brackets = False
+    for place in range(start, stop):
+        byte = content[place]
+        letters += 97 <= (byte | 32) <= 122 or byte >= 128
+        brackets |= byte == 91 or byte == 123 or byte == 40
+    if brackets and 3 * letters < stop - start:
         return True
     spaces = 0
     while start + spaces < stop and content[start + spaces] == 32:

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date
-from itertools import islice
+from itertools import chain, islice
 
+from resources.inspecting.far_days import day_of_record
 from resources.inspecting.proposed_fields import proposed_fields
 from resources.reading.field_mapping import FieldMapping
 from resources.reading.formats import BY_NAME, FORMATS, detect
@@ -45,7 +46,8 @@ class FirstLook:
     records' JSON. workloads: sampled records by the workload that they name. with_system: number of records with a system
     prompt. malformed: number of sampled lines that are no JSON object, and the place of the first, as URI:ROW. uris: of the
     listed objects. problems: (uri, sentence) of opened objects without a readable record. proposed:
-    `fields` that would read the records of no known format, if any.
+    `fields` that would read the records of no known format, if any. record_days: sampled records by the day that they name,
+    else by that of their object's key. token_ids: the least and the largest of sampled pre-tokenized records.
     """
 
     objects: int = 0
@@ -65,6 +67,8 @@ class FirstLook:
     workloads: Counter[str] = field(default_factory=Counter)
     characters: list[int] = field(default_factory=list)
     uris: frozenset[str] = frozenset()
+    record_days: Counter[date] = field(default_factory=Counter)
+    token_ids: list[int] = field(default_factory=list)
     names_days: bool = False
     problems: list[tuple[str, str]] = field(default_factory=list)
     proposed: dict[str, str] = field(default_factory=dict)
@@ -133,6 +137,7 @@ def _count(part: Records, named: Format | None, fields: FieldMapping | None, loo
     look.malformed += len(broken)
     look.first_malformed = look.first_malformed or (f"{uri}:{broken[0]}" if broken else "")
     look.characters += map(len, texts)
+    look.record_days.update(day for text in texts for day in islice(chain(day_of_record(text), days_in(uri)), 1))
     look.has_users = look.has_users or any(map(_USER.search, texts))
     look.workloads.update(found.group(1) for text in texts if (found := _WORKLOAD.search(text)))
     look.with_system += sum(_SYSTEM.search(text) is not None for text in texts)
@@ -146,6 +151,9 @@ def _count(part: Records, named: Format | None, fields: FieldMapping | None, loo
             look.unknown_keys = look.unknown_keys or ", ".join(sorted(map(str, record))[:8])[:120]
             continue
         look.formats[own.name] += 1
+        if ids := [number for value in record.values() if own.name == "tokens" and isinstance(value, list) for number in value
+                   if type(number) is int and number != -100]:
+            look.token_ids = [min(ids + look.token_ids), max(ids + look.token_ids)]
         look.has_tools = look.has_tools or _offers_tools(record)
     if unknown and not named and not look.proposed:
         look.proposed = proposed_fields(unknown)

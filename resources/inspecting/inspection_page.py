@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from model_ops.atomic_files import write_text
 from model_ops.wording import counted, plural
+from resources.inspecting.far_days import REMEDY, far_days
 from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED, proposal_text
 from resources.plain_text import finalize
@@ -96,6 +97,8 @@ def _formats(found: Inspection) -> Section:
             if found.limited_to else "")
     for item in found.failed:
         note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
+    if far := far_days({item["day"]: item["rows"] for item in found.days}):
+        note += f" {far}: {REMEDY}."
     return Section("Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3}))
 
 

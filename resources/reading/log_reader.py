@@ -29,6 +29,8 @@ CHUNK_BYTES = 16 << 20
 SAMPLE = 8
 """Records that are read to recognise a file's format."""
 RAW_BYTES = 4096
+SEPARATOR = b"\x1e"
+"""Before each record of a JSON text sequence (RFC 7464)."""
 _BLANK = 8
 _SPACES = b" \t\n\r\v\f"
 
@@ -57,6 +59,8 @@ def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
     """Splits an object's content into records."""
     head, rest, damage = take(chunks, HEAD_BYTES)
     head = head.removeprefix(b"\xef\xbb\xbf")
+    if head.lstrip().startswith(SEPARATOR):  # never inside JSON, in which it is written as an escape
+        head, rest = head.replace(SEPARATOR, b" "), (chunk.replace(SEPARATOR, b" ") for chunk in rest)
     if is_archive(head):
         yield _no_records(head)
         return

@@ -344,6 +344,35 @@ def test_what_is_wrong_with_a_model_is_named(tmp_path, house, spoil, said):
     assert any(word in wrong for word in said.split("|")), told
 
 
+def test_ids_beyond_the_vocabulary_and_days_far_away_are_named(tmp_path, house):
+    from pipelines.checks.inputs import check_source, check_together
+
+    logs = tmp_path / "far.jsonl"
+    logs.write_text("".join(json.dumps({
+        "request": {"messages": [{"role": "user", "content": "a"}]},
+        "response": {"id": str(created), "created": created, "choices": [{"message": {"role": "assistant", "content": "b"}}]},
+    }) + "\n" for created in (946728000, 1780300800, 1780300900)))
+    (tmp_path / "tokens.jsonl").write_text('{"token_ids": [1, 2, 3], "labels": [-100, 2, 3]}\n{"token_ids": [1, 99999, 3]}\n')
+    recipe = load_recipe(write(tmp_path, base_model=str(house), sources={"app": {"uri": str(logs)}},
+                               seeds={"tok": {"uri": str(tmp_path / "tokens.jsonl")}}))
+    looks = {}
+    check_source("source", "app", recipe.sources["app"], looks)
+    check_source("seed", "tok", recipe.seeds["tok"], looks)
+    told = {finding.check: finding for finding in check_together(recipe, looks) if finding.state != "ok"}
+    assert "1 record of 2000-01-01 lies more than a year from the others" in told["days"].message
+    assert told["token ids"].state == "problem" and "tok holds the token id 99999, and the base model's ids are 0 to" in told["token ids"].message
+
+
+def test_a_model_with_named_templates_only_has_its_templates(tmp_path, house):
+    template = (house / "chat_template.jinja").read_text()
+    (house / "chat_template.jinja").unlink()
+    config = json.loads((house / "tokenizer_config.json").read_text())
+    named = [{"name": "default", "template": template}, {"name": "tool_use", "template": template}]
+    (house / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": named}))
+    told = model_findings(tmp_path, house)
+    assert ("chat template", "ok") in told and not any(state == "problem" for _, state in told), told
+
+
 def test_a_template_that_refuses_a_system_prompt_or_loses_tools(tmp_path, house):
     (house / "chat_template.jinja").write_text(
         "{% for message in messages %}{% if message.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"

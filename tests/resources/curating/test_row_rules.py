@@ -135,6 +135,21 @@ def test_signs_without_words_go_round_in_circles_too(judge):
     assert found["i0"][1] == "the same signs 500 times in a row" and dict(found["i4"][2]["quality"])["repeats"] == 32
 
 
+def test_arrays_equal_lines_of_sql_and_logs_repeat_by_nature(judge):
+    zeros = "[" + ", ".join(["0"] * 200) + "]"
+    fine = [
+        "Here is the array:\n```python\nbuffer = " + zeros + "\n```", f"The array is {zeros}.", zeros, f"static int a[200] = {{{zeros[1:-1]}}};",
+        "\n".join(["INSERT INTO t (a, b) VALUES (0, NULL);"] * 60), "```sql\n" + "INSERT INTO t VALUES (1)\n" * 60 + "```",
+        "\n".join(["2026-06-01 12:00:00 ERROR connection refused"] * 50), "\n".join(["[info] waits for the lock"] * 50),
+        "| a | b |\n|---|---|\n" + "| 0 | 0 |\n" * 80, '{"weights": ' + zeros + "}", "<tr><td>0</td></tr>\n" * 60,
+        "np.array([" + "[0, 0, 0, 0],\n" * 50 + "])", "10:00 free\n" * 40,
+    ]
+    loops = ["Let us see. " * 40, "0 " * 200, "I do not know.\n" * 50, "The answer is 7 (seven).\n" + "So it is, and so it is. " * 50,
+             "```\nx = 1\n```\n" + "again and again " * 60, "```\n" + "x = x + 1\n" * 3_000 + "```", "[" + "0, " * 5_000 + "0]"]
+    found = rules(judge([interaction(n, TEXT, answer) for n, answer in enumerate(fine + loops)]))
+    assert found == {f"i{n}": "kept" if n < len(fine) else "repeated_pattern" for n in range(len(fine + loops))}
+
+
 VILLANELLE = "\n".join(
     line
     for stanza in range(6)

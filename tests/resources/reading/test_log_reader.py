@@ -56,6 +56,15 @@ def test_every_form_gives_the_same_records_in_pieces_of_any_size(values, size, f
     assert [json.loads(text) for _, text in found] == values
 
 
+@pytest.mark.parametrize("form", ["\x1e{}\n", "\x1e{}", "\n\x1e\n{}\n", "\x1e{}\r\n"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_json_text_sequence_is_read(small, form, indent):
+    values = [{"n": n, "said": "a \x1e b" * (n % 3), "more": {"list": [n, None]}} for n in range(9)]
+    content = "".join(form.format(json.dumps(value, indent=indent)) for value in values)
+    found, problems = records(content.encode())
+    assert not problems and [json.loads(text) for _, text in found] == values
+
+
 def test_a_line_that_is_too_long_is_passed_over_and_the_rest_is_read(small):
     long = json.dumps({"x": "y" * 5_000})
     content = "\n".join(['{"a":1}', long, '{"a":2}', '{"a":"' + "z" * 194 + '"}', '{"a":3}']).encode()

@@ -8,6 +8,8 @@ create or replace temp table failed_repetition as
 with passed as (
     select
         interaction_id, repeats, repeats_of,
+        -- code, arrays, tables and logs repeat by nature: what loops there goes on for much longer
+        repeats >= $repeats * if(code_share >= 0.5, 32, 1) as is_loop,
         [
             {name: 'duplicate_lines', share: duplicate_lines, most: $duplicate_lines},
             {name: 'duplicate_paragraphs', share: duplicate_paragraphs, most: $duplicate_paragraphs},
@@ -30,7 +32,7 @@ with passed as (
 broken as (
     select
         interaction_id,
-        $drop_repeated_patterns and repeats >= $repeats as is_loop,
+        $drop_repeated_patterns and is_loop as is_loop,
         printf('%s %d times in a row', if(repeats_of > 0, repeats_of || ' words', 'the same signs'), repeats) as loop,
         case when $drop_repetitive then list_filter(shares, lambda each: each.share > each.most)[1] end as worst
     from passed
