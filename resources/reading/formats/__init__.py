@@ -29,6 +29,7 @@ from resources.reading.formats import (
     langfuse_scores,
     langsmith,
     litellm,
+    log_lines,
     messages,
     oasst,
     ollama,
@@ -52,7 +53,7 @@ FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
         capture_note, litellm, otlp, openai_batch, anthropic_batch, gemini_batch, langfuse, langfuse_scores, langsmith, sglang,
-        vllm, vllm_lines, bedrock, anthropic, gemini, ollama, completions, openai_pairs, chunks, stored_completions,
+        vllm, vllm_lines, log_lines, bedrock, anthropic, gemini, ollama, completions, openai_pairs, chunks, stored_completions,
         trajectories, oasst, preferences, tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
     )
 }
