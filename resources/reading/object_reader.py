@@ -27,6 +27,7 @@ from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
 from resources.reading.log_reader import HEAD_BYTES, RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of, take
 from resources.reading.parquet_reader import MAGIC, read_parquet
+from resources.reading.prefixed_lines import is_prefixed, read_prefixed
 from resources.reading.providers.streams import NEEDLES as EVENTS
 from resources.reading.providers.streams import with_joined_events
 from resources.reading.streams import CHUNK, with_joined_response
@@ -58,6 +59,8 @@ def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Pro
             found = read_vllm_log(content)
         elif dialect := dialect_of(head, len(head) < HEAD_BYTES and not damage, named):
             found = read_csv(content, dialect)
+        elif is_prefixed(head):
+            found = read_prefixed(content)
         else:
             found = read_records(content)
         yield from map(_normalised_part, found)

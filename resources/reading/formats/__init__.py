@@ -21,14 +21,18 @@ from resources.reading.formats import (
     bedrock,
     capture_note,
     chunks,
+    completions,
     feedback,
     gemini,
     gemini_batch,
     langfuse,
     langfuse_scores,
+    langsmith,
     litellm,
+    log_lines,
     messages,
     oasst,
+    ollama,
     openai_batch,
     openai_pairs,
     otlp,
@@ -48,9 +52,9 @@ from resources.reading.formats.format import Format
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        capture_note, litellm, otlp, openai_batch, anthropic_batch, gemini_batch, langfuse, langfuse_scores, sglang, vllm,
-        vllm_lines, bedrock, anthropic, gemini, openai_pairs, chunks, stored_completions, trajectories, oasst, preferences,
-        tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
+        capture_note, litellm, otlp, openai_batch, anthropic_batch, gemini_batch, langfuse, langfuse_scores, langsmith, sglang,
+        vllm, vllm_lines, log_lines, bedrock, anthropic, gemini, ollama, completions, openai_pairs, chunks, stored_completions,
+        trajectories, oasst, preferences, tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
     )
 }
 """In the order in which they are tried: unmistakable keys first."""

@@ -8,14 +8,14 @@ Several choices are several interactions. vLLM's prompt_token_ids, token_ids and
 
 from __future__ import annotations
 
-from resources.reading.formats import anthropic, bedrock, gemini
+from resources.reading.formats import anthropic, bedrock, completions, gemini, ollama
 from resources.reading.formats.format import Format
 
 
 def recognises(record: dict) -> bool:
     if "request" not in record or "response" not in record:
         return False
-    return not any(other.recognises(record) for other in (bedrock, anthropic, gemini))
+    return not any(other.recognises(record) for other in (bedrock, anthropic, gemini, ollama, completions))
 
 
 FORMAT = Format("openai_pairs", recognises)

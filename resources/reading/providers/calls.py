@@ -15,7 +15,7 @@ from typing import Any
 
 from resources.reading.json_text import json_text
 from resources.reading.moments import logged_time
-from resources.reading.providers import anthropic_api, bedrock_bodies, gemini_api
+from resources.reading.providers import anthropic_api, bedrock_bodies, gemini_api, langsmith_runs, ollama_api
 from resources.reading.providers.blocks import UnknownBlock, mapping, plus
 from resources.reading.providers.bodies import bodies, body
 
@@ -23,14 +23,21 @@ ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "tra
             "provider", "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
 """What a gateway writes next to request and response; as in openai_pairs."""
 TIMES = ("timestamp", "ts", "created_at", "logging_time", "processed_time")
+CHATS = {"anthropic": anthropic_api.chat, "gemini": gemini_api.chat, "ollama": ollama_api.chat,
+         "completions": ollama_api.completion}
 _ROLE = re.compile(r":(?:assumed-role|role|user)/([^/]+)")
 
 
 def call_of(text: str, form: str) -> str:
-    """The call in a record of a format (anthropic, gemini, bedrock), as JSON text."""
+    """The call in a record of a format (anthropic, gemini, bedrock, ...), as JSON text."""
     try:
         record = json.loads(text)
+        if form == "langsmith":  # its session_id is a project
+            told = _with_envelope({**record, "session_id": None}, langsmith_runs.chat(record), "langsmith") | {"provider": None}
+            return json_text(told)
         return json_text(_bedrock(record) if form == "bedrock" else _pair(record, form))
+    except ollama_api.NotWhole as reason:
+        return json_text({"code": "missing_field", "words": str(reason)})
     except UnknownBlock as unknown:
         return json_text({"code": "unknown_block", "words": f"{unknown} is not known"})
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
@@ -42,8 +49,7 @@ def _pair(record: dict[str, Any], form: str) -> dict[str, Any]:
     request, response = bodies(record)
     if form == "anthropic" and "type" not in response and not anthropic_api.is_request(request):
         raise ValueError("a pair of another API")
-    chat = (anthropic_api if form == "anthropic" else gemini_api).chat(request, response)
-    return _with_envelope(record, chat, form)
+    return _with_envelope(record, CHATS[form](request, response), form)
 
 
 def _bedrock(record: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) 
         "served_model_digest": outside["served_model_digest"],
         "cache_hit": outside["cache_hit"],
         "latency_ms": outside["latency_ms"] if outside["latency_ms"] is not None else chat.get("latency_ms"),
-        "ttft_ms": outside["ttft_ms"],
+        "ttft_ms": outside["ttft_ms"] if outside["ttft_ms"] is not None else chat.get("ttft_ms"),
         "cost": outside["cost"],
         # Vertex AI's batch output has a status on each line, empty if the call succeeded
         "logged_error": record.get("error") or (record.get("status") if "processed_time" in record else None) or None,

@@ -14,13 +14,15 @@ import json
 from typing import Any
 
 from resources.reading.providers.completion_streams import joined_chunks
+from resources.reading.providers.ollama_api import is_response
+from resources.reading.providers.ollama_api import joined_chunks as joined_prompt_chunks
 from resources.reading.responses_stream import NEEDLES as RESPONSES
 from resources.reading.responses_stream import is_event, joined_response
 from resources.reading.streams import events, with_failure
 
 CUT = "stream_cut: the stream ends without a reason why the model stopped"
 NEEDLES = ("message_start", "messageStart", "contentBlockDelta", 'BodyJson":[', 'BodyJson": [',
-           'esponse":[', 'esponse": [', '"data: {', '"data:{', *RESPONSES)
+           'esponse":[', 'esponse": [', '"data: {', '"data:{', r'\"done\":', *RESPONSES)
 """A record without any of these holds no streamed answer of these providers."""
 
 
@@ -46,7 +48,7 @@ def joined(response: Any) -> dict[str, Any] | None:
         return None if answer is None else {**answer, "ResponseMetadata": response.get("ResponseMetadata")}
     done = False
     if isinstance(response, str):
-        response, done = events(response) if "data:" in response else (None, False)
+        response, done = events(response) if "data:" in response or '"done":' in response else (None, False)
     if not isinstance(response, list):
         return None
     found = [event for event in response if isinstance(event, dict)]
@@ -56,6 +58,8 @@ def joined(response: Any) -> dict[str, Any] | None:
         return _anthropic(found)
     if any({"messageStart", "contentBlockDelta"} & event.keys() for event in found):
         return _converse(found)
+    if found and (is_response(found[0]) or found[0].get("object") == "text_completion"):
+        return _cut(*joined_prompt_chunks(found))
     if any({"candidates", "promptFeedback", "prompt_feedback"} & event.keys() for event in found):
         return _gemini(found)
     return None

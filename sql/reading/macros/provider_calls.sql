@@ -1,5 +1,5 @@
--- Interactions of calls of another API than OpenAI's (wanted: anthropic, gemini, bedrock); one row per answer. A prompt that a
--- template rendered is split into messages.
+-- Interactions of calls of another API than OpenAI's (wanted: anthropic, gemini, bedrock, ollama, completions, langsmith); one row
+-- per answer. A prompt that a template rendered is split into messages.
 -- needs: call_of(), choice_number(), error_text(), records, templated_messages(), transcript_messages()
 -- makes: macro provider_calls(wanted) as rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts,
 --     workload_name, client, session_id, user_id, user_hash, model, provider, served_model_digest, messages, tools, params, completion,
