@@ -3,12 +3,12 @@
     python -m benchmarks.pii [--quick]        # seconds; --quick records nothing
     python -m benchmarks.pii --show           # every miss and every false alarm as well
 
-The texts are those of benchmarks/pii_cases.py: some 600 with a value each, in the forms of many countries, in prose and in
-code, and some 700 that only look so. A value counts as found where a span of its kind covers exactly
-it; every other span is a false alarm. The patterns and the texts have one author: what the figures show is that no form is lost, not how often people
-use others. Beside them the hits in real texts of ../shared, where there is hardly anything to find: problems, code,
-prompts, an airline's agent. `scan_missed` counts labelled texts that the quick pass over bytes (resources/curating/pii_scan.py)
-would not let the patterns see; it must be 0.
+The texts are those of benchmarks/pii_cases.py: some 600 with a value each, in the forms of many countries, in prose and
+in code, and some 700 that only look so. A value counts as found where a span of its kind covers exactly it; every other
+span is a false alarm. The patterns and the texts have one author: what the figures show is that no form is lost, not
+how often people use others. Beside them the hits in real texts of ../shared, where there is hardly anything to find:
+problems, code, prompts, an airline's agent. `scan_missed` counts labelled texts that the quick pass over bytes
+(resources/curating/pii_scan.py) would not let the patterns see; it must be 0.
 """
 
 from __future__ import annotations
