@@ -24,7 +24,7 @@ from pipelines.checks.environment import (
     check_person,
     check_serving,
 )
-from pipelines.checks.finding import Check, Finding, ok, run_checks, warning
+from pipelines.checks.finding import Check, Finding, ok, run_checks
 from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.lengths import check_room
 from pipelines.checks.place import check_disk, check_lake
@@ -61,8 +61,6 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     read."""
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
-    report.findings += [warning("recipe", f"{key} is no longer needed: {why}", "remove the key")
-                        for key, why in recipe.unneeded]
     looks: dict[str, FirstLook] = {}
     inputs = [Check(f"source {name}", partial(check_source, "source", name, source, looks))
               for name, source in recipe.sources.items()]

@@ -26,7 +26,6 @@ from pipelines.contract.check import placed, problems_in
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.places import absolute_places, settle_places
 from pipelines.contract.problems import RecipeError
-from pipelines.contract.retired_keys import contradicted, without_retired_keys
 from pipelines.contract.rules import broken_rules
 from pipelines.contract.text import RecipeText, parse_text, parse_values, read_text
 
@@ -63,11 +62,6 @@ class Recipe(RecipeFields):
         return {name: found for name, found in sections.items() if isinstance(found, TrainingSettings)
                 and getattr(found, "enabled", True) and (name != "tiny" or self.base_model == "tiny")}
 
-    @property
-    def unneeded(self) -> list[tuple[str, str]]:
-        """Keys that were given, are still accepted, and should be removed: (key, why)."""
-        return [(key.dotted, f"it is always {key.replaced_by}") for key, _ in without_retired_keys(self._content)[1]]
-
     def as_text(self) -> str:
         """The recipe as JSON that can be read from any folder: the given keys, with absolute paths. Reading it gives the same
         recipe."""
@@ -91,14 +85,13 @@ def read_recipe(recipe: str | Mapping[str, Any], base: Path, origin: str = UNNAM
 
 def _validated(text: RecipeText, home: Path, origin: Path | str) -> Recipe:
     recipe, error = None, None
-    content, retired = without_retired_keys(text.content)
     try:
-        recipe = Recipe.model_validate(content)
+        recipe = Recipe.model_validate(text.content)
     except ValidationError as raised:
         error = raised
     problems = [*text.problems, *problems_in(Recipe, text, error)]
     if recipe is not None:
-        problems.extend(placed([*contradicted(retired, recipe), *settle_places(recipe, home)], text))
+        problems.extend(placed(settle_places(recipe, home), text))
     if problems:
         raise RecipeError(origin, problems) from error
     assert recipe is not None

@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.contract.retired_keys import RETIRED_KEYS, RetiredKey
 from resources.composing.seed_settings import SeedSettings
 from resources.reading.formats import FORMATS
 from resources.reading.sources import SourceSettings
@@ -30,8 +29,6 @@ def json_schema(model: type[BaseModel]) -> dict[str, Any]:
         section["description"] = " ".join(section.get("description", "").split())
         for key in section.get("properties", {}).values():
             _tidy(key)
-    for key in RETIRED_KEYS:
-        _accept_retired_key(schema, sections, key)
     for key in schema["properties"].values():
         _null_for_keys_of_the_others([sections[choice["$ref"].rpartition("/")[2]] for choice in key.get("oneOf", [])])
     for kind in (SourceSettings, SeedSettings):
@@ -51,14 +48,6 @@ def _tidy(key: dict[str, Any]) -> None:
         key["additionalProperties"] = False
     if key.get("default", 0) is None:
         del key["default"]  # left out and null are the same
-
-
-def _accept_retired_key(schema: dict[str, Any], sections: dict[str, Any], key: RetiredKey) -> None:
-    """Accepts a key that another one replaced, marked as deprecated, because recipes with it still work."""
-    found = schema["properties"].get(key.section)
-    if found is not None:
-        sections[found["$ref"].rpartition("/")[2]]["properties"][key.name] = {
-            "deprecated": True, "description": f"No longer needed: it is always {key.replaced_by}. Another value is refused"}
 
 
 def _null_for_keys_of_the_others(sections: list[dict[str, Any]]) -> None:

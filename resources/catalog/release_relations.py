@@ -57,7 +57,7 @@ def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) 
 
 
 def _entries(lake: Lake, workload: str) -> list[dict[str, Any]]:
-    """Every readable entry, including entries of an earlier version that the next change will copy into the log."""
+    """Every readable entry, including those that the next change will write to repair the log."""
     try:
         return [_row(entry, intact=True) for entry in Endpoint(lake, workload).entries()]
     except (EndpointLogError, EndpointError):

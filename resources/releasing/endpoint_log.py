@@ -30,7 +30,7 @@ from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
 from stores.mirror.bucket import Changed
 
 Action = Literal["nominated", "approved", "promoted", "named", "unnamed", "withdrawn", "rolled back", "found"]
-"""found: the endpoint's file names releases without an entry (written by an earlier version, or by hand)."""
+"""found: the endpoint's file names releases without an entry (written by hand, or its log was moved away)."""
 ENTRY = "application/vnd.millrace.endpoint-entry+json"
 """Type of a signed entry."""
 

@@ -12,14 +12,13 @@ did not change since it was read.
 
 Each change writes the entry of the log first and the file second. A process that is killed between the two leaves a log that
 is one generation ahead: the next change writes the file from the log, as it does for a file that was changed by hand. A file
-that is ahead of its log (written by an earlier version) is recorded by an entry `found`. Both repairs happen under the lock,
-before anything else is written.
+that is ahead of its log (the log was moved away, or lost its end) is recorded by an entry `found`. Both repairs happen under
+the lock, before anything else is written.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,13 +28,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
-from resources.artefacts.manifest import ManifestError
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry, signer_of
-from resources.releasing.old_approvals import old_approvals
-from resources.releasing.release import ReleaseError
 from resources.releasing.signature import PIPELINE, Signature
-from resources.releasing.subject import Subject, subject_of
+from resources.releasing.subject import Subject
 from resources.signing.envelope import EnvelopeError
 from resources.signing.keys import signing_key, trusted_keys
 from stores.mirror.bucket import Changed
@@ -95,7 +91,7 @@ class Endpoint:
         return entries, aliases
 
     def entries(self) -> list[Entry]:
-        """All entries, oldest first, including approvals in files of an earlier version."""
+        """All entries, oldest first."""
         return self.seen()[0]
 
     def nominate(self, release: Subject) -> Aliases:
@@ -210,10 +206,6 @@ class Endpoint:
         if entries and entries[-1].generation >= aliases.generation and _state(entries[-1]) != _state(aliases):
             last = entries[-1].generation
             aliases = _aliases(next(entry for entry in entries if entry.generation == last))
-        recorded = {(entry.release, entry.at) for entry in entries}
-        for old in old_approvals(self._lake, self._workload):
-            if (old["release"], old["at"]) not in recorded:
-                entries.append(next_entry(entries, **old, gates=self._gates(old["release"], old["digest"])))
         if _state(aliases) != (_state(entries[-1]) if entries else _state(Aliases(workload=""))):
             entries.append(next_entry(
                 entries, action="found", workload=self._workload, by=aliases.changed_by or "not recorded",
@@ -222,17 +214,9 @@ class Endpoint:
             ))
         return entries, stored, aliases, found
 
-    def _gates(self, release: str, digest: str) -> list[Any]:
-        """The gates of an old approval's release, if its files are still the approved ones."""
-        try:
-            subject = subject_of(self._lake.artefacts("release") / self._workload / release)
-        except (ReleaseError, ManifestError):
-            return []
-        return subject.gates if subject.digest == digest else []
-
     @contextmanager
     def _repaired_under_lock(self, seen: Aliases | None = None) -> Iterator[tuple[list[Entry], Aliases]]:
-        """Takes the lock, repairs what a killed process or an earlier version left, and compares the aliases with `seen`."""
+        """Takes the lock, repairs what a killed process left, and compares the aliases with `seen`."""
         with self._lock():
             entries, stored, aliases, found = self._repaired()
             if seen is not None and aliases.generation != seen.generation:
@@ -244,8 +228,7 @@ class Endpoint:
             yield entries, aliases
 
     def _write_file(self, aliases: Aliases) -> Aliases:
-        content = aliases.model_dump(mode="json", exclude=None if aliases.named else {"named"})
-        write_text(self._path, json.dumps(content, indent=2) + "\n")
+        write_text(self._path, aliases.model_dump_json(indent=2) + "\n")
         try:
             self._lake.mirror.publish(self._path)
         except Changed:  # another machine's entry came after this one, and so did its file
@@ -276,11 +259,10 @@ def standing(entries: Sequence[Entry], release: Subject) -> Literal["approved", 
 
 
 def workloads_with_endpoints(lake: Lake) -> list[str]:
-    """Every workload that has an endpoint's file, a log, or approvals of an earlier version."""
+    """Every workload that has an endpoint's file or a log."""
     home = lake.root / "endpoints"
     files = {path.stem for path in home.glob("*.json")}
-    folders = {path.name for kind in ("log", "approvals") for path in (home / kind).glob("*") if path.is_dir()}
-    return sorted(files | folders)
+    return sorted(files | {path.name for path in (home / "log").glob("*") if path.is_dir()})
 
 
 def _as_champion(aliases: Aliases, release: str) -> dict[str, Any]:

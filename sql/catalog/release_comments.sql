@@ -8,7 +8,7 @@ comment on column approvals.action is 'nominated, approved, promoted, named or u
 comment on column approvals.release is 'version of the release; for a rollback, the release that serves again';
 comment on column approvals.digest is 'digest of the release''s files at that time';
 comment on column approvals.who is 'person or program that did it';
-comment on column approvals.identity_from is 'source of that name: MILLRACE_USER, git config user.email, system account, USER, recipe, pipeline, earlier version';
+comment on column approvals.identity_from is 'source of that name: MILLRACE_USER, git config user.email, system account, USER, recipe, pipeline, the endpoint''s file';
 comment on column approvals.reason is 'text of --reason; null without one';
 comment on column approvals.gates is 'the release''s gates at that time';
 comment on column approvals.replaces is 'the champion that a promotion or rollback replaced';

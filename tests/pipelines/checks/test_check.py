@@ -73,12 +73,6 @@ def test_a_recipe_without_faults_has_no_problem_and_nothing_is_written(tmp_path)
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_key_that_is_no_longer_needed_is_accepted_with_a_warning(tmp_path):
-    told = found(tmp_path, evaluation={"num_speculative_tokens": 3})
-    assert ("warning", "evaluation.num_speculative_tokens is no longer needed: it is always "
-            "speculator.num_speculative_tokens -> remove the key") in told["recipe"]
-
-
 def test_every_input_that_is_wrong_is_a_problem_of_its_own(tmp_path):
     (tmp_path / "broken.jsonl").write_text("not json\n")
     put(tmp_path / "no-suite.jsonl", {"x": 1})

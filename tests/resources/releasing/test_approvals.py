@@ -1,4 +1,4 @@
-"""Approvals: entries that add up; what an earlier version wrote counts, and is copied into the log."""
+"""Approvals: entries that add up."""
 
 import json
 
@@ -8,10 +8,8 @@ from resources.artefacts.manifest import read_manifest
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.approvals import approve, approved_by, is_approved, was_decided, withdraw
-from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
 from resources.releasing.release import ReleaseError
-from resources.releasing.rollback import rollback_target
 from resources.releasing.signature import AUTOMATIC, Signature
 from resources.releasing.subject import subject_of
 
@@ -26,15 +24,6 @@ def lake(tmp_path):
 @pytest.fixture
 def release(lake, make_release):
     return make_release(lake, 1)
-
-
-def write_old(lake, directory, **fields):
-    """An approval as an earlier version wrote it."""
-    path = lake.root / "endpoints" / "approvals" / directory.parent.name / f"{directory.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"release": directory.name, "digest": read_manifest(directory).digest, "by": "ana",
-                                "at": "2026-06-01T10:00:00+00:00", **fields}))
-    return path
 
 
 def test_a_withdrawn_approval_stays_withdrawn_until_someone_approves_again(lake, release):
@@ -92,41 +81,6 @@ def test_a_superseded_release_gets_no_first_approval_but_the_champion_gets_more(
 def test_a_release_that_nobody_approved_has_no_approver(lake, release):
     with pytest.raises(ReleaseError, match=f"millrace approve {release.name}"):
         approved_by(lake, release)
-
-
-def test_approvals_of_an_earlier_version_count_and_are_copied_into_the_log_once(lake, release, make_release):
-    newer = make_release(lake, 2)
-    write_old(lake, release)
-    write_old(lake, newer, by="bo", withdrawn=True, at="2026-06-02T10:00:00+00:00")
-    lake.endpoint("tutor").write_text(json.dumps({
-        "workload": "tutor", "generation": 5, "candidate": None, "champion": release.name, "previous": newer.name,
-        "changed_at": "2026-06-02T10:00:01Z", "changed_by": "bo"}))
-    assert is_approved(lake, release) and not is_approved(lake, newer) and was_decided(lake, newer)
-    assert not (lake.root / "endpoints" / "log").exists()
-    with pytest.raises(EndpointError, match="no previous release"):
-        rollback_target(lake, "tutor")  # the earlier version would have gone back to what was rolled back
-    approve(lake, release, BO)
-    approve(lake, release, BO)
-    entries = Endpoint(lake, "tutor").entries()
-    assert [(entry.action, entry.release, entry.by) for entry in entries] == [
-        ("approved", release.name, "ana"), ("withdrawn", newer.name, "bo"), ("found", release.name, "bo"),
-        ("approved", release.name, "bo"), ("approved", release.name, "bo")]
-    assert len(list((lake.root / "endpoints" / "log" / "tutor").iterdir())) == 5
-    assert entries[0].identity_from == "earlier version" and entries[0].gates[0].measured == 0.999
-    assert entries[2].generation == 5 and entries[0].at.isoformat() == "2026-06-01T10:00:00+00:00"
-
-
-def test_an_earlier_version_that_goes_on_in_the_same_lake_is_heard(lake, release):
-    approve(lake, release, ANA)
-    write_old(lake, release, withdrawn=True, at="2036-06-01T10:00:00+00:00")
-    assert not is_approved(lake, release)
-
-
-def test_an_old_approval_that_cannot_be_read_is_named(lake, release):
-    path = write_old(lake, release)
-    path.write_text("{")
-    with pytest.raises(EndpointLogError, match=f"{path.name} cannot be read as an approval"):
-        is_approved(lake, release)
 
 
 def test_a_release_whose_report_measured_another_target_is_not_approved(lake, release):
