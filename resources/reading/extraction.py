@@ -134,7 +134,9 @@ class Extraction:
         self._connection.unregister("lines")
 
     def _attach(self, lines: pa.Table) -> None:
-        self._connection.register("lines", pa.Table.from_batches(_batches(lines), LINES))
+        from resources.reading.repeated_keys import with_last_values  # loads numba
+
+        self._connection.register("lines", pa.Table.from_batches(_batches(with_last_values(lines)), LINES))
         run(self._connection, "reading/extraction/records")
 
     def _stage_interactions(self, form: Format) -> None:
