@@ -21,8 +21,8 @@ from pipelines.planning.stage_seconds import Speed, Traffic, speed_of, stage_sec
 
 SHORTENED = (("tiny", "steps"), ("sft", "steps"), ("student", "steps"), ("speculator", "steps"), ("speculator", "prompts"),
              ("evaluation", "prompts"))
-"""(section of the recipe, key): what a slow machine does less of. The first such key of the section counts. Rows of the evaluation
-stay: on a few of them the intervals of the gates are too wide to hold."""
+"""(section of the recipe, key): what a slow machine does less of. The first such key of the section counts. Rows of the
+evaluation stay: on a few of them the intervals of the gates are too wide to hold."""
 SHARES = tuple(round(1 - 0.05 * step, 2) for step in range(19))
 """From the whole recipe to a tenth of it, less than which no model learns anything."""
 USED = 0.85
