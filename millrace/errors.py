@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from model_ops.errors import UserError
+
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
@@ -66,16 +68,13 @@ def public(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 def _public(error: Exception) -> Error | None:
     # imports much of the project, so only after an error
-    from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE
     from pipelines.contract.problems import RecipeError as RefusedRecipe
     from pipelines.storage.storage_errors import storage_sentence
 
     if isinstance(error, RefusedRecipe):
         problems = [(problem.key, problem.sentence, problem.line) for problem in error.problems]
         return RecipeError(str(error), problems)
-    if isinstance(error, MISUSE):
-        return Error(str(error), 2)
-    if isinstance(error, FOUND_WRONG):
-        return Error(str(error), 1)
+    if isinstance(error, UserError):
+        return Error(str(error), error.exit_code)
     refused = storage_sentence(error, None)
     return None if refused is None else Error(refused, 1)

@@ -13,11 +13,13 @@ import difflib
 import re
 from dataclasses import dataclass
 
+from model_ops.errors import Misuse
+
 SHOWN_OF_SOLD = 0.98
 """The driver of a card sold as N GB reports about this share of N GiB."""
 
 
-class UnknownDevice(Exception):
+class UnknownDevice(Misuse):
     """The device is not in the table; the message lists the known devices and the form `4x24GB`."""
 
 

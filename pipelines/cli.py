@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_ops.errors import UserError
+
 if TYPE_CHECKING:
     import typer
 
@@ -74,13 +76,10 @@ def __getattr__(name: str) -> typer.Typer:
 
 def _ending(error: Exception) -> tuple[int, str] | None:
     """Exit code and sentence for an error that a user can fix; None for a bug."""
-    from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE  # imports much of the project, so only after an error
+    if isinstance(error, UserError):
+        return error.exit_code, str(error)
     from pipelines.storage.storage_errors import storage_sentence
 
-    if isinstance(error, MISUSE):
-        return 2, str(error)
-    if isinstance(error, FOUND_WRONG):
-        return 1, str(error)
     # Dagster's home is known here once its history was opened; its errors name no file.
     home = os.environ.get("DAGSTER_HOME")
     refused = storage_sentence(error, Path(home) if home else None)

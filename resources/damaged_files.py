@@ -17,10 +17,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.errors import FoundWrong
+
 BATCH_ROWS = 8_192
 
 
-class DamagedFileError(Exception):
+class DamagedFileError(FoundWrong):
     """A file of the lake cannot be read to its end; the message names it and says what to do."""
 
 

@@ -1,5 +1,7 @@
 """The error of a lake that cannot be used."""
 
+from model_ops.errors import Misuse
 
-class LakeError(Exception):
+
+class LakeError(Misuse):
     """The lake cannot be used; the message says what to change."""

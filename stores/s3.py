@@ -24,6 +24,8 @@ from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from model_ops.errors import FoundWrong
+
 SCHEMES = ("s3://", "s3a://")
 PAGE_KEYS = 1000
 """Most keys in one S3 response."""
@@ -36,7 +38,7 @@ RANGE_BYTES = 8 << 20
 """Larger objects are read in ranges of this size, one range ahead."""
 
 
-class S3Error(OSError):
+class S3Error(FoundWrong, OSError):
     """S3 refused or failed a request."""
 
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from model_ops.devices import Device
+from model_ops.errors import FoundWrong
 from model_ops.planning.memory_plan import GIB, Mesh, Needs, Plan, Setup, memory_of
 from model_ops.planning.reasons import reasons_for
 from model_ops.planning.speed import is_thin, speed_of, tokens_per_second
@@ -33,7 +34,7 @@ WORTH_DOUBLING = 1.2
 """Least speedup that justifies twice as many devices."""
 
 
-class NothingFits(Exception):
+class NothingFits(FoundWrong):
     """No candidate fits; the message gives the missing memory and the nearest alternatives that fit."""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from model_ops.errors import ModelError
+from model_ops.errors import Misuse, ModelError
 from model_ops.families.table import FAMILIES
 from model_ops.models.adapter_base import base_of_adapter, is_adapter
 from model_ops.models.quantized_base import float_form
@@ -26,7 +26,7 @@ TINY_CONTEXT = 2_048
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
 
-class BaseModelError(Exception):
+class BaseModelError(Misuse):
     """A recipe cannot use this base model; the message says what to give."""
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_ops.errors import Misuse
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -27,7 +29,7 @@ class Problem:
         return f"{self.key}: {self.sentence}" if self.key else self.sentence
 
 
-class RecipeError(Exception):
+class RecipeError(Misuse):
     """The recipe cannot be used. `problems` has all of them, in the order of the file; the message has one line for each."""
 
     def __init__(self, origin: Path | str, problems: Iterable[Problem]):

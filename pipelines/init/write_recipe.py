@@ -16,6 +16,7 @@ from datetime import date
 from pathlib import Path
 
 from model_ops.atomic_files import write_text
+from model_ops.errors import Misuse
 from pipelines.contract.base_choice import TINY, look_at_base
 from pipelines.contract.recipe import load_recipe
 from pipelines.init.recipe_text import Contents, recipe_text
@@ -32,7 +33,7 @@ MOST_BYTES = 500_000_000
 SAMPLE_ROWS = 5_000
 
 
-class InitError(Exception):
+class InitError(Misuse):
     """No recipe can be written from this input; the message says what to give instead."""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from model_ops.atomic_files import write_text
+from model_ops.errors import FoundWrong, Misuse
 from pipelines.contract.recipe import load_recipe
 from pipelines.storage.lake_recipes import remembered
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
@@ -23,11 +24,11 @@ from resources.lake import Lake
 from resources.launching.python_process import child_environment, python_module
 
 
-class UiError(Exception):
+class UiError(Misuse):
     """The UI cannot be started; the message says what to change."""
 
 
-class ServerEnded(Exception):
+class ServerEnded(FoundWrong):
     """Webserver or daemon ended unexpectedly."""
 
 

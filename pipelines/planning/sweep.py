@@ -23,6 +23,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from model_ops.atomic_files import write_json
+from model_ops.errors import FoundWrong, Misuse
 from model_ops.job import Job
 from model_ops.training.settings import MOST_VALIDATION_TOKENS, TrainingSettings
 from pipelines.contract.recipe import Recipe
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
 LEAST_STEPS = 8
 
 
-class SweepError(Exception):
+class SweepError(Misuse):
     """The sweep cannot be run; the message says what is missing."""
 
 
-class SweepFailed(Exception):
+class SweepFailed(FoundWrong):
     """A training of the sweep ended early; finished ones are kept."""
 
 

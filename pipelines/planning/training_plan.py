@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from model_ops.devices import parse_devices
-from model_ops.errors import ModelError
+from model_ops.errors import Misuse, ModelError
 from model_ops.models.adapter_base import model_places
 from model_ops.planning.choice import choose
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
@@ -37,7 +37,7 @@ SAID = {
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 
 
-class PlanError(Exception):
+class PlanError(Misuse):
     """The stage cannot be planned; the message says why."""
 
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import dagster as dg
 
+from model_ops.errors import Misuse
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.recipe_graph import recipe_assets, recipe_parts
 from pipelines.storage.lake_recipes import last_run
@@ -43,7 +44,7 @@ from resources.workshop.workshop import Workshop
 Comparison = Literal["same", "differs", "missing", "new", "record of the run"]
 
 
-class RebuildError(Exception):
+class RebuildError(Misuse):
     """An artefact cannot be made again; the message says what differs from the first time."""
 
 

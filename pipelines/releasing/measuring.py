@@ -22,14 +22,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from model_ops.decoding.served import ServedMeasure, ServedModel, measure_served
-from model_ops.errors import ModelError
+from model_ops.errors import Misuse, ModelError
 from model_ops.openai_api import MissingKeyError, key_in
 
 SHOWN_CHARACTERS = 300
 MOST_AT_A_TIME = 256
 
 
-class MeasureError(Exception):
+class MeasureError(Misuse):
     """The measurement cannot be made."""
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.atomic_files import write_json
+from model_ops.errors import Misuse
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.running.outcome import Outcome, State
 from pipelines.storage.lake_recipes import keep_submitted
@@ -44,7 +45,7 @@ KEPT_RUNS = 50
 REQUEST, STARTED, EXIT, EVENTS, LOG = "request.json", "started.json", "exit.json", "events.jsonl", "run.log"
 
 
-class UnknownRunError(Exception):
+class UnknownRunError(Misuse):
     """The lake has no run of this id."""
 
 

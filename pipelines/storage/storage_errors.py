@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from model_ops.errors import FoundWrong
+
 Kind = Literal["full", "quota", "size", "read_only", "denied", "gone"]
 
 PROBE_BYTES = 1 << 20
@@ -41,7 +43,7 @@ NUMBERS: dict[int, Kind] = {
 PATH_IN_WORDS = re.compile(r"""["'](/[^"']+)["']""")
 
 
-class StorageError(Exception):
+class StorageError(FoundWrong):
     """A folder or file cannot be written; the message says which, why, and what is needed."""
 
 

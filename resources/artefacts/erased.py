@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
+from model_ops.errors import FoundWrong
 
 ERASED = "erased.json"
 TAINTED = "tainted.json"
@@ -87,7 +88,7 @@ class Erased(BaseModel):
         return f"{self.rows:,} row{'' if self.rows == 1 else 's'} erased, last on {self.at:%Y-%m-%d}"
 
 
-class ErasedRecordError(ValueError):
+class ErasedRecordError(FoundWrong, ValueError):
     """A record of an erasure that cannot be read."""
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from model_ops.errors import FoundWrong
 from resources.artefacts.erased import BESIDE, ERASED, ErasedRecordError, File, after_erasure, erased_in
 
 SCRATCH = ".work"
@@ -33,7 +34,7 @@ digest."""
 Kind = Literal["dataset", "model", "release"]
 
 
-class ManifestError(Exception):
+class ManifestError(FoundWrong):
     """A manifest that cannot be read, or does not agree with its files."""
 
 

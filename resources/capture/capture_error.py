@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from model_ops.errors import Misuse
 
-class CaptureError(Exception):
+
+class CaptureError(Misuse):
     """The capture layer cannot start as it was asked to; the message says what to change."""

@@ -26,6 +26,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from model_ops.errors import Misuse
 from resources.catalog.build import rebuild, update
 from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, files_of_views, locked, memory_gib
 from resources.catalog.question import NotAQuestionError, check_question
@@ -35,7 +36,7 @@ from resources.sql_files import rows
 from stores.mirror.mirror import Mirror
 
 
-class CatalogError(Exception):
+class CatalogError(Misuse):
     """A query that the catalog cannot answer; the message says why."""
 
 

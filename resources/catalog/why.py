@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from model_ops.errors import FoundWrong
 from model_ops.wording import counted
 from resources.catalog.asked_object import as_folder, objects_of, of_that_name
 from resources.catalog.catalog import CatalogError, open_catalog
@@ -43,7 +44,7 @@ LAST_ROW = 2**62
 """Upper bound of line numbers; a larger one counts as this."""
 
 
-class UnknownIdError(Exception):
+class UnknownIdError(FoundWrong):
     """Nothing in the lake has this id or line; the message says what was searched for."""
 
 

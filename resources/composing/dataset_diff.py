@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.errors import Misuse
 from resources.artefacts.manifest import Manifest
 from resources.artefacts.registry import Registry
 from resources.damaged_files import naming_damage
@@ -27,7 +28,7 @@ SPLITS = ("train", "validation", "test")
 CURRENT, PREVIOUS = "current", "previous"
 
 
-class DiffError(Exception):
+class DiffError(Misuse):
     """The versions cannot be compared; the message says which there are."""
 
 

@@ -19,6 +19,7 @@ import urllib3
 from pydantic import Field
 
 from model_ops.endpoint_settings import EndpointSettings
+from model_ops.errors import FoundWrong
 from model_ops.openai_api import AGAIN, MissingKeyError, OpenAiApi
 
 PROMPT = """You judge examples that a language model may be trained on. You are given a conversation and the answer to it.
@@ -34,7 +35,7 @@ _KEPT = 2000
 """Characters of a reply that are stored."""
 
 
-class JudgeError(Exception):
+class JudgeError(FoundWrong):
     """The judge cannot be reached or used; the message says why, and how many rows were kept."""
 
 

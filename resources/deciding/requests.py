@@ -23,6 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from model_ops.errors import Misuse
 from resources.deciding.actions import SPELLED
 from resources.deciding.claim import claim
 from resources.deciding.decision import Action, Decision, decision_id
@@ -38,7 +39,7 @@ DESPITE = ("budget", "quiet", "cool_down")
 """What a person may set aside for a request. A run at work and a candidate that waits for a person always hold."""
 
 
-class RequestError(Exception):
+class RequestError(Misuse):
     """A request that cannot be taken: no reason, an action that does not exist, or no such request."""
 
 

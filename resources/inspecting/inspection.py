@@ -26,6 +26,7 @@ import pyarrow as pa
 import yaml
 from pydantic import ValidationError
 
+from model_ops.errors import Misuse
 from model_ops.wording import counted
 from resources.curating.clean import MACROS, clean
 from resources.curating.curate import curate
@@ -53,7 +54,7 @@ DRAFTS = (3, 5)
 MOST_NAMED = 12
 
 
-class InspectError(Exception):
+class InspectError(Misuse):
     """The logs have nothing to inspect; the message says why and what to change."""
 
 

@@ -19,11 +19,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from model_ops.errors import Misuse
+
 VARIABLE, VISIBLE = "MILLRACE_DEVICES", "CUDA_VISIBLE_DEVICES"
 WAITS_S = 0.5
 
 
-class DevicesError(Exception):
+class DevicesError(Misuse):
     """MILLRACE_DEVICES cannot be used; the message says what it should look like."""
 
 

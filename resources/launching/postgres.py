@@ -13,6 +13,8 @@ import os
 import time
 from urllib.parse import urlsplit
 
+from model_ops.errors import Misuse
+
 VARIABLE = "MILLRACE_POSTGRES"
 SCHEME = "postgresql+psycopg2"
 """SQLAlchemy 2.1 takes a plain postgresql:// for psycopg 3, and dagster-postgres brings psycopg 2."""
@@ -26,7 +28,7 @@ storage:
 """
 
 
-class PostgresError(Exception):
+class PostgresError(Misuse):
     """MILLRACE_POSTGRES cannot be used; the message says why, without the password."""
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import fsspec
 from fsspec.utils import glob_translate
 
+from model_ops.errors import Misuse
 from resources.reading.remote import filesystem_of, in_words, info_of
 from stores import s3
 
@@ -30,7 +31,7 @@ HIDDEN = (".", "_")
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
 
 
-class SourceError(Exception):
+class SourceError(Misuse):
     """A source of the recipe cannot be listed or read; the message says what to change."""
 
 

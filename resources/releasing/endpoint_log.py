@@ -23,6 +23,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from model_ops.atomic_files import write_json
+from model_ops.errors import FoundWrong
 from resources.lake import Lake
 from resources.releasing.gate_result import GateResult
 from resources.signing.envelope import EnvelopeError, opened, sealed
@@ -35,7 +36,7 @@ ENTRY = "application/vnd.millrace.endpoint-entry+json"
 """Type of a signed entry."""
 
 
-class EndpointLogError(Exception):
+class EndpointLogError(FoundWrong):
     """The log is damaged."""
 
 

@@ -28,6 +28,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
+from model_ops.errors import FoundWrong
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry, signer_of
 from resources.releasing.signature import PIPELINE, Signature
@@ -41,7 +42,7 @@ RESERVED = ("candidate", "champion", "previous")
 ALIAS = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
-class EndpointError(Exception):
+class EndpointError(FoundWrong):
     """An alias cannot be changed as requested."""
 
 

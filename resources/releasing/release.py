@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from model_ops.atomic_files import write_json
+from model_ops.errors import FoundWrong
 from model_ops.models.template_files import template_text
 from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.drafting_choice import Choice
@@ -37,7 +38,7 @@ from resources.releasing.serving_settings import ServingSettings
 from resources.releasing.watch_settings import WatchSettings
 
 
-class ReleaseError(Exception):
+class ReleaseError(FoundWrong):
     """A release cannot be approved or served."""
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_ops.errors import Misuse
 from resources.lake import Lake
 from resources.releasing.release import ReleaseError
 
@@ -19,11 +20,11 @@ SHORTEST_SURE = 6
 MOST_LISTED = 10
 
 
-class UnknownReleaseError(ReleaseError):
+class UnknownReleaseError(Misuse, ReleaseError):
     """A name that no release has, or more than one."""
 
 
-class UnsureNameError(Exception):
+class UnsureNameError(Misuse):
     """The beginning of a version is too short to act upon without confirmation."""
 
 

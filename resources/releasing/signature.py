@@ -16,13 +16,15 @@ import unicodedata
 from contextlib import suppress
 from dataclasses import dataclass
 
+from model_ops.errors import Misuse
+
 LONGEST_NAME = 200
 LONGEST_REASON = 2_000
 JOINERS = "\u200c\u200d"
 """Invisible joiners that some languages and emoji need."""
 
 
-class SignatureError(Exception):
+class SignatureError(Misuse):
     """The person is unknown, or name or reason cannot be shown in one line."""
 
 

@@ -17,6 +17,7 @@ from email.utils import parsedate_to_datetime
 
 import urllib3
 
+from model_ops.errors import Misuse
 from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
 from model_ops.server_address import plain_address
 from resources.scraping.exposition import samples_of
@@ -30,7 +31,7 @@ RELEASE_HEADER = "X-Millrace-Release"
 _FINGERPRINT = re.compile(r"millrace-([0-9a-f]{12})-[0-9a-f]{64}")
 
 
-class ScrapeError(Exception):
+class ScrapeError(Misuse):
     """A server's metrics cannot be read; the message says why in one sentence."""
 
 

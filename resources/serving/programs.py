@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from model_ops.errors import FoundWrong, Misuse
 from model_ops.models.template_files import template_text
 from model_ops.serving.program import MODULES, has_package, server_environment
 from model_ops.serving.tool_parsers import tool_words
@@ -36,11 +37,11 @@ PACKAGES: dict[ServedBy, tuple[str, ...]] = {"vllm": ("vllm",), "sglang": ("sgla
 TRANSFORMERS = ("-m", "transformers.cli.transformers", "serve")
 
 
-class ServeError(Exception):
+class ServeError(FoundWrong):
     """A release cannot be served; the message says why, and what to change."""
 
 
-class UnknownServedError(ServeError):
+class UnknownServedError(Misuse, ServeError):
     """What was asked for does not exist: a program, a server in it, a workload."""
 
 

@@ -29,12 +29,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from model_ops.errors import Misuse
+
 SIGNING_KEY, PASSWORD, TRUSTED_KEYS = "MILLRACE_SIGNING_KEY", "MILLRACE_SIGNING_KEY_PASSWORD", "MILLRACE_TRUSTED_KEYS"
 CURVES = {"secp256r1": hashes.SHA256, "secp384r1": hashes.SHA384, "secp521r1": hashes.SHA512}
 """Curves that OpenSSF model signing takes, and the hash that goes with each."""
 
 
-class KeyProblemError(Exception):
+class KeyProblemError(Misuse):
     """A key cannot be read or used."""
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 
 from model_ops.atomic_files import replaced
+from model_ops.errors import FoundWrong, Misuse
 from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
 
 MOST_NAMED = 3
@@ -31,11 +32,11 @@ _DIFFERENCE = re.compile(r"(Hash mismatch for|Extra files found in model|Missing
 """What the library says of a file; its message quotes with a backslash where a digest holds a quotation mark."""
 
 
-class SignatureRefusedError(Exception):
+class SignatureRefusedError(FoundWrong):
     """Files are not signed as they are, or not by a trusted key."""
 
 
-class SigningMissingError(Exception):
+class SigningMissingError(Misuse):
     """The package that signs is not installed."""
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import urllib3
 
+from model_ops.errors import FoundWrong
 from model_ops.openai_api import AGAIN, LONGEST_PAUSE_S, MissingKeyError, OpenAiApi
 from resources.teaching.budget import Bill
 from resources.teaching.pace import Pace
@@ -35,7 +36,7 @@ ASKED_AGAIN = ("no reply", "busy", "not JSON", "HTML instead of JSON", "no choic
 """Failures that another attempt may mend."""
 
 
-class TeacherError(Exception):
+class TeacherError(FoundWrong):
     """The teacher cannot be used, or its answers cost too much; the message says what was kept, and the remedy."""
 
 

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 import pipelines.running.instance
+from model_ops.errors import FoundWrong, Misuse, UserError
 from pipelines.cli import app
 from pipelines.commands import release as commands
-from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE
 from resources.catalog.catalog import query
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
@@ -29,7 +29,7 @@ def lake(tmp_path, monkeypatch):
 def call(lake):
     def call(*words, answer=None):
         result = CliRunner().invoke(app, [*words, "--lake", str(lake.root)], input=answer)
-        assert isinstance(result.exception, (*MISUSE, *FOUND_WRONG, SystemExit, type(None))), result.exception
+        assert isinstance(result.exception, (UserError, SystemExit, type(None))), result.exception
         return result
 
     return call
@@ -64,7 +64,7 @@ def test_a_short_beginning_moves_nothing_unless_someone_says_yes(lake, call, mak
     release = make_release(lake, 1)
     short = release.name[:4]
     refused = call("approve", short)
-    assert isinstance(refused.exception, MISUSE) and release.name in str(refused.exception) and "--yes" in str(refused.exception)
+    assert isinstance(refused.exception, Misuse) and release.name in str(refused.exception) and "--yes" in str(refused.exception)
     at_a_terminal(monkeypatch)
     declined = call("approve", short, answer="n\n")
     assert declined.exit_code == 1 and release.name in declined.output.split("Approve release")[0]
@@ -87,7 +87,7 @@ def test_a_release_is_pushed_only_where_it_can_be(lake, call, make_release, monk
 
     release = make_release(lake, 1)
     refused = call("push", release.name, "gs://company/tutor")
-    assert isinstance(refused.exception, FOUND_WRONG) and "name hf://ORG/REPOSITORY or s3://BUCKET/PREFIX" in str(refused.exception)
+    assert isinstance(refused.exception, FoundWrong) and "name hf://ORG/REPOSITORY or s3://BUCKET/PREFIX" in str(refused.exception)
     monkeypatch.setattr(push, "push_release", lambda place, directory, to: push.Pushed(3, 2_000_000, 4, signed=False))
     said = call("push", release.name, "hf://company/tutor").output
     assert f"hf://company/tutor: release {release.name}, 3 files sent (2.0 MB), 4 were there" in said and "not signed" in said
@@ -108,8 +108,8 @@ def test_two_rollbacks_and_a_named_one(lake, call, make_release):
     call("rollback", "tutor")
     assert champion(lake) == a.name
     stuck = call("rollback", "tutor")
-    assert isinstance(stuck.exception, FOUND_WRONG) and "no previous release" in str(stuck.exception)
-    assert isinstance(call("rollback", "tutor", "--to", c.name[:4]).exception, MISUSE) and champion(lake) == a.name
+    assert isinstance(stuck.exception, FoundWrong) and "no previous release" in str(stuck.exception)
+    assert isinstance(call("rollback", "tutor", "--to", c.name[:4]).exception, Misuse) and champion(lake) == a.name
     assert call("rollback", "tutor", "--to", c.name[:6]).exit_code == 0 and champion(lake) == c.name
     assert query(lake, "select release from champions").to_pylist() == [
         {"release": directory.name} for directory in (a, b, c, b, a, c)]
@@ -131,17 +131,17 @@ def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
     release = make_release(lake, 1, recovery=1.114)
     refused = call("approve", release.name)
     assert "✗ gate    recovery: 1.114 is beyond 1" in refused.output
-    assert isinstance(refused.exception, FOUND_WRONG) and "run the recipe again" in str(refused.exception)
+    assert isinstance(refused.exception, FoundWrong) and "run the recipe again" in str(refused.exception)
     assert champion(lake) is None
 
 
 @pytest.mark.parametrize(("words", "kind", "said"), [
-    (("rollback", "no-such"), MISUSE, "no endpoint of 'no-such'; there are: tutor"),
-    (("rollback", "../tutor"), MISUSE, "no endpoint of"),
-    (("rollback", "tutor", "--to", "zzzz"), MISUSE, "names no release of tutor"),
-    (("approve", ""), MISUSE, "names no release"),
-    (("withdraw", "zzzzzz"), MISUSE, "names no release"),
-    (("approve", "zzzzzz", "--reason", "two\nlines"), MISUSE, "control characters"),
+    (("rollback", "no-such"), Misuse, "no endpoint of 'no-such'; there are: tutor"),
+    (("rollback", "../tutor"), Misuse, "no endpoint of"),
+    (("rollback", "tutor", "--to", "zzzz"), Misuse, "names no release of tutor"),
+    (("approve", ""), Misuse, "names no release"),
+    (("withdraw", "zzzzzz"), Misuse, "names no release"),
+    (("approve", "zzzzzz", "--reason", "two\nlines"), Misuse, "control characters"),
 ])
 def test_what_cannot_be_is_one_sentence(lake, call, make_release, words, kind, said):
     call("approve", make_release(lake, 1).name)
@@ -157,7 +157,7 @@ def test_nobody_known_approves_nothing(lake, call, make_release, monkeypatch):
 
     monkeypatch.setattr(signature, "_person", unknown)
     refused = call("approve", make_release(lake, 1).name)
-    assert isinstance(refused.exception, MISUSE) and champion(lake) is None
+    assert isinstance(refused.exception, Misuse) and champion(lake) is None
 
 
 def test_the_systems_account_is_told_how_to_be_a_person(lake, call, make_release, monkeypatch):

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from model_ops.errors import Misuse, UserError
 from pipelines.cli import app
-from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE
 from pipelines.status.decisions_text import print_requests
 from pipelines.storage.lake_recipes import remember
 from resources.deciding.decide import decide
@@ -42,7 +42,7 @@ def lake(trained, tmp_path, monkeypatch):
 def call(lake):
     def call(*words):
         result = CliRunner().invoke(app, ["retrain", *words, "--lake", str(lake.root)])
-        assert isinstance(result.exception, (*MISUSE, *FOUND_WRONG, SystemExit, type(None))), result.exception
+        assert isinstance(result.exception, (UserError, SystemExit, type(None))), result.exception
         return result
 
     return call
@@ -103,9 +103,9 @@ def test_wrong_input_is_one_sentence_and_keeps_nothing(lake, call, recipe, tmp_p
         (("shop", "--withdraw", "123", "--dry-run"), "give one of them"),
     ):
         error = call(*words).exception
-        assert isinstance(error, MISUSE) and says in str(error) and "\n" not in str(error), words
+        assert isinstance(error, Misuse) and says in str(error) and "\n" not in str(error), words
     away = CliRunner().invoke(app, ["retrain", "shop", *BECAUSE, "--lake", str(tmp_path / "away")]).exception
-    assert isinstance(away, MISUSE) and "no lake at" in str(away)
+    assert isinstance(away, Misuse) and "no lake at" in str(away)
     assert Requests(lake, "shop").all() == []
 
 

@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.stand_in_vllm import stand_in_vllm
+from model_ops.errors import Misuse
 from model_ops.precision import Speeds
 from model_ops.serving import cpu_dtype
 from model_ops.serving.server_process import NotRunnable
 from pipelines.cli import app
-from pipelines.commands.exit_codes import MISUSE
 from resources.lake import Lake
 from resources.releasing.release import read_release
 from resources.serving import programs, release_server
@@ -115,7 +115,7 @@ def test_what_is_asked_for_in_vain_ends_before_a_server_is_sought(tmp_path, word
 
 
 def test_an_absent_program_is_a_misuse():
-    with pytest.raises(MISUSE, match="there is no such program"):
+    with pytest.raises(Misuse, match="there is no such program"):
         find_program(None, "/nowhere/python")
 
 
