@@ -1,0 +1,32 @@
+"""Training, distillation and decoding as a processor with AVX2 alone computes them: in float32, and in emulated bfloat16.
+
+The variables hold oneDNN's and torch's kernels to AVX2 on any machine. What `precision: auto` stands for is what the cache folder says.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from model_ops.precision import Speeds
+from tests.command import PROJECT
+
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+FILES = ("test_training_operations.py", "test_adapters_in_sft.py", "test_teacher_cache.py", "test_generate.py", "training/test_trainer.py",
+         "training/test_validation.py", "training/test_optimizers.py", "training/test_golden_losses.py",
+         "speculators/test_chain_loss.py", "speculators/test_eagle3.py")
+KEEP = "import sys; from model_ops import precision; precision._kept(1, lambda: precision.Speeds(*map(float, sys.argv[1:])))"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("speeds", [Speeds(2.0, 1.0), Speeds(1.0, 2.0)], ids=lambda speeds: speeds.precision)
+def test_training_on_a_processor_with_avx2(tmp_path, speeds):
+    environment = os.environ | AVX2 | {"XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", KEEP, *map(str, speeds)], cwd=PROJECT, env=environment, check=True)
+    assert list(tmp_path.glob("millrace/cpu_speeds/*.json"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", "cpu_seconds=100",
+         "-m", "not slow and not thorough", *(f"tests/model_ops/{name}" for name in FILES)],
+        cwd=PROJECT, env=environment, text=True, capture_output=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
