@@ -30,7 +30,7 @@ from benchmarks.record import record
 from model_ops.decoding.acceptance import SEED_INTERVALS, AcceptanceRow, Gain, paired_gain
 from model_ops.decoding.measure_acceptance import baselines
 
-DRAFTERS = ("eagle3", "medusa", "mlp_speculator")
+DRAFTERS = ("eagle3", "medusa")
 UNTRAINED = "untrained"
 
 

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
+
+from model_ops.decoding.sampling import sample
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,14 @@ class Proposal:
     probabilities: Float32[Tensor, "rows drafts draft_vocab"] | None = None
     draft_index: Int[Tensor, "rows drafts"] | None = None
     target_ids: Int[Tensor, " draft_vocab"] | None = None
+
+
+def independent_drafts(logits: Float32[Tensor, "rows drafts draft_vocab"], temperature: float,
+                       uniforms: Float32[Tensor, "rows drafts"], target_ids: Int[Tensor, " draft_vocab"]) -> Proposal:
+    """Drafts that do not see each other: the argmax of each at temperature 0, else a sample of each."""
+    probabilities = None if temperature == 0 else (logits / temperature).softmax(dim=-1)
+    index = logits.argmax(dim=-1) if probabilities is None else sample(probabilities, uniforms)
+    return Proposal(target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index, target_ids)
 
 
 class Drafter(Protocol):

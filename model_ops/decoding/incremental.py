@@ -9,7 +9,7 @@ It shares the model's weights (q, k, v and gate, up become views of one fused ma
 faster than the model's own forward on small batches, where the number of calls limits the speed, and it verifies drafts of
 rows with different lengths in one batch. `captured` holds hidden states at block boundaries, which EAGLE-3 reads: 0 is the
 embedding output, k the input of block k, n the last block's output before the final norm. FINAL is the state after the final
-norm, which MEDUSA and MLP speculators read.
+norm, which MEDUSA reads.
 """
 
 from __future__ import annotations

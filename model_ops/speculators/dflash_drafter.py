@@ -16,10 +16,9 @@ import torch
 from jaxtyping import Float, Float32, Int
 from torch import Tensor, nn
 
-from model_ops.decoding.drafters import Proposal
+from model_ops.decoding.drafters import Proposal, independent_drafts
 from model_ops.decoding.incremental import RotaryTable
 from model_ops.decoding.ragged_cache import RaggedCache
-from model_ops.decoding.sampling import sample
 from model_ops.errors import ModelError
 from model_ops.speculators.dflash_config import DFlashConfig
 
@@ -90,13 +89,7 @@ class DFlashDrafter:
             attended = cache.attend(number, attention.query(x, cos, sin), *attention.key_value(x, cos, sin), positions,
                                     causal=False)
             hidden = layer.finish(hidden, attended)
-        logits, probabilities = model.logits(hidden[:, 1:]), None
-        if temperature == 0 or self.greedy:
-            index = logits.argmax(dim=-1)
-        else:
-            probabilities = (logits / temperature).softmax(dim=-1)
-            index = sample(probabilities, uniforms)
-        return Proposal(index, torch.ones_like(index, dtype=torch.bool), probabilities, index, self.target_ids)
+        return independent_drafts(model.logits(hidden[:, 1:]), 0 if self.greedy else temperature, uniforms, self.target_ids)
 
     @torch.no_grad()
     def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],

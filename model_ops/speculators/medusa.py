@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
@@ -30,7 +30,7 @@ from model_ops.errors import ModelError
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
-from model_ops.speculators.last_state_drafter import LastStateDrafter
+from model_ops.speculators.medusa_drafter import MedusaDrafter
 
 PREFIX = "medusa_heads."
 """Prefix of tensor names in some files; servers remove it."""
@@ -121,14 +121,13 @@ class Medusa(DraftModel):
         head = self.lm_head if self.config.shared_head else self.lm_heads[step]
         return hidden.float(), head.weight
 
-    def draft_step(self, state: Float[Tensor, "rows hidden"], tokens: Int[Tensor, " rows"],
-                   step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "rows draft_vocab"]]:
-        """(state for the next step, logits of this step); see `LastStateDrafter`."""
-        head = self.lm_head if self.config.shared_head else self.lm_heads[step]
-        return state, head(self.blocks[step](state)).float()
+    def logits(self, state: Float[Tensor, "rows hidden"], head: int) -> Float32[Tensor, "rows draft_vocab"]:
+        """What a head says after the target's last states."""
+        output = self.lm_head if self.config.shared_head else self.lm_heads[head]
+        return output(self.blocks[head](state)).float()
 
-    def drafter(self, greedy: bool = False) -> LastStateDrafter:
-        return LastStateDrafter(self, greedy)
+    def drafter(self, greedy: bool = False) -> MedusaDrafter:
+        return MedusaDrafter(self, greedy)
 
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:

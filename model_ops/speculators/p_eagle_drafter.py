@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from model_ops.decoding.drafters import Proposal
-from model_ops.decoding.sampling import sample
+from model_ops.decoding.drafters import Proposal, independent_drafts
 from model_ops.errors import ModelError
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 from model_ops.speculators.masked_drafts import MaskedBody
@@ -36,12 +35,4 @@ class PEagleDrafter(Eagle3Drafter):
         if count > 1:
             masked = [state.expand(len(outputs), count - 1, -1) for state in self.model.masked()]
             outputs = torch.cat((outputs, self._body(*masked)), dim=1)
-        logits = self.model.logits(outputs)
-        probabilities = None
-        if temperature == 0 or self.greedy:
-            index = logits.argmax(dim=-1)
-        else:
-            probabilities = (logits / temperature).softmax(dim=-1)
-            index = torch.stack([sample(probabilities[:, draft], uniforms[:, draft]) for draft in range(count)], dim=1)
-        return Proposal(self.target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index,
-                        self.target_ids)
+        return independent_drafts(self.model.logits(outputs), 0 if self.greedy else temperature, uniforms, self.target_ids)

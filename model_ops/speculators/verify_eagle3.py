@@ -15,10 +15,10 @@ import numpy as np
 
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
 from model_ops.speculators.eagle3_config import MASK_FIELDS, MOST_LAYERS, mask_token
-from model_ops.speculators.verify_last_state import verify_ends
 from model_ops.speculators.verify_layers import (
     NUMBERS,
     verify_against_target,
+    verify_ends,
     verify_proposals,
     verify_rope,
     verify_trained_with,

@@ -1,4 +1,4 @@
-"""Checks common to all drafters with decoder layers: positions, target, and the speculators layout.
+"""Checks common to drafters: sizes, ends of text, positions, target, and the speculators layout.
 
 RoPE base and length must be the target's. The speculators layout must name the target and the number of drafts.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from model_ops.models.verify_model import Problem
 from model_ops.tensor_files import TensorHeader, read_metadata
@@ -53,11 +55,18 @@ def verify_rope(config: Mapping[str, Any]) -> list[Problem]:
     return []
 
 
-def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
+def verify_sizes(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
+    """Problems of a vocabulary or width that is not the target's, if that is known."""
     if not isinstance(target, Mapping):
         return []
-    problems = [Problem("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
-                for name in ("vocab_size", "hidden_size") if config.get(name) != target.get(name)]
+    return [Problem("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
+            for name in ("vocab_size", "hidden_size") if config.get(name) != target.get(name)]
+
+
+def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
+    problems = verify_sizes(config, target)
+    if not isinstance(target, Mapping):
+        return problems
     longest = target.get("max_position_embeddings")
     if type(longest) is int and config["max_position_embeddings"] < longest:
         problems.append(Problem("config.json", f"max_position_embeddings is {config['max_position_embeddings']}, "
@@ -86,6 +95,14 @@ def verify_proposals(config: Mapping[str, Any]) -> list[Problem]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def verify_ends(ids: np.ndarray, file: str, target: Mapping[str, Any] | None) -> list[Problem]:
+    """A problem for each eos id of the target outside the draft vocabulary; the last draft of answers would be rejected."""
+    ends = target.get("eos_token_id") if isinstance(target, Mapping) else None
+    ends = [end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int]
+    return [Problem(file, f"the draft vocabulary does not hold {end}, an end of text of the target: no draft can end an "
+                          "answer") for end in ends if end not in ids]
 
 
 def verify_same_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],

@@ -79,7 +79,7 @@ def losses(r: Result, *cells: tuple[str, str]) -> list[str]:
 
 
 def gains(r: Result) -> list[str]:
-    names = ("medusa", "eagle3", "mlp_speculator")
+    names = ("medusa", "eagle3")
     return [n for name in names for n in (percent(r("lk_gain_t1", name)), *interval(*seed_intervals.losses(r.figures)[name]))]
 
 
@@ -229,7 +229,7 @@ CLAIMS: list[Claim] = [
     (PAGE, "The same at 8 requests at a time", "drafter_speed", lambda r: speed(r, "house", 8)),
     (PAGE, "A forward pass that costs", "drafter_speed", lambda r: speed(r, "wide", 1)),
     (PAGE, "The same at 8 requests at a time for 252M", "drafter_speed", lambda r: speed(r, "wide", 8)),
-    (PAGE, "Tau at T = 0; 1 after 250", "drafter_losses", lambda r: losses(r, *((d, "lk_lambda") for d in ("eagle3", "mlp_speculator", "medusa")))),
+    (PAGE, "Tau at T = 0; 1 after 250", "drafter_losses", lambda r: losses(r, *((d, "lk_lambda") for d in ("eagle3", "medusa")))),
     (PAGE, "Tau at T = 0; 1 without", "drafter_losses", lambda r: losses(r, ("ngram", "untrained"), ("suffix", "untrained"))),
     (PAGE, "LK-lambda over KL", "drafter_losses", gains),
     (PAGE, "Tokens/s of EAGLE-3 training", "drafter_peers", lambda r: [

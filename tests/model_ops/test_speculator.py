@@ -58,7 +58,7 @@ def test_training_raises_acceptance(place, tmp_path, loss):
     assert not (tmp_path / ".work" / "states").exists()
 
 
-@pytest.mark.parametrize("architecture", thorough_except(["eagle3.1", "medusa"], ["eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator"]))
+@pytest.mark.parametrize("architecture", thorough_except(["eagle3.1", "medusa"], ["eagle3.1", "p_eagle", "dflash", "medusa"]))
 def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, architecture):
     metrics = speculator.run(job(place, tmp_path, steps=40, architecture=architecture, ttt_steps=2), Progress())
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

@@ -17,8 +17,6 @@ FORMS = {
     "medusa": {"architecture": "medusa"},
     DRAFT_VOCABULARY: {"architecture": "medusa", "residual_layers": 2},
     "medusa with heads of their own": {"architecture": "medusa", "shared_head": False},
-    "mlp tied": {"architecture": "mlp_speculator"},
-    "mlp untied": {"architecture": "mlp_speculator", "tie_weights": False, "scale_input": False, "inner_dim": 24},
 }
 
 

@@ -10,6 +10,5 @@ from model_ops.speculators.architectures.eagle3 import EAGLE3_1 as EAGLE3_1
 from model_ops.speculators.architectures.p_eagle import P_EAGLE as P_EAGLE
 from model_ops.speculators.architectures.dflash import DFLASH as DFLASH
 from model_ops.speculators.architectures.medusa import MEDUSA as MEDUSA
-from model_ops.speculators.architectures.mlp_speculator import MLP_SPECULATOR as MLP_SPECULATOR
 from model_ops.speculators.architectures.mtp import MTP as MTP
 from model_ops.speculators.architectures.draft_model import DRAFT_MODEL as DRAFT_MODEL

@@ -18,7 +18,6 @@ CASES = {
     "p_eagle of two layers in shards": ("p_eagle", SHARDS, {"num_layers": 2, "cod_ratio": 1.0}),
     "dflash in shards": ("dflash", SHARDS, {"num_layers": 2}),
     "medusa in shards": ("medusa", SHARDS, {"loss": "cross_entropy"}),
-    "mlp untied in copies": ("mlp_speculator", COPIES, {"tie_weights": False, "inner_dim": 24}),
 }
 """Name -> architecture, mesh, settings."""
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from model_ops.speculators.architecture import Architecture
 from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.verify_last_state import verify_medusa
+from model_ops.speculators.verify_medusa import verify_medusa
 
 
 class ToySettings(SpeculatorSettings):

@@ -81,9 +81,9 @@ def said(folder, more):
     ("speculator: {architecture: medusa, num_layers: 2}", "speculator: num_layers is set, but architecture is medusa and eagle3, "
      "eagle3.1, p_eagle, dflash have it: leave it out"),
     ("speculator: {architecture: eagle4}", "speculator.architecture: it holds 'eagle4'; give one of eagle3, eagle3.1, p_eagle, "
-     "dflash, medusa, mlp_speculator, mtp, draft_model; did you mean eagle3?"),
+     "dflash, medusa, mtp, draft_model; did you mean eagle3?"),
     ("speculator: {architecture: null}", "speculator.architecture: is empty; give one of eagle3, eagle3.1, p_eagle, dflash, "
-     "medusa, mlp_speculator, mtp, draft_model, or leave the key out"),
+     "medusa, mtp, draft_model, or leave the key out"),
     ("speculator: {architecture: dflash, blocksize: 4}", "speculator.blocksize: there is no such key; did you mean block_size?"),
     ("speculator: {architecture: dflash, anchors: 0}", "speculator.anchors: it holds 0; give a whole number of at least 1"),
     ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),

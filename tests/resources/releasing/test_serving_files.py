@@ -35,7 +35,8 @@ def target_of(release):
 
 
 def plan(architecture="eagle3", zero_retention=False, drafter=DRAFTER, gguf=None, place=None, **settings):
-    return ServingPlan("my_shop", "3f2a91c0d4e5", TARGET, drafter, ARCHITECTURES[architecture].serving,
+    serving = ARCHITECTURES[architecture].serving if architecture in ARCHITECTURES else Serving(architecture)
+    return ServingPlan("my_shop", "3f2a91c0d4e5", TARGET, drafter, serving,
                        with_drafter(3) if drafter else NO_DRAFTING,
                        Service(SAID, zero_retention=zero_retention), ServingSettings(**settings).on(place), gguf, True)
 
@@ -73,7 +74,7 @@ def written(tmp_path, made):
 
 
 @pytest.mark.parametrize("zero_retention", [False, True])
-@pytest.mark.parametrize("architecture", ["eagle3", "mtp", "mlp_speculator"])
+@pytest.mark.parametrize("architecture", ["eagle3", "mtp", "of no server"])
 def test_every_file_starts_the_same_server(tmp_path, architecture, zero_retention):
     _, _, found = written(tmp_path, plan(architecture, zero_retention, gpus=2))
     assert {target.rpartition("models/")[2] for target, _ in found.values()} == {TARGET.removeprefix("models/")}
@@ -83,7 +84,7 @@ def test_every_file_starts_the_same_server(tmp_path, architecture, zero_retentio
     assert flags["fingerprint-value"] == SAID and flags["fingerprint-mode"] == "custom" and flags["shutdown-timeout"] == 120
     assert flags["served-model-name"] == "my_shop" and flags["tensor-parallel-size"] == 2
     assert flags["generation-config"] == "LAKE/releases/my_shop/3f2a91c0d4e5"
-    assert ("speculative-config" in flags) == ("per-request-spec-decode-metrics" in flags) == (architecture != "mlp_speculator")
+    assert ("speculative-config" in flags) == ("per-request-spec-decode-metrics" in flags) == (architecture != "of no server")
     if architecture == "eagle3":
         assert flags["speculative-config"]["model"] == f"LAKE/{DRAFTER}"
     assert ("no-enable-prefix-caching" in flags) == zero_retention

@@ -10,20 +10,22 @@ import pytest
 
 from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
 from model_ops.speculators.registry import ARCHITECTURES
+from model_ops.speculators.serving import Serving
 from resources.releasing.serving_plan import ServingPlan
 from resources.releasing.serving_scripts import write_serving_files
 
 
 @pytest.mark.parametrize(("architecture", "method", "sglang"), [
     ("eagle3", "eagle3", "EAGLE3"), ("eagle3.1", "eagle3", "EAGLE3"), ("p_eagle", "eagle3", None),
-    ("dflash", "dflash", "DFLASH"), ("medusa", "medusa", None), ("mlp_speculator", None, None),
+    ("dflash", "dflash", "DFLASH"), ("medusa", "medusa", None), ("of no server", None, None),
     ("mtp", "mtp", None), ("draft_model", "draft_model", "STANDALONE"),
 ])
 def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, method, sglang):
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
     model, release = tmp_path / "models" / "m", tmp_path / "releases" / "tutor" / "r1"
     model.mkdir(parents=True)
-    plan = ServingPlan("tutor", "r1", "models/m", "models/m", ARCHITECTURES[architecture].serving, with_drafter(3))
+    serving = ARCHITECTURES[architecture].serving if architecture in ARCHITECTURES else Serving(architecture)
+    plan = ServingPlan("tutor", "r1", "models/m", "models/m", serving, with_drafter(3))
     write_serving_files(release, plan)
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""MEDUSA and MLP speculators: what training trains is what drafting computes, exactness in the decoder, files and back."""
+"""MEDUSA: what training trains is what drafting computes, exactness in the decoder, files and back."""
 
 from __future__ import annotations
 
@@ -18,42 +18,26 @@ from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.factory import load_draft_model, new_draft_model
-from model_ops.speculators.medusa import Medusa
 from model_ops.speculators.registry import speculator_settings
 from model_ops.training.optimizers import parameter_groups
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("last state drafters")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("medusa")]
 
 
-def by_definition(model, state, tokens):
-    """Logits of each step from the formulas of the papers, weights by the names of the files; tokens: what is fed."""
+def by_definition(model, state):
+    """Logits of each head from the formulas of the paper, weights by the names of the files."""
     weights, logits = model.state_dict(), []
-    if isinstance(model, Medusa):
-        for head in range(model.config.num_heads):
-            x = state
-            for layer in range(model.config.num_hidden_layers):
-                x = x + F.silu(weights[f"blocks.{head}.layers.{layer}.weight"] @ x)
-            own = "lm_head.weight" if model.config.shared_head else f"lm_heads.{head}.weight"
-            logits.append(weights[own] @ x)
-        return torch.stack(logits)
-
-    def normed(x):
-        return x * torch.rsqrt(x.pow(2).mean() + 1e-6)
-
-    steps, inner = model.config.num_heads, model.config.inner_dim
-    state_weight = 0.5 ** (0.5 / steps)
-    emb_weight = ((1 - state_weight**2) * (inner / 2)) ** 0.5
-    s = normed(state) / 2**0.5 if model.config.scale_input else state
-    for step in range(steps):
-        own, projection = (0, min(step, 1)) if model.config.tie_weights else (step, step)
-        z = weights[f"proj.{projection}.weight"] @ s + emb_weight / state_weight * weights[f"emb.{own}.weight"][tokens[step]]
-        s = F.gelu(weights[f"ln.{own}.weight"] * normed(z) + weights[f"ln.{own}.bias"])
-        logits.append(weights[f"head.{own}.weight"] @ s)
+    for head in range(model.config.num_heads):
+        x = state
+        for layer in range(model.config.num_hidden_layers):
+            x = x + F.silu(weights[f"blocks.{head}.layers.{layer}.weight"] @ x)
+        own = "lm_head.weight" if model.config.shared_head else f"lm_heads.{head}.weight"
+        logits.append(weights[own] @ x)
     return torch.stack(logits)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_training_and_drafting_compute_the_papers_formulas(form):
+def test_training_and_drafting_compute_the_papers_formula(form):
     target = tiny_model(layers=2)
     runner = IncrementalModel(target)
     model = drafter_of(form, runner)
@@ -67,7 +51,7 @@ def test_training_and_drafting_compute_the_papers_formulas(form):
     for row, start in enumerate(starts.tolist()):
         for a in range(window):
             j = start + a
-            expected = by_definition(model, final[row, j], text[row, j + 1:j + 4])
+            expected = by_definition(model, final[row, j])
             for step in range(3):
                 rows, weight = model.scored(outputs[step][row, a, None], step)
                 torch.testing.assert_close((rows @ weight.t())[0], expected[step], atol=1e-4, rtol=1e-4)
@@ -78,8 +62,7 @@ def test_training_and_drafting_compute_the_papers_formulas(form):
     for end in (5, 8):
         proposal = drafter.propose(3, 0.0, None)
         for row in range(2):
-            fed = torch.cat((text[row, end, None], proposal.tokens[row]))
-            expected = by_definition(model, final[row, end - 1], fed)
+            expected = by_definition(model, final[row, end - 1])
             assert model.target_ids[expected.argmax(-1)].tolist() == proposal.tokens[row].tolist()
         if end == 5:
             drafter.advance(text[:, 6:10], torch.tensor([3, 3]), captured[:, 5:9])
@@ -108,18 +91,13 @@ def test_files_give_back_the_same_logits(form, tmp_path):
     model.save(tmp_path, 3)
     again = load_draft_model(tmp_path, torch.bfloat16)
     assert type(again) is type(model) and again.config == model.config and torch.equal(again.target_ids, model.target_ids)
-    state, other = (torch.randn(5, 32, generator=torch.Generator().manual_seed(2)).bfloat16() for _ in range(2))
-    assert torch.equal(state, other)
-    for step in range(3):
-        token = torch.randint(0, 96, (5,))
-        state, logits = model.draft_step(state, token, step)
-        other, found = again.draft_step(other, token, step)
-        assert torch.equal(logits, found) and torch.equal(state, other)
+    state = torch.randn(5, 32, generator=torch.Generator().manual_seed(2)).bfloat16()
+    assert all(torch.equal(model.logits(state, head), again.logits(state, head)) for head in range(3))
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
 
 
 def test_the_files_are_what_servers_ask_for(tmp_path):
-    """Names, shapes and fields as vLLM 0.32's medusa.py and mlp_speculator.py read them."""
+    """Names, shapes and fields as vLLM 0.32's medusa.py reads them."""
     runner = IncrementalModel(tiny_model(layers=2))
     drafter_of(DRAFT_VOCABULARY, runner).save(tmp_path / "medusa", 3)
     stored = {name: (list(tensor.shape), tensor.dtype) for name, tensor in
@@ -132,23 +110,14 @@ def test_the_files_are_what_servers_ask_for(tmp_path):
     drafter_of("medusa with heads of their own", runner).save(tmp_path / "own", 3)
     names = load_file(tmp_path / "own" / "model.safetensors").keys()
     assert {f"lm_heads.{head}.weight" for head in range(3)} <= names and "token_map" not in names
-    drafter_of("mlp tied", runner).save(tmp_path / "mlp", 3)
-    stored = {name: list(tensor.shape) for name, tensor in load_file(tmp_path / "mlp" / "model.safetensors").items()}
-    assert stored == {
-        "speculator.emb.0.weight": [96, 32], "speculator.proj.0.weight": [32, 32], "speculator.proj.1.weight": [32, 32],
-        "speculator.ln.0.weight": [32], "speculator.ln.0.bias": [32],
-        **{f"speculator.head.{step}.weight": [96, 32] for step in range(3)},
-    }
-    config = json.loads((tmp_path / "mlp" / "config.json").read_text())
-    assert len(config["top_k_tokens_per_head"]) == config["n_predict"] == 3 and config["emb_dim"] == 32
 
 
 def test_an_untrained_medusa_is_the_targets_own_head():
     runner = IncrementalModel(tiny_model(layers=2))
     model = new_draft_model(speculator_settings(architecture="medusa").resolved(), runner, torch.arange(5, 60))
     state = torch.randn(4, 32)
-    for step in range(3):
-        torch.testing.assert_close(model.draft_step(state, None, step)[1], runner.logits(state)[:, 5:60])
+    for head in range(3):
+        torch.testing.assert_close(model.logits(state, head), runner.logits(state)[:, 5:60])
     for name, parameter in model.named_parameters():
         assert parameter.requires_grad, name
 
@@ -160,7 +129,7 @@ def test_muon_leaves_output_matrices_to_adamw(form):
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     matrices = {names[id(parameter)] for group in parameter_groups(model, settings) if group["matrices"]
                 for parameter in group["params"]}
-    assert matrices == {name for name in names.values() if name.startswith(("blocks.", "proj."))}
+    assert matrices == {name for name in names.values() if name.startswith("blocks.")}
 
 
 def test_longer_chains_than_trained_are_refused():
@@ -182,8 +151,6 @@ def edited(directory, **changes):
 @pytest.mark.parametrize(("form", "changes", "expected"), [
     ("medusa", {"num_heads": None}, "num_heads"), ("medusa", {"num_heads": 4}, "blocks.3.layers.0.weight is missing"),
     (DRAFT_VOCABULARY, {"truncated_vocab_size": 60}, "token_map is"), ("medusa", {"model_type": "llama"}, "not a supported drafter"),
-    ("mlp tied", {"n_predict": 1}, "tie_weights"), ("mlp tied", {"inner_dim": "x"}, "inner_dim"),
-    ("mlp untied", {"n_predict": 5}, "emb.3.weight is missing"),
 ])
 def test_directories_that_do_not_fit_are_refused(form, changes, expected, tmp_path):
     drafter_of(form, IncrementalModel(tiny_model(layers=2))).save(tmp_path, 3)
@@ -206,11 +173,9 @@ def test_prefixed_and_older_names_are_read(tmp_path):
 
 @pytest.mark.parametrize(("fields", "expected"), [
     ({"architecture": "eagle3", "residual_layers": 1}, "only medusa has it"),
-    ({"architecture": "medusa", "inner_dim": 8}, "only mlp_speculator has it"),
+    ({"architecture": "medusa", "block_size": 8}, "only dflash has it"),
     ({"architecture": "medusa", "ttt_steps": 2}, "leave ttt_steps out"),
     ({"architecture": "medusa", "draft_vocab_size": 64}, "whole vocabulary only"),
-    ({"architecture": "mlp_speculator", "draft_vocab_size": 64}, "whole vocabulary only"),
-    ({"architecture": "mlp_speculator", "tie_weights": True, "num_speculative_tokens": 1}, "num_speculative_tokens is 1"),
     ({"architecture": "eagle3", "cod_ratio": 0.5}, "only p_eagle has it"),
     ({"architecture": "medusa", "num_layers": 2}, "eagle3, eagle3.1, p_eagle, dflash have it"),
     ({"architecture": "p_eagle", "ttt_steps": 2}, "leave ttt_steps out"),
@@ -224,8 +189,6 @@ def test_settings_that_contradict_the_architecture_are_refused(fields, expected)
 def test_open_fields_follow_the_architecture():
     medusa = speculator_settings(architecture="medusa", num_speculative_tokens=4, preset="quick").resolved()
     assert (medusa.ttt_steps, medusa.residual_layers, medusa.shared_head, medusa.eta) == (4, 1, True, 10)
-    mlp = speculator_settings(architecture="mlp_speculator", num_speculative_tokens=1).resolved()
-    assert (mlp.ttt_steps, mlp.tie_weights, mlp.scale_input, mlp.inner_dim) == (1, False, True, None)
     eagle3 = speculator_settings(architecture="eagle3", preset="quick").resolved()
     assert (eagle3.ttt_steps, eagle3.num_layers, eagle3.eta) == (3, 1, 3)
     parallel = speculator_settings(architecture="p_eagle", num_speculative_tokens=6, draft_vocab_size=500).resolved()
