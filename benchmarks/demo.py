@@ -18,8 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.record import record
-from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import find
+from model_ops.evaluation.measurement import find, measurements_of
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
 from model_ops.operations.distill_settings import StudentSettings

@@ -29,7 +29,7 @@ from stores.mirror.location import connected, is_bucket, mirror_root, url_at
 from stores.mirror.mirror import Mirror
 from stores.mirror.no_mirror import NoMirror
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 
 
 NO_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP}

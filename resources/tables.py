@@ -292,7 +292,7 @@ class Tables:
             write_deltalake(
                 place, pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
                 mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
-                schema_mode="merge",  # an older lake gets a new column with its next commit
+                schema_mode="merge",  # a table that lacks a newer column gets it with its next commit
                 **settings,
             )
 

@@ -18,14 +18,13 @@ from model_ops.serving.drafting_choice import MeasuredDrafting, Rate, Replayed
 
 
 def measured_draftings(forms: Mapping[str, Mapping[str, Any]]) -> list[MeasuredDrafting]:
-    """The served model with each drafting, sampled as the traffic is, from the forms of speed.json's `in_server`; [] for a
-    report of an earlier version."""
+    """The served model with each drafting, sampled as the traffic is, from the forms of speed.json's `in_server`."""
     return [
         MeasuredDrafting(
             Drafting.model_validate(form["drafting"]),
             {int(concurrency): Rate(rate["median"], rate["p99_s"]) for concurrency, rate in form["as_logged"]["rates"].items()},
             form["as_logged"]["tau"])
-        for name, form in forms.items() if name != REFERENCE and "drafting" in form]
+        for name, form in forms.items() if name != REFERENCE]
 
 
 def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[Replayed]:
@@ -52,8 +51,8 @@ def drafter_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
 
 def drafter_gain_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
     """The lower end of the drafter's relative gain over the better lookup, paired over prompts; None if it was not measured."""
-    found = [each for each in report.get("measurements", []) if each["what"] == "acceptance_gain" and each["of"] == drafter
-             and each.get("against") != CHAMPION]
+    found = [each for each in report["measurements"] if each["what"] == "acceptance_gain" and each["of"] == drafter
+             and each["against"] != CHAMPION]
     logged = next((each for each in found if each["sampling"] == AS_LOGGED), found[0] if found else None)
     return None if logged is None else logged["low"]
 
@@ -61,4 +60,4 @@ def drafter_gain_low(report: Mapping[str, Any], drafter: str | None) -> float | 
 def _as_logged(report: Mapping[str, Any], drafter: str | None) -> Mapping[str, Any] | None:
     """The summary of a drafter, sampled as the traffic is, else of the first way of sampling."""
     of_it = [each for each in report.get("acceptance", []) if each["drafter"] == drafter]
-    return next((each for each in of_it if each.get("sampling") == AS_LOGGED), of_it[0] if of_it else None)
+    return next((each for each in of_it if each["sampling"] == AS_LOGGED), of_it[0] if of_it else None)

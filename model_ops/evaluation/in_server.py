@@ -98,7 +98,7 @@ def in_server(job: Job, settings: EvaluateSettings, progress: Progress, lookups:
     found.summary = {
         "kind": asked.kind, "version": next((each["version"] for each in served.values()), None),
         "arguments": asked.arguments, "max_new_tokens": asked.max_new_tokens, "tie_nats": TIE_NATS,
-        "forms": {form.name: _form_of_report(form, served.get(form.name)) for form in every}, "samples": _samples(served)}
+        "forms": {form.name: _form_of_report(served.get(form.name)) for form in every}, "samples": _samples(served)}
     found.speed = _speed(served)
     _compare(found, job, settings, served, texts)
     return found
@@ -159,7 +159,7 @@ def _key(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
 
 
-def _form_of_report(form: Form, served: dict[str, Any] | None) -> dict[str, Any]:
+def _form_of_report(served: dict[str, Any] | None) -> dict[str, Any]:
     if served is None:
         return {"loaded": False}
     return {"loaded": True, "prompts": len(served["replies"]), "tau": served["tau"]}

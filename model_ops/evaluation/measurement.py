@@ -8,8 +8,8 @@ Gates and release pages read these. Importing this file imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -74,6 +74,11 @@ def at_temperature(temperature: float) -> str:
 def in_a_server(form: str) -> str:
     """Key, among the reasons why something was not measured, of a form that no server served."""
     return f"{form} in a server"
+
+
+def measurements_of(report: Mapping[str, Any]) -> list[Measurement]:
+    """All measurements of a report, from the content of its report.json."""
+    return [Measurement.model_validate(found) for found in report["measurements"]]
 
 
 def find(measurements: Iterable[Measurement], what: What, **fields: str) -> Measurement | None:

@@ -3,8 +3,7 @@
     merge_adapter(base, adapter, output)       # output: a whole model in the Hugging Face layout
 
 Every kind of adapter that peft can merge is read: LoRA with ranks per layer, DoRA, rsLoRA, IA3, LoHa and others, adapted
-embeddings, layers saved whole (`modules_to_save`), and a vocabulary that grew. This project's own adapters are read by
-`adapter_directory`, which trains them further.
+embeddings, layers saved whole (`modules_to_save`), and a vocabulary that grew.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
         served = None if settings.across_tokenizers else job.inputs.get("served")
         chats = read_chats(job.input("dataset"), own or place, settings, served)
         if own is not None and settings.across_tokenizers is None:
-            refuse_other_tokens(job, place, own, chats, settings)
+            refuse_other_tokens(job, place, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
     search, layers, channels = None, [], None
     if own is None:
@@ -172,7 +172,7 @@ def read_told(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Ch
     return chats, told
 
 
-def refuse_other_tokens(job: Job, teacher: Path, own: Path, chats: Chats, settings: StudentSettings) -> None:
+def refuse_other_tokens(job: Job, teacher: Path, chats: Chats, settings: StudentSettings) -> None:
     """Raises ModelError if the student's base reads the rows as other tokens than the teacher, or as more than the teacher's
     context holds."""
     of_teacher = read_chats(job.input("dataset"), teacher, settings, job.inputs.get("served"))

@@ -49,9 +49,6 @@ OF_MODEL_TYPE: Mapping[str, tuple[tuple[str, Axes], ...]] = {
 }
 """Patterns by architecture, tried before PATTERNS."""
 
-BLOCK = re.compile(r"(.*\blayers)\.(\d+)\.")
-"""Names of parameters within a model's list of blocks."""
-
 
 def axes_of(name: str, dimensions: int, model_type: str) -> Axes:
     """The logical axis of each dimension of a parameter; None for all if its name is unknown."""

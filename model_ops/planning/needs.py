@@ -27,7 +27,6 @@ from model_ops.planning.step_trace import MicroBatchMemory, Traced, trace_micro_
 from model_ops.precision import Precision, decided
 from model_ops.training.flops import MatrixWork, attention_widths, needed_flops
 
-MICRO_BATCH_TOKENS = 4_096
 TRACED_TOKENS = (2_048, 16_384)
 """Sizes of the two traced micro-batches, in tokens; memory of larger ones is linear in them, smaller ones are traced."""
 DEFAULT_RANK = 16

@@ -109,9 +109,6 @@ class HiddenStates:
                 entry += rows[row].window + 1
         self._open: dict[int, dict[str, Tensor]] = {}
 
-    def bytes_needed(self, hidden_size: int) -> int:
-        return sum(bytes_of(row, len(self.layer_ids), hidden_size) for row in self.rows)
-
     def bytes_there(self) -> int:
         """Bytes on disk from an earlier run with the same rows."""
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0

@@ -77,7 +77,7 @@ class Manifest(BaseModel):
     config: dict[str, Any]
     recipe_digest: str = ""
     run_id: str = ""
-    """The Dagster run that made it; "" outside of a run, and in manifests of earlier versions."""
+    """The Dagster run that made it; "" outside of a run."""
     code: Code
     environment: dict[str, str]
     metrics: dict[str, Any] = Field(default_factory=dict)
@@ -116,7 +116,8 @@ def describe_files(directory: Path) -> list[File]:
 def files_digest(files: Iterable[File], kind: Kind | None = None) -> str:
     """The digest of an artefact: sha256 over its files' digests and paths, without records of the run and, of a model, without
     its card."""
-    return _digest_of(file for file in files if not is_record(file.path, kind))
+    lines = "".join(f"{file.sha256}  {file.path}\n" for file in files if not is_record(file.path, kind))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def is_record(path: str, kind: Kind | None) -> bool:
@@ -125,9 +126,8 @@ def is_record(path: str, kind: Kind | None) -> bool:
 
 
 def digest_holds(manifest: Manifest) -> bool:
-    """Whether a manifest's digest fits the files it lists. Earlier versions also counted records of the run."""
-    return manifest.digest in (files_digest(manifest.files, manifest.kind), files_digest(manifest.files),
-                               _digest_of(manifest.files))
+    """Whether a manifest's digest fits the files it lists."""
+    return manifest.digest == files_digest(manifest.files, manifest.kind)
 
 
 def changed_files(directory: Path, manifest: Manifest) -> list[str]:
@@ -139,11 +139,6 @@ def changed_files(directory: Path, manifest: Manifest) -> list[str]:
     found = {(file.path, file.sha256) for file in describe_files(directory)}
     either = {(file.path, file.sha256) for file in (*before, *after)}
     return sorted({path for path, _ in found - either} | {file.path for file in after} - {path for path, _ in found})
-
-
-def _digest_of(files: Iterable[File]) -> str:
-    lines = "".join(f"{file.sha256}  {file.path}\n" for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -91,11 +91,6 @@ def tainted(lake: Lake, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
     return {node: taint for node, taint in look.found.items() if taint is not None}
 
 
-def taint_of(lake: Lake, manifest: Manifest) -> Taint | None:
-    """The taint of one model or release; None if its weights learnt no erased row."""
-    return _Look(lake, {}).at(manifest)
-
-
 def rows_erased_from(lake: Lake, manifests: Iterable[Manifest]) -> int:
     """The most rows that any of these models learnt and that were erased since."""
     look = _Look(lake, {})

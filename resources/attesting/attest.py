@@ -46,10 +46,10 @@ def _served_files(output: Path, release: Release, served: Sequence[Manifest]) ->
 
 def attest(lake: Lake, directory: Path, key: SigningKey) -> None:
     """Signs a release and its provenance. Raises ReleaseError for one whose files or parts are not those that were made, or
-    that an earlier version made without provenance."""
+    that has no provenance."""
     if problems := recheck_unsigned(lake, directory):
         raise ReleaseError(f"release {directory.name} is not signed: " + "; ".join(problems))
     if not (directory / PROVENANCE).exists():
-        raise ReleaseError(f"release {directory.name} was made by an earlier version and has no {PROVENANCE}: run the recipe "
-                           "again, and sign the release that it makes")
+        raise ReleaseError(f"release {directory.name} has no {PROVENANCE}: run the recipe again, and sign the "
+                           "release that it makes")
     sign_release(lake, directory, key)

@@ -27,8 +27,8 @@ import duckdb
 import pyarrow as pa
 
 from model_ops.errors import Misuse
-from resources.catalog.build import rebuild, update
-from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, files_of_views, locked, memory_gib
+from resources.catalog.build import update
+from resources.catalog.locked_catalog import SPILLS, Limits, files_of_views, locked, memory_gib
 from resources.catalog.question import NotAQuestionError, check_question
 from resources.damaged_files import naming_damage
 from resources.lake import Lake
@@ -155,11 +155,7 @@ def _bring_up_to_date(lake: Lake) -> None:
 
 def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConnection:
     try:
-        try:
-            return stack.enter_context(locked(lake.catalog, lake.root, limits))
-        except OldCatalogError:
-            rebuild(lake)
-            return stack.enter_context(locked(lake.catalog, lake.root, limits))
+        return stack.enter_context(locked(lake.catalog, lake.root, limits))
     except (duckdb.Error, OSError) as error:
         said = _one_line(error)
         if "Could not set lock" in said:

@@ -34,10 +34,6 @@ _CLOSED = {
 }
 
 
-class OldCatalogError(Exception):
-    """The catalog was built by an earlier version, which did not record the files that its views read."""
-
-
 @dataclass(frozen=True)
 class Limits:
     """Limits of one query. memory_gib: None for 4 GiB, or half of the machine's memory if that is less. spill: the folder for
@@ -49,10 +45,7 @@ class Limits:
 
 @contextmanager
 def locked(catalog: Path, root: Path, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A locked connection to a catalog of the lake at `root`.
-
-    Raises OldCatalogError for a catalog without `view_files`, duckdb.Error if it cannot be opened.
-    """
+    """A locked connection to a catalog of the lake at `root`. Raises duckdb.Error if it cannot be opened."""
     with (
         nullcontext(limits.spill) if limits.spill else TemporaryDirectory(prefix="millrace-sql-") as spill,
         duckdb.connect(config={**_CLOSED, "temp_directory": str(spill)}) as connection,
@@ -77,7 +70,7 @@ def memory_gib(connection: duckdb.DuckDBPyConnection) -> float:
 
 
 def files_of_views(catalog: Path) -> list[str]:
-    """Paths inside the lake of the files that a catalog's views read. Raises OldCatalogError as `locked` does."""
+    """Paths inside the lake of the files that a catalog's views read."""
     with duckdb.connect(str(catalog), read_only=True) as connection:
         return _own_files(connection)
 
@@ -91,8 +84,5 @@ def _bound(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
 
 def _own_files(connection: duckdb.DuckDBPyConnection) -> list[str]:
     """Paths inside the lake of the files that the catalog's views read."""
-    try:
-        found = connection.execute("select distinct path from view_files").fetchall()
-    except duckdb.CatalogException as error:
-        raise OldCatalogError from error
+    found = connection.execute("select distinct path from view_files").fetchall()
     return [path for (path,) in found if not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts]

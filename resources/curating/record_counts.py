@@ -29,8 +29,8 @@ class RecordCounts:
 
     @classmethod
     def of(cls, curated: Manifest) -> RecordCounts:
-        """The counts in a manifest of curated_interactions: metric `records`, in older versions `fates`."""
-        return cls(**(curated.metrics.get("records") or curated.metrics["fates"]))
+        """The counts in a manifest of curated_interactions."""
+        return cls(**curated.metrics["records"])
 
     @property
     def adds_up(self) -> bool:

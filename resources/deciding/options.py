@@ -54,7 +54,7 @@ def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], f
               replace(each, why_not=f"{SPELLED[chosen.action]} costs less and is enough") for each in found]
     nothing = replace(nothing, why_not=f"{cause.request.by} asked for {SPELLED[chosen.action]}" if cause.request else
                       f"{SPELLED[chosen.action]} is worth its cost")
-    return [nothing, *others], chosen.action, _why(cause, chosen, settings)
+    return [nothing, *others], chosen.action, _why(cause, chosen)
 
 
 def _option(action: Action, cause: Found, seen: Evidence, predicted: Predicted, facts: RecipeFacts, settings: DecideSettings,
@@ -132,7 +132,7 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
     return ""
 
 
-def _why(cause: Found, chosen: Option, settings: DecideSettings) -> str:
+def _why(cause: Found, chosen: Option) -> str:
     what, seconds = SPELLED[chosen.action], chosen.predicted_cost_s
     cost = f" costs about {duration(seconds)}" if seconds is not None else ", whose cost is unknown,"
     cost += f" ({chosen.cost_says})" if chosen.cost_says else ""

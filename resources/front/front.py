@@ -3,7 +3,6 @@
     with Front("127.0.0.1", 8000, wait_s=120) as front:      # requests wait so long for a server, then they get 503
         front.switch([Route(old)])
         front.switch([Route(new)])                   # returns when no new request goes to `old`
-        front.wait_until_idle(old, 600)              # requests in flight, streams included
 
 It runs in a thread with its own event loop. /health says 200 and which releases answer, or 503. Other paths are passed on if
 they begin with one of PASSED, or of those that `passes` names; paths that change a server's adapters are not.
@@ -24,7 +23,7 @@ from aiohttp import web
 
 from resources.front.address import own_host
 from resources.front.pass_through import MOST_SENT, PassThrough, error_response
-from resources.front.routes import Backend, Route, Routes
+from resources.front.routes import Route, Routes
 from resources.front.watcher import Watcher
 
 PASSED = ("/v1/", "/metrics", "/version", "/tokenize", "/detokenize")
@@ -34,7 +33,6 @@ MOST_BYTES = 64 << 20
 """Longest body of a request."""
 STARTS_WITHIN_S = 20.0
 ENDS_WITHIN_S = 5.0
-LOOKS_EVERY_S = 0.05
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -106,15 +104,6 @@ class Front:
             self._passing.routes = Routes(tuple(routes))
 
         self._do(replace(), STARTS_WITHIN_S)
-
-    def wait_until_idle(self, backend: Backend, seconds: float) -> bool:
-        """Whether the server has answered all its requests in this time."""
-        until = time.monotonic() + seconds
-        while backend.in_flight:
-            if time.monotonic() > until:
-                return False
-            time.sleep(LOOKS_EVERY_S)
-        return True
 
     async def _start(self) -> None:
         self._passing = PassThrough(self._watcher, self.wait_s, self.most_sent)

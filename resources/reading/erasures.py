@@ -5,9 +5,8 @@
     hash_erased(connection, tables, workloads)        # the table erased_hashes, for anti-joins; False if there are none
 
 A tombstone has no id, only sha256(MILLRACE_USER_HASH_KEY, unit separator, id), as `user_hash` has. kind: user, session,
-interaction, or about (any id that feedback may name: of a request, a trace, a session). Tombstones of earlier versions hash
-sessions without the key and name interactions and contents as they are; they count too. With another key no tombstone would
-match, and erased rows would come back unnoticed: hash_erased refuses.
+interaction, or about (any id that feedback may name: of a request, a trace, a session). With another key
+no tombstone would match, and erased rows would come back unnoticed: hash_erased refuses.
 """
 
 from __future__ import annotations

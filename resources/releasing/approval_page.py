@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.atomic_files import write_text
-from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, Measurement, find
+from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, Measurement, find, measurements_of
 from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
@@ -45,7 +44,7 @@ class _Side:
 
     @property
     def measurements(self) -> list[Measurement]:
-        return measurements_of(dict(self.report)) if self.report else []
+        return measurements_of(self.report) if self.report else []
 
 
 def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Release, evaluation: Path,

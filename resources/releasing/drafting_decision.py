@@ -73,7 +73,7 @@ def write_choice(output: Path, choice: Choice) -> None:
 
 
 def read_choice(directory: Path) -> Choice | None:
-    """The decision of a release; None if it has none (an earlier version), or if it cannot be read."""
+    """The decision of a release; None if it cannot be read."""
     try:
         return Choice.model_validate_json((directory / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

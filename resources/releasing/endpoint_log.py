@@ -162,8 +162,8 @@ def entry_digest(content: dict[str, Any]) -> str:
 
 
 def signer_of(entry: Entry, trusted: TrustedKeys, today: date) -> TrustedKey:
-    """The trusted key that signed this entry as it is. Raises EnvelopeError. An entry of an earlier version lacks fields, which
-    have their defaults then."""
+    """The trusted key that signed this entry as it is. Raises EnvelopeError. Fields that a signed statement lacks have
+    their defaults."""
     if not entry.envelope:
         raise EnvelopeError("it has no signature")
     statement, key = opened(entry.envelope, ENTRY, trusted, today)

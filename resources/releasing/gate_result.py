@@ -21,7 +21,7 @@ MOST_NOISE = 0.05
 """Most noise of recovery: a wider interval means that two different models were compared."""
 
 UNKNOWN_NOISE = 0.01
-"""Noise for evaluation reports without an interval: with a single test row, and of earlier versions."""
+"""Noise for evaluation reports without an interval: with a single test row."""
 
 ERASED_ROWS = "erased_rows"
 """The gate on rows that weights learnt and that were erased since: the only one whose measurement changes later."""
@@ -39,7 +39,6 @@ class GateResult(BaseModel):
     interval; None if the report has none. rows: how many `counted` (rows, prompts, items) it was measured on; None if unknown.
     of, against, on, sampling: what was compared, as in a Measurement. reason: why it was not measured. remark: what helps
     to mend it if it is missed or was not measured. nothing_to_compare: the gate holds because there is nothing to compare with.
-    Results of earlier versions have only the fields without a default.
     """
 
     name: str
@@ -108,8 +107,7 @@ class GateResult(BaseModel):
 
 
 def missed(gate: GateResult) -> str | None:
-    """Why a gate does not hold; None if it holds. The bounds are applied again, because an earlier version recorded a recovery
-    of 1.1 as passed."""
+    """Why a gate does not hold; None if it holds. The bounds are applied again, because release.json may have been edited."""
     if gate.nothing_to_compare:
         return None
     if gate.measured is None or gate.judged is None:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from model_ops.evaluation.earlier_reports import measurements_of
 from model_ops.evaluation.measurement import (
     ALL_SUITES,
     AS_LOGGED,
@@ -29,6 +28,7 @@ from model_ops.evaluation.measurement import (
     at_temperature,
     find,
     in_a_server,
+    measurements_of,
 )
 from resources.releasing.champion import Champion
 from resources.releasing.gate_result import ERASED_ROWS, TRAIN_AGAIN, GateResult, missed
@@ -65,9 +65,9 @@ class Compared:
 
     @classmethod
     def of(cls, report: Mapping[str, Any], **known: Any) -> Compared:
-        """From the content of a report.json, also of an earlier version."""
+        """From the content of a report.json."""
         blocks = report.get("against_reference", {}).get("blocks", [])
-        return cls(measurements_of(dict(report)), report.get("not_measured", {}), tuple(report.get("tasks", {})),
+        return cls(measurements_of(report), report.get("not_measured", {}), tuple(report.get("tasks", {})),
                    costliest=_costliest(blocks), in_server=report.get("in_server", {}), **known)
 
     @property

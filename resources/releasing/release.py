@@ -116,7 +116,7 @@ class Release(BaseModel):
     """The model that the adapter was trained on; only with form adapter."""
     adapter: AdapterPart | None = None
     drafting: Drafting | None = None
-    """What it is served with; None in releases of earlier versions: the drafter, if there is one."""
+    """What it is served with; None: the drafter, if there is one."""
     gates: list[GateResult]
     policy: ReleasePolicy = Field(default_factory=ReleasePolicy)
     service: Service = Field(default_factory=Service)

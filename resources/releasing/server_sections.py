@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER, Measurement, find, in_a_server
+from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER, Measurement, find, in_a_server, measurements_of
 from resources.plain_text import visible
 from resources.releasing.section import Section
 
@@ -25,7 +24,7 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
     if not asked:
         return [Section(TITLE, ["model", "state"], [["served", "no server was asked for"]],
                         "The recipe names no server in evaluation.server.")]
-    measured = measurements_of(dict(report))
+    measured = measurements_of(report)
     rows = [_form(name, form, speed.get("forms", {}).get(name), measured) for name, form in asked["forms"].items()]
     columns = ["model", "state", "distance (nats/token)", "greedy tokens that agree", "start (s)", "memory (GB)"]
     found = [Section(TITLE, columns, rows, _note(asked, report.get("not_measured", {})))]

@@ -20,8 +20,7 @@ from typing import Any
 from markupsafe import Markup
 
 from model_ops.atomic_files import write_text
-from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import HELD_OUT, REFERENCE, TARGET, Measurement, at_temperature, find
+from model_ops.evaluation.measurement import HELD_OUT, REFERENCE, TARGET, Measurement, find, measurements_of
 from model_ops.serving.drafting_choice import Choice
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError
@@ -227,7 +226,7 @@ class Summary:
         rows = [
             [
                 found["drafter"], str(found["num_speculative_tokens"]),
-                found.get("sampling") or at_temperature(found["temperature"]), f"{found['tau']:.3f}",
+                found["sampling"], f"{found['tau']:.3f}",
                 f"{found['tau_low']:.3f} to {found['tau_high']:.3f}", f"{found['prompts']:,}", f"{found['looping_share']:.0%}",
             ]
             for found in self.evaluation["acceptance"]
@@ -299,9 +298,9 @@ def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: 
 
 
 def read_evaluation(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """report.json and speed.json of an evaluation; {} for the second if an earlier version wrote none."""
-    speed = directory / "speed.json"
-    return json.loads((directory / "report.json").read_text()), json.loads(speed.read_text()) if speed.exists() else {}
+    """report.json and speed.json of an evaluation."""
+    report, speed = (json.loads((directory / name).read_text()) for name in ("report.json", "speed.json"))
+    return report, speed
 
 
 def _stage_and_rule(name: str) -> list[str]:

@@ -77,7 +77,7 @@ comment on column gates.measured is 'measured value; null if it was not measured
 comment on column gates.low is 'lower end of the 95 % interval; null where none was measured';
 comment on column gates.high is 'upper end of the 95 % interval';
 comment on column gates.passed is 'whether the measured value passed';
-comment on column gates.why is 'a sentence with number, interval and bound; null in releases of earlier versions';
+comment on column gates.why is 'a sentence with number, interval and bound';
 comment on column gates.bound is 'least: the judged number must reach wanted; most: it may not exceed it';
 comment on column gates.judged_by is 'the number that must meet the bound: value, or the low or high end of the interval';
 comment on column gates.of_model is 'the model in question, by its role in the evaluation, or the drafter';

@@ -13,7 +13,6 @@ from tiny_chats import conversation, write_rows
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models import nf4
-from model_ops.models.adapter_directory import load_adapter
 from model_ops.models.lora import LoraLinear, add_adapters, merge_adapters
 from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_model, load_tokenizer
@@ -25,6 +24,7 @@ from model_ops.training.conversations import read_documents
 from model_ops.training.flops import matrix_work
 from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.verify import verify
+from tests.model_ops.models.saved_adapters import load_adapter
 from tests.thorough_cases import thorough_except
 
 SETTINGS = {"steps": 25, "learning_rate": 3e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}

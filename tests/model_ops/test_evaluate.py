@@ -16,8 +16,7 @@ from model_ops.decoding.prompts import read_prompts
 from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
 from model_ops.evaluation import acceptances, likelihoods
-from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import find
+from model_ops.evaluation.measurement import find, measurements_of
 from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer

@@ -11,9 +11,8 @@ from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.prompts import read_prompts
 from model_ops.evaluation.draft_speed_up import acceptance_chance, best_length, expected_speed_up
-from model_ops.evaluation.earlier_reports import measurements_of
 from model_ops.evaluation.likelihoods import comparisons
-from model_ops.evaluation.measurement import find
+from model_ops.evaluation.measurement import find, measurements_of
 from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model

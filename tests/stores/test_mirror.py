@@ -61,7 +61,7 @@ def test_a_lake_is_created_once_and_only_in_an_empty_place_of_a_store_with_condi
         machine("a")
     assert server.names(bucket) == []
     server.heal()
-    assert json.loads((machine("a").root / "lake.json").read_text()) == {"layout_version": 2}
+    assert json.loads((machine("a").root / "lake.json").read_text()) == {"layout_version": 3}
     assert server.names(bucket) == ["lakes/tutor/lake.json"]
     server.fail("unconditional")  # a machine that comes later tries it too, before it writes
     with pytest.raises(LakeError, match="has no conditional writes"), at_work(machine("b")):

@@ -1,4 +1,4 @@
-"""Table of kinds of tasks: name -> item. A new kind is a file here, and a line in ITEMS and SCORERS.
+"""Table of kinds of tasks: name -> item. A new kind is a file here, and a place in AnyItem and SCORERS.
 
     read_items(suite / "tasks.jsonl")        # [NumberItem(...), ...]
 
@@ -22,10 +22,6 @@ from model_ops.evaluation.tasks.text_match import ExactItem, RegexItem, score_ex
 from model_ops.evaluation.tasks.unit_tests import UnitTestsItem
 
 AnyItem = NumberItem | FunctionCallItem | JsonItem | ExactItem | RegexItem | UnitTestsItem | JudgedItem
-
-ITEMS: dict[str, type] = {item.model_fields["kind"].default: item for item in (
-    NumberItem, FunctionCallItem, JsonItem, ExactItem, RegexItem, UnitTestsItem, JudgedItem)}
-"""Kind -> its typed item."""
 
 SCORERS: dict[str, Callable[[Any, str], float]] = {
     "number": score_number, "function_call": score_call, "json_schema": score_json, "exact": score_exact, "regex": score_regex,

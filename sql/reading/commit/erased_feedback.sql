@@ -9,13 +9,10 @@ with named as (
     semi join (select distinct workload from erased_hashes) as affected using (workload)
 ),
 hashed as (
-    select object, row, part, workload, id, sha256(concat($user_hash_key, chr(31), id)) as keyed from named where id is not null
+    select object, row, part, workload, sha256(concat($user_hash_key, chr(31), id)) as keyed from named where id is not null
 )
 select object, row, part from hashed
-semi join erased_hashes on erased_hashes.workload = hashed.workload and kind <> 'content' and sha256 = keyed
-union
-select object, row, part from hashed
-semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'interaction' and sha256 = id
+semi join erased_hashes on erased_hashes.workload = hashed.workload and sha256 = keyed
 union
 select object, row, part from named
 semi join newly_erased_ids using (id)

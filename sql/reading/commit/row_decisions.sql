@@ -8,32 +8,22 @@
 create or replace temp table row_decisions as
 with hashed as (
     select
-        object, row, part, workload, user_hash, content_sha256, interaction_id, sha256(session_id) as plain_session,
+        object, row, part, workload, user_hash,
         sha256(concat($user_hash_key, chr(31), interaction_id)) as interaction,
         case when session_id is not null then sha256(concat($user_hash_key, chr(31), session_id)) end as session
     from staged
     semi join (select distinct workload from erased_hashes) as affected using (workload)
 ),
 
--- by the keyed hash, and as tombstones of earlier versions have it
 erased as (
     select object, row, part from hashed
     semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'interaction' and sha256 = interaction
-    union
-    select object, row, part from hashed
-    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'interaction' and sha256 = interaction_id
-    union
-    select object, row, part from hashed
-    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'content' and sha256 = content_sha256
     union
     select object, row, part from hashed
     semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'user' and sha256 = user_hash
     union
     select object, row, part from hashed
     semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'session' and sha256 = session
-    union
-    select object, row, part from hashed
-    semi join erased_hashes on erased_hashes.workload = hashed.workload and kind = 'session' and sha256 = plain_session
 ),
 
 shared as (

@@ -37,7 +37,7 @@ WRITTEN_BY_HAND = {
     "quant_method": "compressed-tensors", "quantization_status": "compressed", "sparsity_config": {}, "transform_config": {},
     "version": "0.20.0",
 }
-"""What this project wrote before the library did, as older lakes hold it."""
+"""What compressed-tensors 0.20 writes, with every key."""
 
 LLM_COMPRESSOR = {
     "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"], "quantization_status": "frozen",

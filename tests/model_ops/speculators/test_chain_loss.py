@@ -8,8 +8,9 @@ import torch
 from model_ops.speculators import chain_loss as module
 from model_ops.speculators import teacher as teacher_module
 from model_ops.speculators.chain_loss import Draft, chain_loss
-from model_ops.speculators.speculator_losses import OUTSIDE, speculator_loss
+from model_ops.speculators.speculator_losses import OUTSIDE
 from model_ops.speculators.teacher import Teacher
+from tests.model_ops.speculators.defined_losses import speculator_loss
 
 VOCAB, HIDDEN, WIDTH, CONTEXTS = 50, 8, 6, 37
 

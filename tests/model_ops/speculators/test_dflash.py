@@ -25,9 +25,9 @@ from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, chosen_anchors, documents_of, make_batch
-from model_ops.speculators.speculator_losses import acceptance, speculator_loss
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss, drafts_of, measure_alpha
+from tests.model_ops.speculators.defined_losses import acceptance, speculator_loss
 
 
 def normed(x, weight):

@@ -62,7 +62,7 @@ def test_states_are_the_same_from_the_disk_and_at_once(place, tmp_path):
     stored, computed = make_batch(rows, cache, [0, 5, 9]), make_batch(rows, online, [0, 5, 9])
     for name in ("ids", "captured", "start", "windows", "final", "last", "order"):
         torch.testing.assert_close(getattr(stored, name).float(), getattr(computed, name).float(), atol=0.05, rtol=0.02)
-    assert cache.bytes_there() >= cache.bytes_needed(32) > 0
+    assert cache.bytes_there() > 0
 
 
 def test_a_quantized_targets_own_states_are_used(tmp_path):

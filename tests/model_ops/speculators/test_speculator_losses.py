@@ -8,16 +8,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.speculators.speculator_losses import (
-    OUTSIDE,
-    TargetRows,
+from model_ops.speculators.speculator_losses import OUTSIDE, TargetRows, expected_acceptance_length, loss_and_gradient
+from tests.model_ops.speculators.defined_losses import (
     acceptance,
     cross_entropy_loss,
-    expected_acceptance_length,
     kl_loss,
     lk_alpha_loss,
     lk_lambda_loss,
-    loss_and_gradient,
     speculator_loss,
     tv_loss,
 )

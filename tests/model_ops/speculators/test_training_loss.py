@@ -21,10 +21,11 @@ from model_ops.speculators.factory import new_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, supervised
-from model_ops.speculators.speculator_losses import acceptance, expected_acceptance_length, speculator_loss
+from model_ops.speculators.speculator_losses import expected_acceptance_length
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss
 from model_ops.training.trainer import train
+from tests.model_ops.speculators.defined_losses import acceptance, speculator_loss
 
 pytestmark = pytest.mark.xdist_group("training loss")
 

@@ -90,7 +90,7 @@ def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
 
 @pytest.mark.parametrize(("architecture", "said"), [("draft_model", True), ("eagle3", False)])
 def test_the_report_says_how_a_language_model_that_drafts_is_served(architecture, said):
-    measured = {"drafter": architecture, "temperature": 1.0, "tau": 1.5, "tau_low": 1.4, "tau_high": 1.6, "prompts": 9,
+    measured = {"drafter": architecture, "sampling": "temperature 1", "tau": 1.5, "tau_low": 1.4, "tau_high": 1.6, "prompts": 9,
                 "looping_share": 0.0, "num_speculative_tokens": 3}
     evaluation = {"acceptance": [measured, {**measured, "drafter": "draft_model_untrained"}],
                   "settings": {"num_speculative_tokens": 3}}

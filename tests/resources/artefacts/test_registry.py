@@ -1,6 +1,5 @@
 """The registry: same inputs, same version; a manifest makes an artefact exist; what a killed run left is kept."""
 
-import hashlib
 import json
 
 import pytest
@@ -130,13 +129,11 @@ def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
     assert changed_files(here, first) == ["metrics.jsonl", "model.safetensors"]
 
 
-def test_a_manifest_whose_digest_was_edited_is_noticed_and_one_of_an_earlier_version_holds(tmp_path):
+def test_a_manifest_whose_digest_was_edited_is_noticed(tmp_path):
     registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
     draft = registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), {}, [])
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     (draft.directory / "metrics.jsonl").write_text("{}\n")
     manifest = registry.finish(draft, {})
-    everything = "".join(f"{file.sha256}  {file.path}\n" for file in manifest.files)
-    before = manifest.model_copy(update={"digest": hashlib.sha256(everything.encode()).hexdigest()})
-    assert digest_holds(manifest) and digest_holds(before)
+    assert digest_holds(manifest)
     assert not digest_holds(manifest.model_copy(update={"digest": "0" * 64}))

@@ -243,14 +243,6 @@ def test_memory_is_bounded_and_the_way_out_is_named(places):
         list(answer.batches)
 
 
-def test_a_catalog_of_an_earlier_version_is_built_anew(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
-    store(Tables(lake), "interactions", [interaction(1, "hello", "you")])
-    with duckdb.connect(str(lake.catalog)) as old:
-        old.execute("create view interactions as select 1 as old")
-    assert query(lake, "select count(*) as n, count(distinct dt) as days from interactions").to_pylist() == [{"n": 1, "days": 1}]
-
-
 def test_a_catalog_that_another_program_writes_is_said_to_be(places):
     lake = places[0]
     writer = subprocess.Popen(

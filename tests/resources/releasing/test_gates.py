@@ -14,22 +14,25 @@ from resources.releasing.quantized_bits import served_bits
 from resources.releasing.recheck import recheck
 
 OFF = dict.fromkeys(Gates.model_fields)
-EARLIER = {"recovery": 0.995, "acceptance": [
-    {"drafter": "eagle3", "temperature": 1.0, "tau": 1.6, "tau_low": 1.5, "tau_high": 1.7, "prompts": 20}]}
-"""A report of an earlier version."""
-
-
 def only(**bounds):
     return Gates(**{**OFF, **bounds})
-
-
-def results(gates, report=EARLIER, **known):
-    return {result.name: result.passed for result in check_gates(gates, Compared.of(report, **{"drafter": "eagle3", **known}))}
 
 
 def measured(what="loss_increase", of="target", against="base", **fields):
     given = {"value": 0.154, "low": 0.12, "high": 0.19, "n": 300, "counted": "rows", "unit": "nats per token"} | fields
     return Measurement(what=what, of=of, against=against, **given)
+
+
+def recovery(value, low=None, high=None, n=20):
+    return measured("recovery", against="reference", value=value, low=low, high=high, n=n, unit="ratio")
+
+
+def length(drafter="eagle3"):
+    return measured("acceptance_length", drafter, "", sampling="temperature 1", value=1.6, low=1.5, high=1.7, counted="prompts")
+
+
+def results(gates, *found, **known):
+    return {result.name: result.passed for result in check_gates(gates, Compared(found, **{"drafter": "eagle3", **known}))}
 
 
 def gate(gates, *found, **known):
@@ -39,12 +42,13 @@ def gate(gates, *found, **known):
 
 
 def test_gates_hold_at_their_value_and_fail_below():
-    assert results(only(recovery=0.995, acceptance_length=1.5)) == {"recovery": True, "acceptance_length": True}
-    assert results(only(recovery=0.996, acceptance_length=1.51)) == {"recovery": False, "acceptance_length": False}
+    found = recovery(0.995), length()
+    assert results(only(recovery=0.995, acceptance_length=1.5), *found) == {"recovery": True, "acceptance_length": True}
+    assert results(only(recovery=0.996, acceptance_length=1.51), *found) == {"recovery": False, "acceptance_length": False}
 
 
 def test_what_was_not_measured_has_not_passed():
-    assert results(Gates(), report={}) == {
+    assert results(Gates()) == {
         "recovery": False, "loss_above_base": False, "loss_above_champion": True, "acceptance_length": False,
         "acceptance_gain": False, "acceptance_below_champion": True}
     why = gate(only(acceptance_length=1.2), drafter="eagle3", not_measured={"acceptance": "no prompt fits"}).why
@@ -52,13 +56,14 @@ def test_what_was_not_measured_has_not_passed():
 
 
 def test_gates_that_do_not_apply_and_gates_that_are_off():
-    assert results(only(recovery=0.9, acceptance_length=1.2, acceptance_gain=0), drafter=None) == {"recovery": True}
+    assert results(only(recovery=0.9, acceptance_length=1.2, acceptance_gain=0), recovery(0.995), length(), drafter=None) == {
+        "recovery": True}
     assert results(only(loss_above_teacher=0.1)) == {} and results(only(loss_above_teacher=0.1), student=True) != {}
     assert results(only()) == {}
 
 
 def test_a_served_model_that_is_worse_than_its_base_is_refused():
-    """The case that an earlier version let pass: base 3.260, served 3.414, every gate green."""
+    """Base 3.260, served 3.414, every gate green."""
     result = gate(Gates(**OFF | {"loss_above_base": 0.02}), measured())
     assert not result.passed
     assert missed(result) == ("gate loss_above_base: 0.154 nats per token (95 % interval 0.1200 to 0.1900; target against base, "
@@ -179,23 +184,21 @@ def test_a_champion_whose_drafter_cannot_be_compared_with():
 
 
 def test_the_gate_reads_the_drafter_that_is_released():
-    report = {"acceptance": [{"drafter": "medusa", "temperature": 1.0, "tau": 1.4, "tau_low": 1.3, "tau_high": 1.5, "prompts": 9}]}
-    assert results(only(acceptance_length=1.2), report, drafter="medusa") == {"acceptance_length": True}
-    assert results(only(acceptance_length=1.2), report, drafter="eagle3") == {"acceptance_length": False}
+    assert results(only(acceptance_length=1.2), length("medusa"), drafter="medusa") == {"acceptance_length": True}
+    assert results(only(acceptance_length=1.2), length("medusa"), drafter="eagle3") == {"acceptance_length": False}
 
 
-@pytest.mark.parametrize(("recovery", "low", "passed"), [
+@pytest.mark.parametrize(("value", "low", "passed"), [
     (1.114, 1.08, False),     # an older model was measured in place of the served one
     (1.114, 0.90, False),     # and its noise excuses nothing: a quantized form differs far less
     (1.0004, 0.9994, True),
     (1.0004, 1.0003, True),   # rounding moves recovery by more than a bootstrap over rows sees
     (1.01, 1.009, False), (1.01, 0.995, True), (1.0, 1.0, True),
-    (1.114, None, False), (1.0004, None, True), (1.02, None, False),    # a report of an earlier version
+    (1.114, None, False), (1.0004, None, True), (1.02, None, False),    # one test row
 ])
-def test_recovery_beyond_1_by_more_than_its_noise_fails(recovery, low, passed):
-    report = {"recovery": recovery} | ({"recovery_low": low, "recovery_high": 2 * recovery - low} if low else {})
-    [result] = check_gates(only(recovery=0.99), Compared.of(report))
-    assert result.passed == passed and (result.low, result.measured) == (low, recovery)
+def test_recovery_beyond_1_by_more_than_its_noise_fails(value, low, passed):
+    [result] = check_gates(only(recovery=0.99), Compared([recovery(value, low, 2 * value - low if low else None)]))
+    assert result.passed == passed and (result.low, result.measured) == (low, value)
     assert ("beyond 1 by more than its noise" in result.why and "run the recipe again" in result.why) != passed
     assert (missed(result) is None) == passed
 
@@ -206,21 +209,15 @@ def test_a_number_that_is_none_was_not_measured():
     json.dumps(result.model_dump(), allow_nan=False)
 
 
-def test_a_release_that_an_earlier_version_let_pass_is_judged_again(tmp_path, make_release):
+def test_a_gate_that_release_json_says_was_passed_is_judged_again(tmp_path, make_release):
     lake = Lake.open(tmp_path / "lake")
     assert recheck(lake, make_release(lake, 1)) == []
     [problem] = recheck(lake, make_release(lake, 2, recovery=1.114))
     assert "1.114 is beyond 1" in problem
 
 
-def test_what_an_earlier_version_wrote_is_read():
-    old = {"name": "recovery", "wanted": 0.95, "measured": 0.9999, "passed": True}
-    assert missed(GateResult.model_validate(old)) is None
-
-
 def test_the_refusal_beyond_1_names_a_remedy_that_can_help():
-    report = {"recovery": 1.02, "recovery_low": 1.01, "recovery_high": 1.03, "test_rows": 5}
-    [result] = check_gates(only(recovery=0.99), Compared.of(report))
+    [result] = check_gates(only(recovery=0.99), Compared([recovery(1.02, 1.01, 1.03, n=5)]))
     assert result.rows == 5
     assert result.why.endswith("run the recipe again, and if it stays so, "
                              "add test rows (5 now) or set release.gates.recovery to null")
