@@ -206,7 +206,7 @@ def test_losses_over_other_tokens_are_compared_by_row():
     found = likelihoods.Likelihoods()
     own = [RowLoss("a", 6.0, 4), RowLoss("b", 1.0, 4), RowLoss("c", 8.0, 4)]
     other = [RowLoss("a", 4.0, 2), RowLoss("b", 9.0, 2), RowLoss("c", 4.0, 2)]
-    likelihoods._compare(found, "target", "champion", other, own, {"b"}, 0)
+    likelihoods._compare(found, "target", "champion", other, own, {"b"})
     [increase] = found.measurements
     assert increase.value == (6.0 + 8.0 - 4.0 - 4.0) / 8 and increase.n == 2
     likelihoods._compare(found, "target", "base", other, own, {"a", "b", "c"}, 0)
