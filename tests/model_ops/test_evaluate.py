@@ -209,5 +209,5 @@ def test_losses_over_other_tokens_are_compared_by_row():
     likelihoods._compare(found, "target", "champion", other, own, {"b"})
     [increase] = found.measurements
     assert increase.value == (6.0 + 8.0 - 4.0 - 4.0) / 8 and increase.n == 2
-    likelihoods._compare(found, "target", "base", other, own, {"a", "b", "c"}, 0)
+    likelihoods._compare(found, "target", "base", other, own, {"a", "b", "c"})
     assert "no test row in common" in found.not_measured["loss of target against base"]
