@@ -35,6 +35,7 @@ FILES = "file", "input_file", "image_file", "input_image", "image", "document", 
 """Types of content blocks, or their only keys, for files."""
 NAMED_FILE = re.compile(r'"(file_id|file_url|fileUri|file_uri|s3Location)": ["{]')
 PICTURE = re.compile(r'"mime_?[tT]ype": "(image|audio|video)/')
+ROUTED = re.compile(r'"(model|url|api_base|base_url|provider)": "[^"]*openrouter|"id": "gen-', re.IGNORECASE)
 DOCUMENT = "text", "snippet", "content", "contents"
 AGENTS = "agent_id", "assistant_id"
 ITEMS = "item_reference", "compaction"
@@ -73,9 +74,9 @@ def _elsewhere(record: dict[str, Any], requests: list[dict[str, Any]], responses
     items = [item for each in told for item in objects(
         body(f'{{"list": {each}}}').get("list") if isinstance(each, str) else each)]
     is_whole, said = any(item.get("content") or item.get("parts") for item in items), json.dumps(items)
-    is_routed = any(map(_is_routed, (record, *requests, *responses)))
+    preset = ["preset"] * bool(ROUTED.search(json.dumps([record, *requests, *responses])))
     for request in requests:
-        sure = ["preset"] * is_routed + ["cachedContent", "cached_content"] * ("contents" in request)
+        sure = ["cachedContent", "cached_content"] * ("contents" in request) + preset
         not_there = AGENTS if "model" in request else ()
         for each in (request, *objects([request.get(name) for name in OPTIONS])):
             yield from (key for key, theirs in HIDES.items() if each.get(key) and key not in not_there and (
@@ -111,12 +112,6 @@ def _elsewhere(record: dict[str, Any], requests: list[dict[str, Any]], responses
                     if any(body(answer.get("groundingMetadata")).get(key) for key in ("groundingChunks", "webSearchQueries")))
         if body(response.get("context_management")).get("applied_edits"):
             yield "context_management"
-
-
-def _is_routed(body_: dict[str, Any]) -> bool:
-    """Whether a body names OpenRouter, which puts a preset's prompt before the messages."""
-    named = " ".join(str(body_.get(key)) for key in ("model", "url", "api_base", "base_url", "provider"))
-    return "openrouter" in named.lower() or str(body_.get("id")).startswith("gen-")
 
 
 def _texts(documents: Any) -> list[str]:
