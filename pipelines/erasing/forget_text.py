@@ -61,6 +61,7 @@ def _sections(plan: Plan, lake: Lake) -> Iterator[tuple[str, list[str]]]:
     yield "Rows of tables", [f"{table}: {rows:,}{_kept(table)}" for table, rows in plan.tables.items()]
     yield "Rows of datasets", [
         f"{hit.node.removeprefix('dataset:')} {hit.path}: {hit.rows:,}" for hit in plan.files]
+    yield "Interactions that stay and lose their cleaned rows, which go on from an erased response", plan.later
     yield "Kept answers of teachers", [
         f"{_inside(path, lake)}: {found.theirs:,} of these rows, {found.unattributed:,} that no finished dataset names"
         for path, found in plan.answers.items()]

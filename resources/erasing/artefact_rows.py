@@ -120,7 +120,7 @@ class _Ids:
     """The ids of an erasure, and the columns that may name them."""
 
     def __init__(self, selection: Selection):
-        self._rows = pa.array(sorted({*selection.ids, *selection.seed_ids}), pa.string())
+        self._rows = pa.array(sorted({*selection.derived_ids, *selection.seed_ids}), pa.string())
         self._sessions = pa.array(sorted(selection.sessions), pa.string())
 
     def columns(self, schema: pa.Schema) -> list[str]:

@@ -51,8 +51,9 @@ from resources.tables import SCHEMAS, Tables
 @dataclass
 class Plan:
     """What an erasure touches, or touched. tables: rows by table. tainted: models and releases, also of earlier erasures.
-    endpoints: aliases that name a tainted release. shared: sessions of other users, and these users' rows in them. is_known:
-    whether the same was asked before. completed: erasures that had been stopped and were completed first."""
+    endpoints: aliases that name a tainted release. shared: sessions of other users, and these users' rows in them. later:
+    interactions that stay and lose their cleaned rows, which begin with erased turns. is_known: whether the same was asked
+    before. completed: erasures that had been stopped and were completed first."""
 
     kind: str
     interactions: int = 0
@@ -66,6 +67,7 @@ class Plan:
     endpoints: list[str] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     shared: tuple[int, int] = (0, 0)
+    later: list[str] = field(default_factory=list)
     old_bytes: int = 0
     erasure: str = ""
     vacuumed: bool = False
@@ -152,7 +154,8 @@ def _planned(lake: Lake, selection: Selection, asked: Asked) -> Plan:
         kind=asked.kind, interactions=selection.interactions, workloads=selection.workloads,
         tables={name: changed for name in ERASED_FROM if (changed := sum(selection.changes(name).values()))},
         files=files, answers=answers, pages=list(pages_showing(lake, sought)), tainted=taints, endpoints=_serving(lake, taints),
-        places=selection.places, shared=selection.shared, old_bytes=old_bytes(lake),
+        places=selection.places, shared=selection.shared, later=sorted(selection.derived_ids - selection.ids),
+        old_bytes=old_bytes(lake),
     )
 
 
@@ -172,7 +175,8 @@ def _erase(lake: Lake, request: Request) -> Plan:
         keys = kept_under(lake, selection)
         plan = Plan(
             kind=request.kind, interactions=selection.interactions, workloads=selection.workloads, places=selection.places,
-            shared=selection.shared, erasure=request.erasure, vacuumed=request.vacuum)
+            shared=selection.shared, later=sorted(selection.derived_ids - selection.ids),
+            erasure=request.erasure, vacuumed=request.vacuum)
         for workload in selection.workloads:
             plan.unfinished += len(remove_leftovers(lake, workload, 0.0, shortest_s=0.0))
         plan.answers = answers_to_erase(lake, selection.workloads, keys, sought)

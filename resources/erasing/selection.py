@@ -69,7 +69,12 @@ class Selection:
     @cached_property
     def ids(self) -> frozenset[str]:
         """Ids of the erased interactions."""
-        return frozenset(self.connection.table("selected").to_arrow_table()["interaction_id"].to_pylist())
+        return self._ids_in("selected")
+
+    @cached_property
+    def derived_ids(self) -> frozenset[str]:
+        """These and ids of interactions whose cleaned rows begin with turns of an erased one."""
+        return self._ids_in("derived")
 
     @cached_property
     def sessions(self) -> frozenset[str]:
@@ -148,6 +153,9 @@ class Selection:
         found = self.connection.sql(_about(table, "remaining"), params={"workload": workload, "parts": parts})
         return found.to_arrow_reader(10_000)
 
+    def _ids_in(self, table: str) -> frozenset[str]:
+        return frozenset(self.connection.table(table).to_arrow_table()["interaction_id"].to_pylist())
+
     def _named(self, kind: str) -> list[str]:
         found = self.connection.table("erased_ids").to_arrow_table().to_pylist()
         return [row["id"] for row in found if row["kind"] == kind]
@@ -172,7 +180,8 @@ def select_rows(tables: Tables, asked: Asked) -> Iterator[Selection]:
         else:
             run(connection, "erasing/selected", **key)
             run(connection, "erasing/same_sessions" if asked.kind == "user" else "erasing/same_texts")
-        run(connection, "erasing/erased_ids")
+        for query in ("derived", "erased_ids"):
+            run(connection, f"erasing/{query}")
         for macro in (*MACROS, "composing/seeds/exchanges_of"):
             run(connection, macro)
         run(connection, "erasing/exchanges", **key)

@@ -1,14 +1,14 @@
 -- Names of prompt shapes that only erased rows have: a name begins with the first word of a prompt. Of cleaned rows, and of those
 -- in files of datasets.
--- needs: cleaned_interactions, in_files, selected
+-- needs: cleaned_interactions, derived, in_files
 -- makes: rows (shape)
 with theirs as (
-    select prompt_shape as shape from cleaned_interactions semi join selected using (workload, interaction_id)
+    select prompt_shape as shape from cleaned_interactions semi join derived using (workload, interaction_id)
     union
     select prompt_shape from in_files where is_erased
 ),
 staying as (
-    select prompt_shape as shape from cleaned_interactions anti join selected using (workload, interaction_id)
+    select prompt_shape as shape from cleaned_interactions anti join derived using (workload, interaction_id)
     union
     select prompt_shape from in_files where not is_erased
 )

@@ -8,7 +8,7 @@ create or replace temp table chains as
 with recursive links as (
     select
         interaction_id, dt, source, request_id,
-        params ->> '$.context.previous_response_id' as previous,
+        if(emptied is null, params ->> '$.context.previous_response_id', null) as previous,
         emptied is null and status = 'success' and completion is not null
         and (params ->> '$.context.elsewhere') is null as is_known
     from responses

@@ -4,7 +4,7 @@
 -- parameters: $cleaned_with
 -- makes: rows (dt)
 with changed as (
-    (select dt, interaction_id, content_sha256 from interactions
+    (select dt, interaction_id, content_sha256 from interactions where emptied is null
      except
      select dt, interaction_id, content_sha256 from cleaned_interactions)
     union all

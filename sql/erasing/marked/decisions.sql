@@ -1,13 +1,14 @@
 -- The table decisions, with what an erasure does to each row. Decisions of ingest on erased records, also on their copies, keep
 -- only the record's place, as an ingest after the erasure would write them, so the counts of records still add up. Later
 -- decisions on them are erased. Decisions on other rows no longer name an erased one.
--- needs: decisions, erased_place(), selected
+-- needs: decisions, derived, erased_place(), selected
 -- makes: temp view marked_decisions (workload, stage, version, dt, interaction_id, rule, kept, detail, kept_id, change)
 create or replace temp view marked_decisions as
 with known as (
     select
         *,
-        coalesce(interaction_id in (select interaction_id from selected), false) as is_theirs,
+        coalesce(interaction_id in (select interaction_id from selected), false)
+        or stage <> 'ingest' and coalesce(interaction_id in (select interaction_id from derived), false) as is_theirs,
         coalesce(kept_id in (select interaction_id from selected), false) as names_theirs
     from decisions
 ),
