@@ -343,7 +343,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """Measures computed outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
-    found = measures(texts["answer_text"], settings.repetition.min_words)
+    found = measures(texts["answer_text"], settings.repetition.min_words, settings.repetition.repeats)
     if settings.language.detect:
         language, confidence = detect(texts["answer_text"], settings.language.min_confidence)
     else:

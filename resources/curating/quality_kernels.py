@@ -12,22 +12,31 @@ _GRAM = np.uint64(0xD1B54A32D192ED03)
 
 
 @compiled
-def longest_repeats(words, offsets, longest_pattern):
-    """The most repetitions in a row of a pattern of 1 to `longest_pattern` words in each text, and the pattern's words."""
+def longest_repeats(words, offsets, longest_pattern, least):
+    """The most repetitions in a row of a pattern of 1 to `longest_pattern` words in each text, the pattern's words, and every
+    run of `least` repetitions: text, place of a word in its middle, the pattern's words, repetitions."""
     repeats = np.ones(len(offsets) - 1, dtype=np.int32)
     sizes = np.zeros(len(offsets) - 1, dtype=np.int32)
+    runs = np.empty((4 * len(words) // (least - 1) + 1, 4), dtype=np.int64)   # 1 + 1/2 + ... + 1/13 is below 4
+    found = 0
     for text in range(len(repeats)):
         first, last = offsets[text], offsets[text + 1]
         for size in range(1, longest_pattern + 1):
-            if last - first < size * (repeats[text] + 1):
+            if last - first < size * min(repeats[text] + 1, least):
                 break
             run = 0
-            for word in range(first + size, last):
-                run = run + 1 if words[word] == words[word - size] else 0
+            for word in range(first + size, last + 1):
+                if word < last and words[word] == words[word - size]:
+                    run += 1
+                    continue
                 if run // size + 1 > repeats[text]:
                     repeats[text] = run // size + 1
                     sizes[text] = size
-    return repeats, sizes
+                if run // size + 1 >= least:
+                    runs[found] = text, word - 1 - run // 2 - first, size, run // size + 1
+                    found += 1
+                run = 0
+    return repeats, sizes, runs[:found].copy()
 
 
 @compiled
@@ -64,23 +73,36 @@ def _ends(content, at, stop):
 
 
 @compiled
-def _is_code(content, start, stop):
-    """Whether a line is a table row, is indented, ends like a line of code, begins like one of a log (2026-06-01, 12:00,
-    [info]) or is mostly an array: brackets, and few letters."""
+def is_code(content, start, stop):
+    """Whether a line is a table row, has a tab, is indented, ends like a line of code, begins like one of a log (2026-06-01,
+    12:00, [info]) or JSON, is mostly an array (brackets, and few letters), or half of its tokens have digits or , ; : / = _ or
+    are options (CSV, hex dumps, YAML, rules of a firewall)."""
     first = content[start]
-    if first == 124 or first == 9 or first == 91:
+    if first == 124 or first == 91 or first == 123:
         return True
     if 48 <= first <= 57 and stop - start > 8 and (
         content[start + 2] == 58 or (content[start + 4] == 45 and content[start + 7] == 45)
     ):
         return True
-    letters = 0
-    brackets = False
+    letters = others = tokens = technical = 0
+    brackets = inside = counted = False
     for place in range(start, stop):
         byte = content[place]
+        if byte == 9:
+            return True
         letters += 97 <= (byte | 32) <= 122 or byte >= 128
+        others += byte >= 128
         brackets |= byte == 91 or byte == 123 or byte == 40
-    if brackets and 3 * letters < stop - start:
+        joins = byte == 44 or byte == 47 or byte == 58 or byte == 59 or byte == 61 or byte == 95
+        option = byte == 45 and not inside and place + 1 < stop and content[place + 1] > 44
+        if byte != 32 and not inside:
+            tokens += 1
+            counted = False
+        if not counted and (48 <= byte <= 57 or (joins and inside) or option):
+            technical += 1
+            counted = True
+        inside = byte != 32
+    if (brackets and 3 * letters < stop - start) or (2 * technical >= tokens and 2 * others < stop - start):
         return True
     spaces = 0
     while start + spaces < stop and content[start + spaces] == 32:
@@ -123,6 +145,7 @@ def gopher(content, edges, least_words):
     table = np.zeros(room, dtype=np.uint64)
     marks = np.zeros(room, dtype=np.int32)
     counts = np.zeros(room, dtype=np.int32)
+    lasts = np.zeros(room, dtype=np.int32)
     hashes = np.zeros(longest // 2 + 2, dtype=np.uint64)   # every word but the last takes two bytes
     sizes = np.zeros(longest // 2 + 2, dtype=np.int32)
     stamp = 0
@@ -135,7 +158,6 @@ def gopher(content, edges, least_words):
         paragraph_characters = 0
         stamp += 2
         at = start
-        is_json = start < stop and (content[start] == 123 or content[start] == 91)
         while at <= stop:
             end = _ends(content, at, stop) if at < stop else stop
             first, last = at, end
@@ -145,7 +167,7 @@ def gopher(content, edges, least_words):
             fence = last - first >= 3 and content[first] == 96 and content[first + 1] == 96 and content[first + 2] == 96
             if fence:
                 fenced = not fenced
-            line_is_code = not empty and (fenced or fence or is_json or _is_code(content, first, last))
+            line_is_code = not empty and (fenced or fence or is_code(content, first, last))
             if line_is_code:
                 code += last - first
             if not empty and not line_is_code:
@@ -196,7 +218,7 @@ def gopher(content, edges, least_words):
             total += sizes[word]
         for size in range(2, 5):
             stamp += 1
-            shares[text, 4 + size] = _top(hashes, sizes, words, size, table, marks, counts, stamp) / total
+            shares[text, 4 + size] = _top(hashes, sizes, words, size, table, marks, counts, lasts, stamp) / total
         for size in range(5, 11):
             stamp += 1
             shares[text, 4 + size] = _again(hashes, sizes, words, size, table, marks, stamp) / total
@@ -213,8 +235,8 @@ def _gram(hashes, word, size):
 
 
 @compiled
-def _top(hashes, sizes, words, size, table, marks, counts, stamp):
-    """Characters in the most frequent n-gram, if it occurs twice or more."""
+def _top(hashes, sizes, words, size, table, marks, counts, lasts, stamp):
+    """Characters in the most frequent n-gram, if it occurs twice or more; of occurrences that overlap, the first counts."""
     mask = len(table) - 1
     most = 0
     for word in range(words - size + 1):
@@ -226,7 +248,10 @@ def _top(hashes, sizes, words, size, table, marks, counts, stamp):
             marks[place] = stamp
             table[place] = value
             counts[place] = 0
+        elif word < lasts[place] + size:
+            continue
         counts[place] += 1
+        lasts[place] = word
         if counts[place] > 1:
             characters = 0
             for step in range(size):

@@ -73,9 +73,9 @@ class RepetitionRules(RuleSettings):
     """Drops answers that repeat themselves.
 
     `repeats`: a pattern of 1 to 13 words repeated in a row, the sign of a looping model, or a pattern of characters ("!!!!",
-    "hahaha", line ends) that takes more than half of the answer; in an answer that is at least half code, arrays, tables or
-    log, 32 times as many repetitions, because such text repeats by nature. The shares are Gopher's (Rae et al. 2021, table
-    A1), for answers with at least `min_words` words of prose; see resources/curating/quality.py.
+    "hahaha", line ends) that takes more than half of the answer. Lines of code or log may repeat twice as often; numbers,
+    tables and what is fenced 32 times, but not sentences in them. The shares are Gopher's (Rae et al. 2021, table A1), for
+    answers with at least `min_words` words of prose; see resources/curating/quality.py.
 
     Gopher's bounds are for web pages. Its bounds on frequent n-grams (0.20, 0.18, 0.16) suit chats as well; those on lines
     and paragraphs (0.30; 0.20 of characters) and on repeated 5- to 10-grams (0.15 down to 0.10) would drop 14 of 62 long

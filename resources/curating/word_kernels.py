@@ -48,8 +48,9 @@ def _code_point(content, at, stop):
 
 
 @compiled
-def _read_words(content, start, stop, alphabet, words):
-    """Fills `words` with the hashes of a text's words, in order, and returns their number."""
+def _read_words(content, start, stop, alphabet, words, ends=None):
+    """Fills `words` with the hashes of a text's words, in order, and returns their number. ends: filled with the places where
+    the words have been read."""
     count = 0
     value = _START
     inside = False
@@ -69,16 +70,30 @@ def _read_words(content, start, stop, alphabet, words):
             continue
         if inside:
             words[count] = mix(value)
+            if ends is not None:
+                ends[count] = at
             count += 1
             value = _START
             inside = False
         if alone:
             words[count] = mix((_START + np.uint64(letter & _CODE)) * _WORD)
+            if ends is not None:
+                ends[count] = at
             count += 1
     if inside:
         words[count] = mix(value)
+        if ends is not None:
+            ends[count] = at
         count += 1
     return count
+
+
+@compiled
+def word_ends(content, start, stop, alphabet):
+    """Where each word of a text has been read: behind the sign that ends it."""
+    words = np.empty((stop - start) // 2 + 2, dtype=np.uint64)
+    ends = np.empty(len(words), dtype=np.int64)
+    return ends[: _read_words(content, start, stop, alphabet, words, ends)] - start
 
 
 @compiled

@@ -2,11 +2,13 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 from interaction_rows import days_of, interaction, read, store, thumb
 
 from resources.curating.clean import clean, cleaned_with, stale_days
 from resources.curating.curation import CurationSettings
+from resources.curating.quality import measures
 from resources.lake import Lake
 from resources.tables import Tables
 
@@ -148,6 +150,43 @@ def test_arrays_equal_lines_of_sql_and_logs_repeat_by_nature(judge):
              "```\nx = 1\n```\n" + "again and again " * 60, "```\n" + "x = x + 1\n" * 3_000 + "```", "[" + "0, " * 5_000 + "0]"]
     found = rules(judge([interaction(n, TEXT, answer) for n, answer in enumerate(fine + loops)]))
     assert found == {f"i{n}": "kept" if n < len(fine) else "repeated_pattern" for n in range(len(fine + loops))}
+
+
+PROSE = " ".join(f"word{n}" for n in range(400)) + "."
+WAIT = "Wait, let me check again. "
+
+
+def test_a_loop_is_judged_by_what_repeats_and_not_by_the_brackets_around_it(judge):
+    zeros = "[" + ", ".join(["0"] * 200) + "]"
+    loops = [
+        "[1, 2, 3]\nI will check. " + WAIT * 80, '{"a": 1}\n' + WAIT * 80, "[1]\n" + "It goes on and on. " * 80, zeros + "\n" + WAIT * 80,
+        f"```\n{zeros * 4}\n```\n" + WAIT * 40, '{"summary": "' + "the same thing again and " * 80 + '"}',
+        '```json\n{"summary": "' + "the same thing again and " * 400 + '"}\n```', json.dumps({"tags": ["red"] * 200}),
+        json.dumps([{"name": "Ann", "age": 7}] * 100), json.dumps({"items": [{"q": "What is it?", "a": "A thing."}] * 60}),
+        "I love you,\n" * 200, "Yes (sure)\n" * 100, "<b>ok</b>\n" * 100, "See the handbook for that. [1]\n" * 100,
+        "Step one is to wait;\n" * 100, "12:00 nothing happened here\n" * 200, "{" + "I do not know. " * 50 + "}", "no, " * 50,
+        '"I do not know," he said. ' * 50, "2 + 2 = 4\n" * 60, "As it says [1]. " * 60, "12:00 12:00 " * 40,
+    ]
+    fine = [
+        f"{PROSE}\n{zeros}\nThat is it.", "[[" + "]\n [".join([" ".join(["0."] * 10)] * 10) + "]]", json.dumps([[0] * 10] * 10),
+        "\\\\\n".join([" & ".join(["0"] * 8)] * 8), json.dumps([False] * 100), json.dumps([{"alive": False}] * 80), "x = " + str([None] * 99),
+        "<tr>" + "<td></td>" * 40 + "</tr>", "UPDATE stock SET n = n - 1 WHERE id = 7;\n" * 40, "    nop\n" * 100,
+        "<path d='M0 0 " + "L1 1 " * 60 + "Z'/>", "       05 FILLER PIC X(10) VALUE SPACES.\n" * 40, "x = [" + "0.0, " * 300 + "]",
+        *["\n".join(line.replace("#", str(n)) for n in range(10, 130)) for line in (
+            "INSERT INTO t (a, b) VALUES (#, NULL);", "#,10.00,open", "#, 10.00, open, yes, none", "#;offen;ja;nein", "#\topen\tyes",
+            "0000#  00 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00", "-A INPUT -s 10.0.0.# -p tcp --dport 22 -j ACCEPT",
+            "10.0.0.# host# host#.local", "- name: a#\n  state: open", '{"id": #, "state": "open"}', "12:#:00 the worker is well", "| # | it is open |")],
+        "\n".join(f"{name},red,open,no" for name in ["ann", "bob", "cid", "dan", "eve"] * 20),
+    ]
+    found = judge([interaction(n, TEXT, answer) for n, answer in enumerate(loops + fine)])
+    assert {name: rule for name, (rule, _, _) in found.items()} == {
+        f"i{n}": "repeated_pattern" if n < len(loops) else "kept" for n in range(len(loops + fine))}
+    assert found["i3"][1] == "5 words 80 times in a row"
+
+
+def test_no_share_is_above_one():
+    shares = measures(pa.array(["so " * 31 + "it is " * 20 + "and so on"]), least_words=20).to_pylist()[0]
+    assert 0 < shares["top_2gram"] < 1 and 0 < shares["top_4gram"] < 1
 
 
 VILLANELLE = "\n".join(

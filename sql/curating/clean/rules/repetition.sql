@@ -8,8 +8,7 @@ create or replace temp table failed_repetition as
 with passed as (
     select
         interaction_id, repeats, repeats_of,
-        -- code, arrays, tables and logs repeat by nature: what loops there goes on for much longer
-        repeats >= $repeats * if(code_share >= 0.5, 32, 1) as is_loop,
+        repeats >= $repeats * patience as is_loop,   -- arrays, tables, code and logs repeat by nature
         [
             {name: 'duplicate_lines', share: duplicate_lines, most: $duplicate_lines},
             {name: 'duplicate_paragraphs', share: duplicate_paragraphs, most: $duplicate_paragraphs},
