@@ -65,6 +65,26 @@ def test_what_is_not_known_is_dropped_by_its_name(judge):
     assert {rules(judge(rows, loose))[name] for name in ("i1", "i8", "i12")} == {"kept"}
 
 
+def test_calls_written_as_text_are_dropped_where_the_request_has_tools(judge):
+    call = '{"name": "look", "arguments": {"at": 1}}'
+    raw = [
+        f"<tool_call>\n{call}\n</tool_call>", f"I look it up.\n<tool_call>\n{call}\n</tool_call>", '<function=look>{"at": 1}</function>',
+        "<tool_call>look\n<arg_key>at</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", f"functools[{call}]", f"[{call}]", call,
+        "<tool_call>\n<function=look>\n<parameter=at>\n1\n</parameter>\n</function>\n</tool_call>", '{"name": "look", "parameters": {"at": 1}}',
+        '<minimax:tool_call>\n<invoke name="look">\n</invoke>', '<function_calls>\n<invoke name="look">', '```tool_code\nlook(at=1)\n```',
+        '{"type": "function", "name": "look", "parameters": {"at": 1}}', "I look.\n```tool_code\nprint(look(at=1))\n```",
+    ]
+    talk = [
+        "The tags <tool_call> and </tool_call> hold a call.", f"An example:\n```\n<tool_call>\n{call}\n</tool_call>\n```", "A `<function=look>` tag.",
+        '{"name": "Ann", "parameters": {"at": 1}}', '{"name": "look", "age": 7}', "<function_calls> is a tag of older prompts.",
+    ]
+    rows = [interaction(at, TEXT, answer, tools=TOOLS) for at, answer in enumerate([*raw, *talk])]
+    rows += [interaction(100 + at, TEXT, answer) for at, answer in enumerate(raw)]
+    found = rules(judge(rows))
+    assert [found[f"i{at}"] for at in range(len(rows))[:len(raw)]] == ["control_text"] * len(raw)
+    assert {name: rule for name, rule in found.items() if int(name[1:]) >= len(raw) and rule != "kept"} == {}
+
+
 def test_tool_calls_that_no_client_could_run_are_dropped(judge):
     result = {"role": "tool", "tool_call_id": "c1", "content": "found"}
     ask = {"role": "user", "content": TEXT}

@@ -32,6 +32,19 @@ with tested as (
             when $drop_control_text and cleaned.status is distinct from 'text' and not contains(answer_text, '```') and regexp_matches(
                 answer_text, '^\s*(<\|\w+\|>|<｜|<\||\[TOOL_CALLS\])|(^|[\n.!:])\s*(<｜tool|<\|tool_call|<\|python_tag\|>|\[TOOL_CALLS\]|<\|channel\|>)'
             ) then 'control_text'
+            -- a call in words of the log's model, of which the server made none
+            when $drop_control_text and coalesce(tools, '') like '%{%' and (
+                not contains(answer_text, '```') and regexp_matches(
+                    answer_text, '(^|[\n.!:])\s*(<tool_call>\s*(\{|<function|\w+\s*(\n|<arg_key))|<function=\w|<(minimax:tool_call|function_calls)>\s*<|functools\[\s*\{)'
+                )
+                or regexp_matches(answer_text, '(^|\n)```tool_code\n')
+                or list_contains(
+                    coalesce(try_cast(tools as json) ->> '$[*].function.name', []) || coalesce(try_cast(tools as json) ->> '$[*].name', []),
+                    regexp_extract(
+                        answer_text, '^\s*\[?\s*\{\s*("type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"([^"]+)"\s*,\s*"(parameters|arguments)"\s*:\s*\{', 2
+                    )
+                )
+            ) then 'control_text'
             when $drop_empty and ltrim(coalesce(answer, '')) = '' and len(list_filter(kinds, lambda kind: kind <> 'text')) > 0
                 then 'unknown_content'
             when $drop_empty and (
