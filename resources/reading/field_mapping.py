@@ -46,10 +46,12 @@ UNREAD = {
     r"|\[?\w*(Completion|Message|Response|Result|Block|Choice|Candidate)(Chunk)?\((id|content|choices|candidates|generations|text|citations"
     r"|finish_reason|sdk_http_response|message)=.*\)\]?$|content=(['\"]).*(additional|response)_\w+=":
         "an object of a program in place of its content",
+    r"""(?i)\{\s*["'](detail["']\s*:\s*("[^"]*"|'[^']*'|\[.*\])|(errormessage|__type)["']\s*:.*|message["']\s*:\s*["'][^"']*(error"""
+    r"""|time(d )?out|unavailable|forbidden|too many|authori[sz]|denied|not found|exceed|expired|missing)[^"']*["'])\s*\}$"""
+    r"""|\{(?=.*["'](message|detail)["'])[^{}]*["'](statuscode|status_code|status|code)["']\s*:\s*["']?[45]\d\d\b[^{}]*\}$""":
+        "an error in place of an answer (take a text as it is with prompt or answer)",
 }
 """What stands where a body may stand and is none, by how it begins."""
-FAILED = r"(?i)error|time(d )?out|unavailable|forbidden|too many|authori[sz]|denied|not (found|allowed)|exceed|expired|missing"
-"""What a message says that a gateway writes in place of an answer."""
 
 
 def _checked(path: str) -> str:
@@ -247,11 +249,8 @@ def unread(text: str) -> str:
         return "JSON that breaks off or does not parse (take a text as it is with prompt or answer)"
     told = [found, *found] if isinstance(found, list) else [found]
     told += [each for inner in told[1:] if isinstance(inner, list) for each in inner]
-    told = [each for each in told if isinstance(each, dict)]
-    if any(map(_failed, told)):
-        return "an error in place of an answer (take a text as it is with prompt or answer)"
-    return "JSON of a form that is not known" if any(
-        each.keys() & BODIES or any(_objects(each.get(name)) for name in LISTS) for each in told) else ""
+    return "JSON of a form that is not known" if any(isinstance(each, dict) and (
+        each.keys() & BODIES or any(_objects(each.get(name)) for name in LISTS)) for each in told) else ""
 
 
 def _decoded(text: str) -> str:
@@ -271,17 +270,6 @@ def _begun(text: str) -> Any:
             if isinstance(found := read(), dict | list):
                 return found
     return None
-
-
-def _failed(body: dict[str, Any]) -> bool:
-    """Whether a JSON object is what gateways and web servers write about a request that failed."""
-    named = {key.lower(): str(value) for key, value in body.items()}
-    codes = [value for key, value in named.items() if key in ("statuscode", "status_code", "status", "code")]
-    if named.keys() <= {"message", "__type"}:
-        return bool(re.search(FAILED, named.get("message", "")))
-    told = named.keys() & {"message", "detail", "errormessage"}
-    return bool(told) and (any(re.fullmatch(r"[45]\d\d", code) for code in codes)
-                           or named.keys() <= {"detail", "errormessage", "errortype", "stacktrace", "requestid"})
 
 
 def _objects(value: Any) -> bool:
