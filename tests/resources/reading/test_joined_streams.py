@@ -49,9 +49,9 @@ def test_a_stream_of_the_responses_api_is_its_response(tmp_path, name, written):
 
 
 @pytest.mark.parametrize(("end", "status", "finish"), [
-    ([], "failure", "stop"),
+    ([], "failure", "in_progress"),
     ([_event("failed", response={"id": "r1", "status": "failed", "error": {"code": "server_error", "message": "overload"}})], "failure",
-     "stop"),
+     "failed"),
     ([_event("incomplete", response={"id": "r1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})],
      "success", "length"),
 ])
