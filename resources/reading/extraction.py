@@ -46,7 +46,7 @@ MACROS = tuple(f"reading/macros/{name}" for name in (
     "plain_moment", "moment", "time_problem", "logged_time", "called", "names_nothing", "record_digest", "openai_role",
     "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call", "otlp_items", "transcript_messages",
     "templated_messages", "error_text", "choice_number", "parameters", "oasst_answers", "provider_calls", "served_digest",
-    "served_release", "beyond_messages", "placeholder_in", "unread_in",
+    "served_release", "beyond_messages", "placeholder_in", "unread_in", "is_weak_id",
 ))
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])

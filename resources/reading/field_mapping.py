@@ -10,9 +10,14 @@ that the provider's format can read them.
 
 from __future__ import annotations
 
+import ast
+import base64
+import json
 import re
+from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -27,8 +32,26 @@ ROLES = {
 """The OpenAI role for other names of a speaker (sql/reading/macros/openai_role.sql has those of published data sets)."""
 
 
-BODIES = {"lc", "messages", "contents", "choices", "candidates", "generations", "object", "role", "tool_calls"}
-"""Keys of bodies and messages: JSON with one of them is not what somebody said."""
+BODIES = {"lc", "object", "role", "tool_calls"}
+LISTS = {"messages", "contents", "choices", "candidates", "generations"}
+"""Keys of bodies and messages: JSON with one of them, or with objects in one of these lists, is not what somebody said."""
+UNREAD = {
+    r"(?i)<(!doctype html|html|head|body|\?xml)\b|<error(response)?\b[^>]*>\s*<(code|error|message)\b"
+    r"|<(center|h1|title)>\s*(<h1>)?\s*[45]\d\d (error|bad|not|internal|service|gateway|forbidden|unauthori|too|request|temp)":
+        "an HTML or XML page",
+    r"data: ?([{\[\"]|\S.*\n\s*data:)|event: ?[\w.]+\s*($|\n)": "the events of a stream that are not known",
+    r"HTTP/\d\S* \d{3}\b[^\n]*\n[\w-]+:": "a response with its HTTP headers",
+    r"b(['\"])\s*[{\[<].*\1$": "bytes in Python's notation",
+    r"<[^<>]* at 0x[0-9a-f]+>$|<Response \[\d+[^\]]*\]>$|(\[object \w+\],?)+$|H4sI[\w+/]{20,}=*$"
+    r"|\[?\w*(Completion|Message|Response|Result|Block|Choice|Candidate)(Chunk)?\((id|content|choices|candidates|generations|text|citations"
+    r"|finish_reason|sdk_http_response|message)=.*\)\]?$|content=(['\"]).*(additional|response)_\w+=":
+        "an object of a program in place of its content",
+    r"""(?i)\{\s*["'](detail["']\s*:\s*("[^"]*"|'[^']*'|\[.*\])|(errormessage|__type)["']\s*:.*|message["']\s*:\s*["'][^"']*(error"""
+    r"""|time(d )?out|unavailable|forbidden|too many|authori[sz]|denied|not found|exceed|expired|missing)[^"']*["'])\s*\}$"""
+    r"""|\{(?=.*["'](message|detail)["'])[^{}]*["'](statuscode|status_code|status|code)["']\s*:\s*["']?[45]\d\d\b[^{}]*\}$""":
+        "an error in place of an answer (take a text as it is with prompt or answer)",
+}
+"""What stands where a body may stand and is none, by how it begins."""
 
 
 def _checked(path: str) -> str:
@@ -215,16 +238,42 @@ def _without_none(record: dict[str, Any]) -> dict[str, Any]:
 
 def unread(text: str) -> str:
     """What a text is that stands where a body may stand and is none; "" for what a person or a model says."""
-    if re.match(r"\s*<(!doctype html|html|head|body|\?xml)\b", text, re.IGNORECASE):
-        return "an HTML or XML page"
-    if re.match(r"\s*(data|event): ?\S", text):
-        return "the events of a stream that are not known"
-    found = structure_in(text)
+    text = text.strip().removeprefix("\ufeff")
+    for begins, what in UNREAD.items():
+        if re.match(begins, text, re.DOTALL):
+            return what
+    if (inner := _decoded(text)) and unread(inner):
+        return "an encoded body"
+    found = structure_in(text) or _begun(text)
     if found is None and re.match(r"""\s*"?\s*(\{\s*(\\*"|'|\}|$)|\[\s*([{\["']|\\+"|\]|$))""", text):
         return "JSON that breaks off or does not parse (take a text as it is with prompt or answer)"
     told = [found, *found] if isinstance(found, list) else [found]
     told += [each for inner in told[1:] if isinstance(inner, list) for each in inner]
-    return "JSON of a form that is not known" if any(isinstance(each, dict) and each.keys() & BODIES for each in told) else ""
+    return "JSON of a form that is not known" if any(isinstance(each, dict) and (
+        each.keys() & BODIES or any(_objects(each.get(name)) for name in LISTS)) for each in told) else ""
+
+
+def _decoded(text: str) -> str:
+    """What a text of base64 or of percent signs alone holds; "" for any other."""
+    if re.match(r"(?i)%(7b|5b)\S+$", text):
+        return unquote(text)
+    if re.match(r"(ey|ew|W3|Ww)[\w+/]{14,}=*$", text):
+        with suppress(ValueError):
+            return base64.b64decode(text[: len(text) // 4 * 4]).decode()  # of a cut text, what is whole
+    return ""
+
+
+def _begun(text: str) -> Any:
+    """The JSON object or list before prose or further JSON, or that in Python's notation; None for any other text."""
+    for read in (lambda: json.JSONDecoder().raw_decode(text)[0], lambda: ast.literal_eval(text)):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            if isinstance(found := read(), dict | list):
+                return found
+    return None
+
+
+def _objects(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
 
 
 def request_in(value: Any) -> dict[str, Any] | None:
@@ -268,11 +317,13 @@ def response_in(value: Any) -> Any:
         return response_in(value[0]) if len(value) == 1 else None
     if not isinstance(value, dict):
         return None
-    if isinstance(value.get("choices"), list) or isinstance(value.get("output"), list) or value.get("error"):
+    choices = value.get("choices")
+    if choices == [] or _objects(choices) or isinstance(value.get("output"), list) or value.get("error"):
         return value
     if isinstance(value.get("message"), dict):  # a choice, or Ollama's response
         message = _message({"role": "assistant", **value["message"]})
-        return _answered(message, value.get("finish_reason") or value.get("done_reason"), value) if message else None
+        ended = value.get("finish_reason") or value.get("done_reason") or ("not_done" if value.get("done") is False else None)
+        return _answered(message, ended, value) if message else None
     if isinstance(value.get("content"), str | list) or value.get("tool_calls"):
         return _answered(_message({"role": "assistant", **value}))
     return None

@@ -86,7 +86,8 @@ def value_at(record: Any, steps: Steps) -> Any:
 
 def structure_in(text: str) -> dict | list | None:
     """The JSON object or list that a text holds, also one that was encoded twice; None for any other text."""
-    if text.lstrip()[:1] not in ("{", "[", '"'):
+    text = text.strip().removeprefix("\ufeff")
+    if text[:1] not in ("{", "[", '"'):
         return None
     try:
         found = json.loads(text)

@@ -9,6 +9,7 @@ Lines are split on Arrow buffers, not one by one in Python. A line that cannot b
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -59,7 +60,10 @@ def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
     """Splits an object's content into records."""
     head, rest, damage = take(chunks, HEAD_BYTES)
     head = head.removeprefix(b"\xef\xbb\xbf")
-    if head.lstrip().startswith(SEPARATOR):  # never inside JSON, in which it is written as an escape
+    spanning = None
+    if head.lstrip().startswith(SEPARATOR):
+        spanning = re.search(rb"\n[ \t]*[^\x1e\s]", head)  # a record on several lines
+        # never inside JSON, in which it is written as an escape
         head, rest = head.replace(SEPARATOR, b" "), (chunk.replace(SEPARATOR, b" ") for chunk in rest)
     if is_archive(head):
         yield _no_records(head)
@@ -70,7 +74,7 @@ def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
         elif head:
             yield from _lines(head, rest, damage)
         return
-    form = _form(head, whole=damage is not None or len(head) < HEAD_BYTES)
+    form = "objects" if spanning else _form(head, whole=damage is not None or len(head) < HEAD_BYTES)
     yield from _lines(head, rest, damage) if form == "lines" else _values(head, rest, damage, form == "array")
 
 

@@ -2,8 +2,8 @@
 
     normal_messages('[{"role": "assistant", "content": "Mars.</s>"}]')     # '[{"role":"assistant","content":"Mars."}]'
 
-Arguments of calls are JSON texts. A call without arguments, or with an empty text, calls a tool without parameters: {}. A call
-of a custom tool is one of a function with the argument `input`, as in the Responses API. DuckDB calls it
+Arguments of calls are JSON texts. A call without arguments, or with an empty text or null, calls a tool without parameters: {}.
+A call of a custom tool is one of a function with the argument `input`, as in the Responses API. DuckDB calls it
 (sql/reading/macros/called.sql). It never raises.
 """
 
@@ -24,7 +24,7 @@ def normal_messages(text: str) -> str:
             if isinstance(message, dict):
                 for holder in _callers(message):
                     given = holder.get("arguments")
-                    if given is None or (isinstance(given, str) and not given.strip()):
+                    if given is None or (isinstance(given, str) and given.strip() in ("", "null")):
                         holder["arguments"] = "{}"
                     elif not isinstance(given, str):
                         holder["arguments"] = json_text(given)

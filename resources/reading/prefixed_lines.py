@@ -24,6 +24,7 @@ from resources.reading.text_lines import text_lines
 TOGETHER = 8 << 20
 SEARCHED = 200
 """First lines of which one must have a prefix and a record."""
+LONGEST_PREFIX = 1_000
 _CRI = re.compile(r"(\S+ (stdout|stderr)) ([FP]) (.*)", re.S)
 _TIMES = ("timestamp", "ts", "created_at", "startTime", "start_time")
 
@@ -37,15 +38,18 @@ def is_prefixed(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     first = next((line for line in lines if line.strip()), "").lstrip()
-    if first[:1] in ('{', '"', "") or (first[0] == "[" and not re.match(r"\[[^\]\[{\"]*\d[^\]\[{\"]*\]", first)):
+    if first[:1] in ('{', '"', "") or (first[0] == "[" and not re.match(r"\[[^\]\[\"]*[\dA-Z][^\]\[\"]*\]", first)):
         return False  # JSON itself
     return any(_record(line) or re.match(r"\S+ std(out|err) P \{", line) for line in lines)
 
 
 def _record(line: str) -> dict | None:
     """The JSON object that ends a line, with the time of its prefix."""
-    prefix, brace, rest = line.partition("{")
-    record = record_of(brace + rest) if prefix.strip() and brace else None
+    begins = (found.start() for found in re.finditer(r"\{", line[:LONGEST_PREFIX]))
+    # a prefix may have braces, in pairs; else it is the begin of a record that does not parse
+    prefixes = (line[:place] for place in begins if line.count("{", 0, place) == line.count("}", 0, place))
+    found = ((prefix, record_of(line[len(prefix):])) for prefix in prefixes if prefix.strip())
+    prefix, record = next((each for each in found if each[1] is not None), ("", None))
     if record is not None and not any(name in record for name in _TIMES):
         words = prefix.split()
         found = (moment_of(" ".join(words[:count]).rstrip(" :,-|")) for count in range(min(len(words), 6), 0, -1))

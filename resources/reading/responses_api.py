@@ -52,7 +52,8 @@ def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for item in items:
         kind = item.get("type")
         if kind in ("function_call", "custom_tool_call"):
-            arguments = item.get("arguments", item.get("input"))
+            custom = kind == "custom_tool_call"  # its input is a text, also where that is JSON
+            arguments = json_text({"input": item.get("input") or ""}) if custom else item.get("arguments")
             _spoken_on(messages, {"tool_calls": [{
                 "id": item.get("call_id") or item.get("id"), "type": "function",
                 "function": {"name": item.get("name"), "arguments": "{}" if arguments is None else arguments},
@@ -130,7 +131,8 @@ def _usage(usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ended(response: dict[str, Any], answer: dict[str, Any] | None) -> str | None:
-    status = response.get("status")
+    cut = any(item.get("status") == "incomplete" for item in _listed(response.get("output")))
+    status = response.get("status") or ("incomplete" if cut else None)
     if status not in (None, "completed"):  # incomplete, failed, cancelled, in_progress, queued
         return (response.get("incomplete_details") or {}).get("reason") or status
     if answer is None:

@@ -39,7 +39,8 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
         message["reasoning_content"] = thinking
     if calls := objects(mapping(told).get("tool_calls")):
         message["tool_calls"] = [{"id": f"call_{number}", "type": "function", **call} for number, call in enumerate(calls)]
-    ended = "tool_calls" if calls else response.get("done_reason") or ("stop" if response.get("done") else None)
+    ended = "not_done" if response.get("done") is False else "tool_calls" if calls else response.get("done_reason")
+    ended = ended or ("stop" if response.get("done") else None)
     options = {OPTIONS.get(name, name): value for name, value in mapping(request.get("options")).items()}
     latency, first = response.get("total_duration"), response.get("prompt_eval_duration")
     return {

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from resources.reading.log_reader import record_of
 from resources.reading.providers.completion_streams import joined_chunks
 from resources.reading.providers.ollama_api import is_response
 from resources.reading.providers.ollama_api import joined_chunks as joined_prompt_chunks
@@ -51,7 +52,8 @@ def joined(response: Any) -> dict[str, Any] | None:
         response, done = events(response) if "data:" in response or '"done":' in response else (None, False)
     if not isinstance(response, list):
         return None
-    found = [event for event in response if isinstance(event, dict)]
+    found = [event.get("data", event) if "event" in event else event for event in response if isinstance(event, dict)]
+    found = [each for event in found if isinstance(each := record_of(event) if isinstance(event, str) else event, dict)]
     if any(map(is_event, found)):
         return joined_response(found, done or "[DONE]" in response)
     if any(event.get("type") in ("message_start", "content_block_delta") for event in found):

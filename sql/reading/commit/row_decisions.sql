@@ -1,5 +1,5 @@
--- Decisions on staged rows whose id occurs more than once (in the batch or the table) and on erased rows. Of copies the
--- earliest stays, then the first by uri and row, so the order of reading does not matter. Staged rows that are not listed are
+-- Decisions on staged rows whose id occurs more than once (in the batch or the table) and on erased rows. Of copies
+-- with a whole answer, else of all, the earliest stays, then the first by uri and row, so the order of reading does not matter. Staged rows that are not listed are
 -- kept.
 -- needs: erased_hashes, interactions, known_ids, reread, staged
 -- parameters: $user_hash_key
@@ -38,14 +38,14 @@ shared as (
 candidates as (
     select
         object, row, part, workload, dt, interaction_id, ts, source_uri, source_row, part as place_in_row,
-        content_sha256, true as fresh
+        content_sha256, true as fresh, status, finish_reason
     from staged
     semi join shared using (workload, interaction_id)
     anti join erased using (object, row, part)
     union all
     select
         null as object, null as row, null as part, workload, dt, interaction_id, ts, source_uri, source_row,
-        choice_index as place_in_row, content_sha256, false as fresh
+        choice_index as place_in_row, content_sha256, false as fresh, status, finish_reason
     from interactions
     semi join known_ids using (workload, interaction_id)
     anti join reread on interactions.source_uri = reread.uri
@@ -53,13 +53,17 @@ candidates as (
 
 ranked as (
     select
-        *,
+        * exclude (status, finish_reason),
         row_number() over same_id as place,
         first_value(source_uri) over same_id as kept_uri,
         first_value(source_row) over same_id as kept_row,
         first_value(content_sha256) over same_id as kept_content
     from candidates
-    window same_id as (partition by workload, interaction_id order by ts, source_uri, source_row, place_in_row)
+    window same_id as (
+        partition by workload, interaction_id
+        order by status is distinct from 'failure' and coalesce(finish_reason, 'stop') in ('stop', 'tool_calls') desc,
+            ts, source_uri, source_row, place_in_row
+    )
 )
 
 select

@@ -132,7 +132,10 @@ tested as (
                 then struct_pack(code := 'wrong_type', text := 'the answer is not a message object')
             when odd_contents > 0
                 then struct_pack(code := 'wrong_type', text := 'a content is neither text nor a list of parts')
-            when not $is_mapped and (unread_in(messages) or unread_in(completion)) then struct_pack(
+            -- an answer may be a list of messages on purpose
+            when not $is_mapped and (
+                unread_in(messages, 'messages|choices|contents') or unread_in(completion, 'choices|contents')
+            ) then struct_pack(
                 code := 'wrong_type', text := 'a content is a structure in a text (a body, or messages of LangChain or Python)'
             )
             when completion is null and status = 'success'

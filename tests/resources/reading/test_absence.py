@@ -20,7 +20,7 @@ def _call(name, **arguments):
 
 def test_a_call_without_arguments_calls_a_tool_without_parameters(tmp_path):
     calls = [_call("a"), _call("b", arguments=None), _call("c", arguments=""), _call("d", arguments=" \n"),
-             _call("e", arguments={}), _call("f", arguments='{"x": 1}')]
+             _call("e", arguments={}), _call("f", arguments="null"), _call("g", arguments='{"x": 1}')]
     spoken = {"role": "assistant", "content": None, "tool_calls": calls}
     older = {"role": "assistant", "content": None, "function_call": {"name": "now"}}
     asked = [{"role": "user", "content": 'say "function": {"arguments": "x"}'}, spoken, older, {"role": "user", "content": "and?"}]
@@ -29,7 +29,7 @@ def test_a_call_without_arguments_calls_a_tool_without_parameters(tmp_path):
     [row], bad, _, _ = read(tmp_path, [record])
     assert not bad
     said = [json.loads(row["messages"])[1], json.loads(row["completion"])]
-    assert [[call["function"]["arguments"] for call in each["tool_calls"]] for each in said] == [["{}"] * 5 + ['{"x": 1}']] * 2
+    assert [[call["function"]["arguments"] for call in each["tool_calls"]] for each in said] == [["{}"] * 6 + ['{"x": 1}']] * 2
     assert json.loads(row["messages"])[2]["function_call"] == {"name": "now", "arguments": "{}"}
 
 

@@ -459,11 +459,11 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
 
 def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    write(tmp_path / "logs/a.jsonl", pair("1"), pair("1"), pair("1", "another"))
+    write(tmp_path / "logs/a.jsonl", pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190", "another"))
     ingest(tables, "w", sources)
     assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {
         ("repeated_record", 2), ("repeated_id", 3)}
-    write(tmp_path / "logs/b.jsonl", pair("1", "another", ts=1780200000))  # beats them all
+    write(tmp_path / "logs/b.jsonl", pair("resp_67ccd2bed1ec8190", "another", ts=1780200000))  # beats them all
     ingest(tables, "w", sources)
     assert sorted((row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]) == [
         ("repeated_id", 1), ("repeated_id", 2), ("repeated_record", 3)]

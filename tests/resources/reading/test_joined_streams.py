@@ -37,7 +37,9 @@ def _sse(events):
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("written", [list, _sse], ids=["list", "text"])
+@pytest.mark.parametrize("written", [
+    list, _sse, lambda events: [{"event": event["type"], "data": event} for event in events],
+    lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events]], ids=["list", "text", "wrapped", "texts"])
 def test_a_stream_of_the_responses_api_is_its_response(tmp_path, name, written):
     [row], bad, _, _ = read(tmp_path, [{"request": {"model": "m", "input": "A canal?"}, "response": written(STREAMS[name])}])
     said = json.loads(row["completion"])
@@ -47,9 +49,9 @@ def test_a_stream_of_the_responses_api_is_its_response(tmp_path, name, written):
 
 
 @pytest.mark.parametrize(("end", "status", "finish"), [
-    ([], "failure", "stop"),
+    ([], "failure", "in_progress"),
     ([_event("failed", response={"id": "r1", "status": "failed", "error": {"code": "server_error", "message": "overload"}})], "failure",
-     "stop"),
+     "failed"),
     ([_event("incomplete", response={"id": "r1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})],
      "success", "length"),
 ])

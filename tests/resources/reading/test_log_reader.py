@@ -57,10 +57,10 @@ def test_every_form_gives_the_same_records_in_pieces_of_any_size(values, size, f
 
 
 @pytest.mark.parametrize("form", ["\x1e{}\n", "\x1e{}", "\n\x1e\n{}\n", "\x1e{}\r\n"])
-@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("indent", [(None, None), (1, 1), (None, 1), (1, None)])
 def test_a_json_text_sequence_is_read(small, form, indent):
     values = [{"n": n, "said": "a \x1e b" * (n % 3), "more": {"list": [n, None]}} for n in range(9)]
-    content = "".join(form.format(json.dumps(value, indent=indent)) for value in values)
+    content = "".join(form.format(json.dumps(value, indent=indent[value["n"] % 2])) for value in values)
     found, problems = records(content.encode())
     assert not problems and [json.loads(text) for _, text in found] == values
 

@@ -1,6 +1,8 @@
 """What stands where text may stand and is none: placeholders of loggers, bodies in texts, calls of custom tools."""
 
+import base64
 import json
+from urllib.parse import quote
 
 import pytest
 from test_formats import read
@@ -8,6 +10,9 @@ from test_formats import read
 from resources.reading.field_mapping import FieldMapping, unread
 from resources.reading.finish_reasons import WHOLE, finish_reason_of
 from resources.reading.mapped_records import mapped_format
+from resources.reading.responses_api import chat_of
+
+BODY = {"id": "x", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Neon gas, of nine."}}]}
 
 
 def pair(question, answer, **request):
@@ -34,6 +39,11 @@ def test_structures_in_a_text_are_not_what_somebody_said(tmp_path):
         pair("[{'role': 'user', 'content': 'hi'}]", "a"), pair("q", "content='x' additional_kwargs={} response_metadata={}"),
         pair(json.dumps({"messages": [{"role": "user", "content": "hi"}]}), "a"),
     ]
+    meant = [pair("q", json.dumps(answer)) for answer in (
+        {"candidates": [{"name": "Ann", "score": 7}]}, {"candidates": ["Ann"]}, {"choices": ["a", "b"]},
+        {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})]
+    rows, bad, _, _ = read(tmp_path, meant)
+    assert len(rows) == len(meant) and not bad
     rows, bad, _, _ = read(tmp_path, [*refused, pair('{"city": "Oslo"}', '{"role": "user", "age": 7}'), pair("q", "[1, 2]")])
     assert len(rows) == 2 and [row["error_code"] for row in bad] == ["wrong_type"] * len(refused)
 
@@ -69,7 +79,18 @@ def test_prompt_tokens_far_beyond_the_messages(tmp_path):
 
 @pytest.mark.parametrize("text", [
     '{"id": "x", "choices": [{"mess', "[{'role': 'user'}]", '"{\\"id\\": \\"x', "<html><body>502</body></html>", "<!DOCTYPE html>",
-    '{"lc": 1, "kwargs": {}}', '[[{"role": "user"}]]', 'data: {"x": 1}', "event: ping", '{', '[{"a": 1}, {"b"'])
+    '{"lc": 1, "kwargs": {}}', '[[{"role": "user"}]]', 'data: {"x": 1}', "event: ping", '{', '[{"a": 1}, {"b"',
+    repr(json.dumps(BODY).encode()), "<openai.AsyncStream object at 0x7f3a1c2b5d90>", "<coroutine object f at 0x7f3a>", "<Response [200 OK]>",
+    "[object Object]", "ChatCompletion(id='c', choices=[Choice(finish_reason='stop', index=0)], created=1780300800)",
+    "Message(id='msg_1', content=[TextBlock(text='Neon.', type='text')])", "[TextBlock(citations=None, text='Neon.')]",
+    '{"message": "Endpoint request timed out"}', '{"Message": "User is not authorized"}', '{"detail": "Not authenticated"}',
+    '{"detail": [{"loc": ["body"], "msg": "field required"}]}', '{"statusCode": 429, "message": "Rate limit is reached."}',
+    '{"status": 503, "title": "x", "detail": "busy"}', "{'detail': 'Not Found'}", '{"errorMessage": "x", "errorType": "Timeout"}',
+    "<Error><Code>SlowDown</Code><Message>Please reduce.</Message></Error>", "<center><h1>502 Bad Gateway</h1></center>",
+    "<title>504 Gateway Time-out</title>", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(BODY),
+    quote(json.dumps(BODY)), base64.b64encode(json.dumps(BODY).encode()).decode(), base64.b64encode(json.dumps(BODY, indent=1).encode()).decode(),
+    base64.b64encode(json.dumps(BODY).encode()).decode()[:41], "\ufeff" + json.dumps(BODY)[:40], json.dumps(BODY) + " ...[truncated]",
+    "data: Hello\n\ndata: world\n\n"])
 def test_a_body_that_is_none_is_no_text(text):
     assert unread(text)
     for fields, record in ((FieldMapping(request="q", response="a"), {"q": text, "a": "yes"}),
@@ -79,9 +100,19 @@ def test_a_body_that_is_none_is_no_text(text):
 
 
 @pytest.mark.parametrize("text", ["hi", '{"city": "Oslo"}', "[1, 2]", '"so" is a word', "[Scene: night] Go", "<b>bold</b>", "{x} is a set",
-                                  "data is plural"])
+                                  "data is plural", '{"colour": "red"}\n\nThat is the record.', '{"id": 1}\n{"id": 2}', "['Cash', 'Card']",
+                                  "{'name': 'Ann', 'age': 7}", '{"question": "Which?", "choices": ["a", "b"]}', "b is a letter: b'x'",
+                                  "data: the plural of datum. It is a mass noun too.", "Event: dinner at eight\nPlace: the hall", "[1] is red.",
+                                  '{"message": "Your parcel is late."}', '{"status": "open", "detail": "a door", "code": 7}', "%7B%22a%22%3A1%7D",
+                                  "HTTP/1.1 404 means that there is no page.", "<h1>404 ways to cook</h1>", "eyJhIjogMX0=", "<div>Red</div>",
+                                  "[object Object] is what JavaScript prints.", "{name}, thank you", '{"candidates": ["Ann", "Bob"]}'])
 def test_texts_of_people_and_models_stay(text):
     assert not unread(text) and not isinstance(mapped_format({"q": text, "a": text}, FieldMapping(request="q", response="a")), str)
+
+
+def test_a_body_behind_a_byte_order_mark_is_read():
+    _, found = mapped_format({"q": "hi", "a": "\ufeff" + json.dumps(BODY)}, FieldMapping(request="q", response="a"))
+    assert found["response"]["choices"] == BODY["choices"]
 
 
 def test_bodies_that_were_encoded_twice_are_read():
@@ -94,6 +125,29 @@ def test_bodies_that_were_encoded_twice_are_read():
 @pytest.mark.parametrize(("written", "reason"), [
     ("STOP", "stop"), ("end_turn", "stop"), ("eos_token", "stop"), ("tool-calls", "tool_calls"), ("FINISH_REASON_MAX_TOKENS", "length"),
     ("model_length", "length"), ("FinishReason.SAFETY", "content_filter"), ("abort", "abort"), ("pause_turn", "pause_turn"), ("OTHER", "other"),
-    ("in_progress", "in_progress"), ("", None), ("null", None), (None, None)])
+    ("in_progress", "in_progress"), ('{"type":"stop","matched":151645}', "stop"), ('{"type": "length", "length": 9}', "length"), ("1", "stop"),
+    (2, "length"), (9, "9"), ("", None), ("null", None), (None, None)])
 def test_one_list_says_what_a_finish_reason_means(written, reason):
     assert finish_reason_of(written) == reason and (reason in WHOLE) == (reason in ("stop", "tool_calls"))
+
+
+def answered(number, output, **response):
+    return {"timestamp": 1780300000 + number, "request": {"model": "m", "input": f"q{number}", "tools": [{"type": "custom", "name": "run"}]},
+            "response": {"id": f"resp_{number}c1f39a7be2d04", "object": "response", "output": [output], **response}}
+
+
+@pytest.mark.parametrize("text", ["print(1)", "*** Begin Patch\n*** End Patch", '{"a": 1}', ""])
+def test_the_input_of_a_custom_tool_of_the_responses_api_is_an_argument(tmp_path, text):
+    [row], bad, _, _ = read(tmp_path, [answered(0, {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": text})])
+    call = json.loads(row["completion"])["tool_calls"][0]["function"]
+    assert not bad and json.loads(call["arguments"]) == {"input": text} and json.loads(row["tools"])[0]["function"]["name"] == "run"
+    history = json.loads(chat_of(json.dumps({"input": [{"type": "function_call", "name": "f", "arguments": '{"a": 1}'}]})))["messages"]
+    assert history[0]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
+
+
+def test_an_answer_of_the_responses_api_without_status_may_be_incomplete(tmp_path):
+    def message(status):
+        return {"type": "message", "status": status, "content": [{"type": "output_text", "text": "The Bay of"}]}
+    rows, *_ = read(tmp_path, [answered(0, message("incomplete")), answered(1, message("completed")), answered(2, message(None)),
+                               answered(3, message("incomplete"), status=None)])
+    assert [row["finish_reason"] for row in rows] == ["incomplete", "stop", "stop", "incomplete"]

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from test_formats import pair, read
 
+from resources.reading.prefixed_lines import _record
+
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
@@ -18,6 +20,7 @@ def _logged(number):
 @pytest.mark.parametrize("prefix", [
     "2026-06-01T12:00:00.000Z stdout F ", "2026-06-01T12:00:00Z ", "2026-06-01 12:00:00,000 INFO gateway: ",
     "[2026-06-01 12:00:00] ", "<14>1 2026-06-01T12:00:00Z host app 7 - - ", "INFO:root:", "Jun  1 12:00:00 host app[7]: ", "data: ",
+    "INFO [req{id=1}] ", "[req{id=1}] ", "2026-06-01 12:00:00 INFO ctx={} body=", "[INFO] ",
 ])
 def test_records_behind_a_prefix_are_read_and_other_lines_counted(tmp_path, prefix):
     lines = [f"{prefix}Listening on :8000", *(prefix + json.dumps(_logged(number)) for number in range(3)),
@@ -35,3 +38,9 @@ def test_pieces_of_a_line_are_joined(tmp_path):
              f"2026-06-01T12:00:00.2Z stdout P {text[40:90]}", f"2026-06-01T12:00:00.3Z stdout F {text[90:]}"]
     [row], bad, _, report = read(tmp_path, "\n".join(lines).encode(), name="pod.log")
     assert not bad and (row["request_id"], row["source_row"]) == ("req_0", 1) and report.total.skipped == 1
+
+
+def test_an_object_inside_a_line_that_breaks_off_is_no_record():
+    assert _record('INFO {"request": {"messages": []}') is None and _record('INFO {"a": 1} done') is None
+    assert _record('ctx={"a": {"b": 1}} {"c": 2}') == {"c": 2}
+    assert _record('a{b}c {"d": "{"}') == {"d": "{"} and _record('{"a": {"b": 1}') is None

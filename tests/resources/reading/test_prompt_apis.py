@@ -7,7 +7,9 @@ import pytest
 from test_example_formats import fixture, jsonl, said
 from test_formats import read
 
+from resources.reading.field_mapping import FieldMapping
 from resources.reading.formats import FORMATS
+from resources.reading.mapped_records import mapped_format
 from resources.reading.providers.streams import with_joined_events
 
 
@@ -66,3 +68,14 @@ def test_an_ollama_stream_that_was_cut_is_a_failed_request(tmp_path):
     chunks = [{"model": "m", "created_at": "2026-06-01T12:00:00Z", "message": {"role": "assistant", "content": "Hel"}, "done": False}]
     [row], bad, _, _ = read(tmp_path, [{"request": {"messages": [{"role": "user", "content": "a"}]}, "response": chunks}])
     assert not bad and row["status"] == "failure" and "stream_cut" in row["error"]
+
+
+def test_an_ollama_answer_that_is_not_done_is_not_whole(tmp_path):
+    def told(**more):
+        return {"request": {"model": "m", "messages": [{"role": "user", "content": str(more)}]}, "response": {
+            "model": "m", "created_at": "2026-06-01T12:00:00Z", "message": {"role": "assistant", "content": "Op"}, **more}}
+    rows, bad, _, _ = read(tmp_path, [told(done=False), told(done=False, done_reason=None), told(done=True), told(done=True, done_reason="length")])
+    assert not bad and [row["finish_reason"] for row in rows] == ["not_done", "not_done", "stop", "length"]
+    record = told(done=False)
+    _, found = mapped_format({"m": record["request"]["messages"], "a": record["response"]}, FieldMapping(request="m", response="a"))
+    assert found["response"]["choices"][0]["finish_reason"] == "not_done"
