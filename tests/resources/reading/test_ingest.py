@@ -18,6 +18,7 @@ from resources.reading.ingest import CountsError, ingest, observe
 from resources.reading.ledger import Ledger
 from resources.reading.new_objects import new_objects
 from resources.reading.sources import SourceError, SourceSettings
+from resources.reading.user_hash import keyed_hash
 from resources.tables import SCHEMAS, Tables
 from tests.thorough_cases import thorough_except
 
@@ -257,7 +258,7 @@ def test_what_was_erased_does_not_come_back(tables, tmp_path):
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
     ingest(tables, "w", sources)
     rows = {row["request_id"]: row for row in content(tables)["interactions"]}
-    erased = [("interaction", rows["1"]["interaction_id"]), ("content", rows["2"]["content_sha256"])]
+    erased = [("interaction", keyed_hash(rows[each]["interaction_id"])) for each in "12"]
     tables.append("erasures", pa.Table.from_pylist(
         [{"workload": "w", "kind": kind, "sha256": sha256, "ts": datetime.now(UTC)} for kind, sha256 in erased],
         schema=SCHEMAS["erasures"]))
