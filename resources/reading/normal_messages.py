@@ -10,10 +10,14 @@ A call of a custom tool is one of a function with the argument `input`, as in th
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from resources.reading.control_text import without_leak
 from resources.reading.json_text import json_text
+
+_THOUGHT = re.compile(r"\A\s*(?:\[THINK\](.*?)\[/THINK\]|<thought>(.*?)</thought>|◁think▷(.*?)◁/think▷)", re.DOTALL)
+"""Reasoning at the beginning of an answer, in other marks than <think>."""
 
 
 def normal_messages(text: str) -> str:
@@ -30,6 +34,8 @@ def normal_messages(text: str) -> str:
                         holder["arguments"] = json_text(given)
                 if message is value or message.get("role") == "assistant":
                     _cut(message)
+                if message is value and isinstance(content := message.get("content"), str):
+                    message["content"] = _with_think(content)
         return json_text(value)
     except (ValueError, RecursionError):  # too deep, or numbers out of range: no list of messages, so it goes to quarantine
         return "0"
@@ -44,6 +50,15 @@ def _callers(message: dict[str, Any]) -> list[dict[str, Any]]:
             call |= {"type": "function", "function": {"name": custom.get("name"), "arguments": arguments}}
     functions = [call.get("function") for call in calls]
     return [holder for holder in [*functions, message.get("function_call")] if isinstance(holder, dict)]
+
+
+def _with_think(content: str) -> str:
+    """The answer with its reasoning within <think>, whatever marks it; the prompt may have held the first mark."""
+    thought, mark, answer = content.partition("</think>")
+    if mark and thought.strip() and "think>" not in thought + answer and re.match(r"\s*\n\s*\S", answer) \
+            and not thought.endswith(("`", '"', "'", " ")):
+        return "<think>" + content
+    return _THOUGHT.sub(lambda found: f"<think>{found[found.lastindex or 1]}</think>", content)
 
 
 def _cut(message: dict[str, Any]) -> None:

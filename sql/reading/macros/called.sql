@@ -5,7 +5,7 @@
 -- makes: macro called(said)
 create or replace temp macro called(said) as
 case
-    when regexp_matches(said, '<[|｜]|[|｜]>|</?s>|<(eos|bos|eoa|pad)>|_of_turn>|\[/?INST\]|<(unused|SPECIAL_)|\[\||seed:|\[e~\[|\\u003[cC]|"custom"')
+    when regexp_matches(said, '<[|｜]|[|｜]>|</?s>|<(eos|bos|eoa|pad)>|_of_turn>|\[/?INST\]|<(unused|SPECIAL_|/think|thought)|think▷|\[THINK|\[\||seed:|\[e~\[|\\u003[cC]|"custom"')
         or contains(said, '"function') and (
             regexp_matches(said, '"arguments"\s*:\s*([^"\s]|"\s*null\s*")')
             or len(regexp_extract_all(said, '"function(_call)?"\s*:\s*\{'))

@@ -53,13 +53,15 @@ def test_what_is_not_known_is_dropped_by_its_name(judge):
         interaction(5, TEXT, audio), interaction(6, TEXT, custom), interaction(7, TEXT, {"role": "assistant", "content": []}),
         interaction(8, TEXT, "<|channel|>analysis<|message|>hm"), interaction(9, TEXT, "I look.\n<|python_tag|>f"),
         interaction(10, TEXT, "```\n<|channel|>final\n``` is of gpt-oss."), interaction(11, TEXT, calling("{}")),
+        interaction(13, TEXT, "<think>\nIt is asked, so"), interaction(14, TEXT, "<think> opens a thought in it."),
         interaction(12, TEXT, answer, params=json.dumps({"context": {"elsewhere": "cachedContent"}})),
     ]
     found = judge(rows)
     assert {name: (rule, detail) for name, (rule, detail, _) in found.items()} == {
         "i1": ("unfinished", "pause_turn"), "i2": ("kept", None), "i3": ("kept", None), "i4": ("unknown_content", "hologram"),
         "i5": ("unknown_content", "audio"), "i6": ("unknown_content", "remote"), "i7": ("empty", None), "i8": ("control_text", None),
-        "i9": ("control_text", None), "i10": ("kept", None), "i11": ("kept", None), "i12": ("context_elsewhere", "cachedContent")}
+        "i9": ("control_text", None), "i10": ("kept", None), "i11": ("kept", None), "i12": ("context_elsewhere", "cachedContent"),
+        "i13": ("control_text", None), "i14": ("kept", None)}
     assert dict(found["i11"][2]["quality"])["calls_without_tools"] == 1
     loose = {"status": {"drop_truncated": False, "drop_empty": False, "drop_control_text": False, "drop_context_elsewhere": False}}
     assert {rules(judge(rows, loose))[name] for name in ("i1", "i8", "i12")} == {"kept"}

@@ -27,8 +27,20 @@ def test_placeholders_of_loggers_are_no_text(tmp_path):
         pair("... <Truncated in logs> ...", "a"), pair("[Filtered]", "a"), pair("q", "***"), pair("__REDACTED__", "a"),
         pair([{"type": "text", "text": "<redacted by policy>"}], "a"), pair("q", "[Scrubbed due to 'password']"),
         pair("begin... (litellm_truncated 120 chars) ...", "a"),
+        pair("[This value has been dropped because this span's size exceeds the 5MB size limit.]", "a"), pair("q", "[object Object]"),
+        pair("<truncated due to size exceeding limit>", "a"), pair("You are... <Truncated in logs> ...nces.\n", "a"),
+        pair("Tell me of the sea ... (litellm_truncated 1234 chars) ...and the end", "a"), pair("The sea<Truncated in logs>", "a"),
     ]
-    shown = [pair("What does [REDACTED] mean?", "That a word was removed."), pair("label it", "filtered"), pair("q", "**Hidden** gems.")]
+    tool = {"type": "tool_use", "id": "t1", "name": "note", "input": {"text": "***"}}
+    shown = [pair("What does [REDACTED] mean?", "That a word was removed."), pair("label it", "filtered"), pair("q", "**Hidden** gems."),
+             pair("Why does LM Studio write <Truncated in logs> in its log?", "It says `... <Truncated in logs> ...` to be short."),
+             pair("What is '... (litellm_truncated 35 chars) ...' in it?", 'It writes "... (litellm_truncated 35 chars) ..." there.'),
+             pair("Why is it [object Object]?", "A text was made of an object."), pair("Why <Truncated in logs>", "It says (litellm_truncated 3 chars)."),
+             {"request": {"model": "claude", "max_tokens": 9, "messages": [
+                 {"role": "user", "content": "Hide it"}, {"role": "assistant", "content": [tool]},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]}]},
+              "response": {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",
+                           "content": [{"type": "text", "text": "It is hidden."}]}, "timestamp": 1780300800}]
     rows, bad, _, report = read(tmp_path, [*hidden, *shown])
     assert len(rows) == len(shown) and not bad and report.total.skipped == len(hidden)
 

@@ -30,7 +30,7 @@ with tested as (
             when $drop_truncated and finish_reason in ('length', 'max_tokens') then 'truncated'
             when $drop_truncated and not list_contains($whole::varchar[], lower(finish_reason)) then 'unfinished'
             when $drop_control_text and cleaned.status is distinct from 'text' and not contains(answer_text, '```') and regexp_matches(
-                answer_text, '^\s*(<\|\w+\|>|<｜|<\||\[TOOL_CALLS\])|(^|[\n.!:])\s*(<｜tool|<\|tool_call|<\|python_tag\|>|\[TOOL_CALLS\]|<\|channel\|>)'
+                answer_text, '^\s*(<think>(\n|\S)|<\|\w+\|>|<｜|<\||\[TOOL_CALLS\])|(^|[\n.!:])\s*(<｜tool|<\|tool_call|<\|python_tag\|>|\[TOOL_CALLS\]|<\|channel\|>)'
             ) then 'control_text'
             -- a call in words of the log's model, of which the server made none
             when $drop_control_text and coalesce(tools, '') like '%{%' and (
