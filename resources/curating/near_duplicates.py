@@ -11,7 +11,8 @@
 Text that different examples share (instructions, few-shot examples, passages that come back) is no evidence of a copy: a
 shingle of a question does not count where it comes with different answers, or where one question has a stretch of words that
 the other lacks and the answers say less than that (a label). What differs always counts. The answers of near copies also have
-that share of words in common, and their questions half of it, whatever the answer (a stock phrase).
+that share of words in common, and their questions half of it in shingles (short ones: that share of words), whatever the answer
+(a stock phrase).
 
 Two rows are compared where all hashes of a band agree (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4). Rows of
 one group are not compared again. Buckets are those of the shingles that count, so that a shape's rows do not crowd one; in

@@ -150,8 +150,8 @@ def ngrams(words: Ragged, size: int) -> Ragged:
 
 
 def shingle_sets(questions: TextBuffer, answers: TextBuffer, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each turn's distinct word n-grams and its answer's words, as (values, counts) of one group of rows after another. A row
-    has three counts: n-grams of the question, n-grams of the answer, words of the answer.
+    """Each turn's distinct word n-grams and its words, as (values, counts) of one group of rows after another. A row
+    has three counts: n-grams of the question, n-grams of the answer, words of both.
 
     The same words in question and answer are different shingles: "finish this text" and "write it all" end in the same text and
     are not the same example.

@@ -152,26 +152,27 @@ def _add_grams(words, count, size, salt, grams, at):
 
 @compiled
 def _read_turn(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams):
-    """A row's shingles: its question's, then its answer's with another hash. Returns their number in the question, in all, and
-    the number of the answer's words, which stay in `words`."""
-    count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
-    asked_grams = _add_grams(words, count, size, np.uint64(0), grams, 0)
-    count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words)
-    return asked_grams, _add_grams(words, count, size, _ANSWER, grams, asked_grams), count
+    """A row's shingles: its question's, then its answer's with another hash. Returns their number in the question and in all,
+    and the number of the words of question and answer, which stay in `words`."""
+    asked_count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
+    asked_grams = _add_grams(words, asked_count, size, np.uint64(0), grams, 0)
+    said_count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words[asked_count:])
+    all_grams = _add_grams(words[asked_count:], said_count, size, _ANSWER, grams, asked_grams)
+    return asked_grams, all_grams, asked_count, said_count
 
 
 @compiled
 def sketch(asked, asked_edges, said, said_edges, size, alphabet, multipliers, summands, bands):
     """For each row: one 32-bit hash per band of its MinHash signature, and whether it has any shingle."""
     rows = len(asked_edges) - 1
-    words = np.empty(max(most_words(asked_edges), most_words(said_edges)), dtype=np.uint64)
-    grams = np.empty(most_words(asked_edges) + most_words(said_edges), dtype=np.uint64)
+    words = np.empty(most_words(asked_edges) + most_words(said_edges), dtype=np.uint64)
+    grams = np.empty(len(words), dtype=np.uint64)
     high = np.empty(_BLOCK, dtype=np.uint32)
     least = np.empty(len(multipliers), dtype=np.uint32)
     into = np.zeros((rows, bands), dtype=np.uint32)
     filled = np.zeros(rows, dtype=np.bool_)
     for row in range(rows):
-        _, count, _ = _read_turn(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams)
+        _, count, _, _ = _read_turn(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams)
         if count == 0:
             continue
         filled[row] = True
@@ -245,7 +246,7 @@ def hash_table(values):
 @compiled
 def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
     """Three lists for each row, and their lengths: the question's distinct shingles and the answer's, in order of appearance,
-    and the answer's distinct words, in order of their hash."""
+    and the distinct words of both, in order of their hash: its highest bit is set for the answer's."""
     rows = len(asked_edges) - 1
     most = most_words(asked_edges) + most_words(said_edges)
     words = np.empty(most, dtype=np.uint64)
@@ -255,7 +256,8 @@ def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
     counts = np.zeros((rows, 3), dtype=np.int64)
     total = 0
     for row in range(rows):
-        asked_grams, all_grams, count = _read_turn(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams)
+        turn = _read_turn(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams)
+        asked_grams, all_grams, first, count = turn
         places = _table_size(all_grams)
         table[:places] = np.uint64(0)
         mask = np.uint64(places - 1)
@@ -265,24 +267,31 @@ def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
                 values[total] = value
                 total += 1
                 counts[row, 0 if at < asked_grams else 1] += 1
-        said_words = np.unique(words[:count])
-        values[total : total + len(said_words)] = said_words
-        total += len(said_words)
-        counts[row, 2] = len(said_words)
+        for at in range(first + count):
+            words[at] = words[at] >> np.uint64(1) | np.uint64(at >= first) << np.uint64(63)
+        both = np.unique(words[: first + count])
+        values[total : total + len(both)] = both
+        total += len(both)
+        counts[row, 2] = len(both)
     return values[:total].copy(), counts
 
 
 @compiled
-def _shared_words(values, one, one_stop, other, other_stop, similarity):
-    """Number of values in both of two sorted lists of distinct values; -1 if their Jaccard similarity is below `similarity`."""
-    total = one_stop - one + other_stop - other
-    shared = 0
-    while one < one_stop and other < other_stop:
-        left, right = values[one], values[other]
-        shared += left == right
+def _shared_words(values, offsets, ours, theirs, said, similarity):
+    """Number of words that two rows share, in their answers (said: 1) or questions (0); -1 if these are less alike than
+    `similarity` (Jaccard)."""
+    one, one_stop = offsets[3 * ours + 2], offsets[3 * ours + 3]
+    other, other_stop = offsets[3 * theirs + 2], offsets[3 * theirs + 3]
+    total = shared = 0
+    while one < one_stop or other < other_stop:
+        left = values[one] if one < one_stop else ~np.uint64(0)
+        right = values[other] if other < other_stop else ~np.uint64(0)
+        if min(left, right) >> np.uint64(63) == np.uint64(said):
+            total += 1
+            shared += left == right
         one += left <= right
         other += right <= left
-    return shared if shared >= similarity * (total - shared) else -1
+    return shared if shared >= similarity * total else -1
 
 
 @compiled
@@ -290,8 +299,7 @@ def _other_example(values, offsets, one, other, similarity, edge, stretch):
     """Whether two rows that share text of their questions are different examples: their answers differ, or more than `stretch`
     shingles in a row are in one question only, and the answers say less than that (a label). Words at an edge are in up to
     `edge` fewer shingles than others."""
-    said = _shared_words(values, offsets[3 * one + 2], offsets[3 * one + 3], offsets[3 * other + 2], offsets[3 * other + 3],
-                         similarity)
+    said = _shared_words(values, offsets, one, other, 1, similarity)
     if said < 0:
         return True
     differ = longest = 0
@@ -392,7 +400,7 @@ def _similarity(values, offsets, common, ours, theirs, table, threshold, stretch
     which they differ. `table` has our shingles.
 
     Near copies have answers that are alike on their own, and questions that share half as much of their own (or differ in a
-    small edit of text that is not common): rows with one stock answer are no copies."""
+    small edit of text that is not common, and have words that are alike): rows with one stock answer are no copies."""
     size = offsets[3 * ours + 2] - offsets[3 * ours]
     length = offsets[3 * theirs + 2] - offsets[3 * theirs]
     spare = length - np.int64(np.ceil(threshold * (size + length) / (1.0 + threshold) - 1e-6))  # more missing: out of reach
@@ -410,11 +418,11 @@ def _similarity(values, offsets, common, ours, theirs, table, threshold, stretch
     differ = size - length + 2 * missing
     asked_apart = offsets[3 * ours + 1] - offsets[3 * ours] + offsets[3 * theirs + 1] - offsets[3 * theirs] - 2 * asked
     known = asked > asked_counted  # text that is common
-    if asked_counted < threshold / 2 * (asked_counted + asked_apart) and asked_apart > (0 if known else 2 * stretch):
+    if asked_counted <= threshold / 2 * (asked_counted + asked_apart) and (
+        asked_apart > (0 if known else 2 * stretch) or _shared_words(values, offsets, ours, theirs, 0, threshold) < 0
+    ):
         return 0.0
-    if counted < threshold * (counted + differ) or _shared_words(
-        values, offsets[3 * ours + 2], offsets[3 * ours + 3], offsets[3 * theirs + 2], offsets[3 * theirs + 3], threshold
-    ) < 0:
+    if counted < threshold * (counted + differ) or _shared_words(values, offsets, ours, theirs, 1, threshold) < 0:
         return 0.0
     return counted / (counted + differ) if differ else 1.0
 

@@ -114,6 +114,26 @@ def test_a_stock_answer_makes_no_copies():
     assert kept(rows) == list(range(40))
 
 
+ROUTED = "Thank you for your message. I have passed it on to the repair desk, and a colleague will come by within the hour."
+SORRY = "I am sorry, I can only help with questions about your hotel stay."
+
+
+@pytest.mark.parametrize("answer", [ROUTED, SORRY, STOCK, "I can not help you with that."])
+def test_a_stock_answer_to_short_questions_makes_no_copies(answer):
+    asked = ["The tap drips", "My key broke", "No light in hall", "The bed squeaks at night", "What is two squared?", "Who made the moon?",
+             "Who wins the election next year?", "Where can fish sleep at night?", "How do I fix my bicycle chain?",
+             "How do I fix my old washing machine?", "Is it legal to fish in the harbour?", "Write a poem about the sea for me",
+             "Tell me how to paint an old door", "Which of these laptops should I buy for my school work?",
+             "Please translate this short letter from Finnish into plain Dutch now"]
+    copies = ["the tap  drips!", "who wins the election - next year", "Which of these tablets should I buy for my school work?"]
+    rows = [(question, answer) for question in asked]
+    assert kept(rows) == list(range(len(rows)))
+    for one in rows:
+        assert kept([one, rows[0] if one != rows[0] else rows[1]]) == [0, 1]
+    if len(answer) > 80:   # else one word of the question is too much of the row
+        assert kept(rows + [(question, answer) for question in copies]) == list(range(len(rows)))
+
+
 def contaminated(prompts, messages, answers=None):
     """Numbers of the messages that hold one of the items."""
     items = [{"suite": "s", "item_id": str(number), "prompt": prompt, "answer": None} for number, prompt in enumerate(prompts)]
