@@ -1,7 +1,7 @@
 -- Records whose id does not identify them: their source has three records or more of other contents with it, or two where the
 -- id is weak. own_id: what identifies them, by content and time. Records that were dropped before count too, so that the order of
--- reading does not matter.
--- needs: decisions, interactions, is_weak_id(), staged
+-- reading does not matter; what the objects of the batch held before does not.
+-- needs: decisions, interactions, is_weak_id(), reread, staged
 -- makes: temp table loose_ids (object, row, part, source, workload, request_id, interaction_id, own_id)
 create or replace temp table loose_ids as
 with named as (
@@ -20,10 +20,12 @@ contents as (
     select workload, named.interaction_id, interactions.content_sha256, weak
     from interactions
     inner join named using (source, workload, request_id, choice_index)
+    anti join reread on interactions.source_uri = reread.uri
     union
     select workload, interaction_id, decisions.detail ->> '$.content_sha256' as content_sha256, weak
     from decisions
     inner join named using (workload, interaction_id)
+    anti join reread on decisions.detail ->> '$.uri' = reread.uri
     where decisions.stage = 'ingest'
 ),
 

@@ -152,6 +152,10 @@ def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commi
     assert content(struck) == content(calm)
 
 
+SIX = "resp_67ccd2bed1ec8196"
+"""An id that names one request: shorter ones are told apart by what they ask."""
+
+
 @pytest.fixture(scope="module")
 def two_states(tmp_path_factory):
     """Logs in a second state, in which copies leave, return and beat others; lakes as a kill leaves them before each commit of
@@ -166,7 +170,7 @@ def two_states(tmp_path_factory):
         write(logs / "c.jsonl", pair("4", ts=1780500000), pair("5", ts=1780500000))
         ingest(Tables(Lake.open(home / "first")), "w", sources)
         # 1 of b returns, 5 of c is beaten by an earlier one, 6 repeats itself
-        write(logs / "a.jsonl", pair("2", "changed", ts=1780400001), pair("6"), pair("6", "other"))
+        write(logs / "a.jsonl", pair("2", "changed", ts=1780400001), pair(SIX), pair(SIX, "other"))
         write(logs / "d.jsonl", pair("5", ts=1780490000), pair("7"), {"broken": 2})
         write(logs / "e.jsonl", {"response_id": "3", "value": -1, "timestamp": 1780300000})
         shutil.copytree(home / "first", home / "calm")
@@ -178,7 +182,7 @@ def two_states(tmp_path_factory):
 def test_both_states_are_read_as_their_records_say(two_states):
     _, _, calm = two_states
     assert {row["request_id"]: row["source_uri"][-7:] for row in calm["interactions"]} == {
-        "1": "b.jsonl", "2": "a.jsonl", "3": "b.jsonl", "4": "c.jsonl", "5": "d.jsonl", "6": "a.jsonl", "7": "d.jsonl"}
+        "1": "b.jsonl", "2": "a.jsonl", "3": "b.jsonl", "4": "c.jsonl", "5": "d.jsonl", SIX: "a.jsonl", "7": "d.jsonl"}
     assert len(calm["decisions"]) == len(calm["feedback"]) + 1 == len(calm["quarantine"]) + 1 == 2
 
 
@@ -359,7 +363,7 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
     """Two lines of the later object lost to each other before the earlier object, which beats both, was read."""
     def line(answer):
         return json.dumps({"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "q"}]},
-                           "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": answer}}]}})
+                           "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]}})
 
     files = ["\n".join([line("a"), line("b")]), "\n".join([line("b"), line("a")])]
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
