@@ -184,7 +184,8 @@ def test_gemini_streams_sdk_dumps_media_and_blocks(tmp_path):
     assert tokens(sdk) == [2, 3, None, None] and sdk["finish_reason"] == "stop"
     picture, pdf, text = found["g6", 0]["messages"][0]["content"]
     assert picture["image_url"]["url"].startswith("sha256:") and pdf["file"] == {"file_data": "gs://b/a.pdf"}
-    assert text["text"] == "Caption this." and found["g6", 0]["params"] == {"left_out": ["executableCode", "codeExecutionResult"]}
+    assert text["text"] == "Caption this." and found["g6", 0]["params"] == {
+        "left_out": ["executableCode", "codeExecutionResult"], "context": {"elsewhere": "fileUri"}}  # the text of the PDF
     by_question = {str(row["messages"][-1]["content"]): row for row in rows}
     blocked, filtered, failed = (by_question[text] for text in ("bad", "worse", "busy?"))
     assert (blocked["status"], blocked["finish_reason"], blocked["completion"]) == ("failure", "content_filter", None)
