@@ -59,6 +59,7 @@ def put(logs, file, number):
     path.write_bytes(file)
 
 
+@pytest.mark.slow
 @LAWS
 @given(files)
 def test_ingest_twice_is_once_and_the_counts_add_up(contents):
