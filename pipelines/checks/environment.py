@@ -43,7 +43,7 @@ def check_packages(recipe: Recipe) -> list[Finding]:
              ("bitsandbytes", f"optimizer adamw_8bit of {', '.join(eight_bit)}", "millrace[qlora]", bool(eight_bit)),
              ("gguf", "quantize.gguf", "millrace[gguf]", recipe.quantize.enabled and recipe.quantize.gguf),
              ("tensorboard", "tracking", "millrace[tensorboard]", recipe.tracking == "tensorboard"),
-             ("wandb", "tracking", "wandb", recipe.tracking == "wandb")]
+             *((service, "tracking", service, recipe.tracking == service) for service in ("wandb", "mlflow"))]
     found = [problem("packages", f"{what} needs the package {package}, which is not installed", f"pip install '{extra}'")
              for package, what, extra, on in needs if on and importlib.util.find_spec(package) is None]
     if recipe.curation.pii_engine == "presidio":

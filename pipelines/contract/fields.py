@@ -163,8 +163,8 @@ class RecipeFields(Settings):
         None, description="For how many days the lake keeps rows, versions and old files. Left out: for ever")
     threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")
     tracking: TrackingKind = Field(
-        "none", description="Also send the numbers of every training step to tensorboard (files under <lake>/tracking) or "
-        "wandb")
+        "none", description="Also send the numbers of every training step to tensorboard (files under <lake>/tracking), wandb "
+        "or mlflow, which their own environment variables configure")
 
     @field_validator("seeds", "evals", mode="before")
     @classmethod

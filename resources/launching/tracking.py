@@ -1,11 +1,11 @@
-"""Sends training metrics from metrics.jsonl to TensorBoard or Weights & Biases.
+"""Sends training metrics from metrics.jsonl to TensorBoard, Weights & Biases or MLflow.
 
     with tracked(output / "metrics.jsonl", "tensorboard", lake.root / "tracking", "shop/sft_model/0123abcd"):
         launcher.run(job)
 
 A thread follows the file while the worker writes it and sends each step once. A run that was killed and continued shows each
-step once too: earlier steps are sent again, into an empty folder (TensorBoard) or under the run's own id (W&B). If a tracker
-fails, it logs the error and stops; training continues.
+step once too: earlier steps are sent again, into an empty folder (TensorBoard), under the run's own id (W&B), or to a run that
+replaces the earlier one (MLflow). If a tracker fails, it logs the error and stops; training continues.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-TrackingKind = Literal["none", "tensorboard", "wandb"]
+TrackingKind = Literal["none", "tensorboard", "wandb", "mlflow"]
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -33,16 +34,16 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """Event files in `folder`, written without torch."""
+    """Event files in folder/name, written without torch."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, name: str):
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder / name, ignore_errors=True)
         self._event, self._summary = Event, Summary
-        self._writer = EventFileWriter(str(folder))
+        self._writer = EventFileWriter(str(folder / name))
 
     def log(self, step: int, numbers: dict[str, float]) -> None:
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
@@ -66,6 +67,34 @@ class WeightsAndBiases:
 
     def close(self) -> None:
         self._run.finish()
+
+
+class MLflow:
+    """A run of MLflow, at MLFLOW_TRACKING_URI in the experiment MLFLOW_EXPERIMENT_NAME; without one, in the workload's."""
+
+    def __init__(self, folder: Path, name: str):
+        import mlflow
+
+        self._client = client = mlflow.MlflowClient()
+        wanted = os.environ.get("MLFLOW_EXPERIMENT_NAME", name.partition("/")[0])
+        known = client.get_experiment_by_name(wanted)
+        experiment = known.experiment_id if known else client.create_experiment(wanted)
+        for earlier in client.search_runs([experiment], f"attributes.run_name = '{name}'"):
+            client.delete_run(earlier.info.run_id)
+        self._run = client.create_run(experiment, run_name=name).info.run_id
+
+    def log(self, step: int, numbers: dict[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now_ms = int(time.time() * 1000)
+        self._client.log_batch(self._run, [Metric(name, value, now_ms, step) for name, value in numbers.items()])
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run)
+
+
+TRACKERS: dict[TrackingKind, Callable[[Path, str], Tracker]] = {
+    "tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
 
 
 def missing_package(kind: TrackingKind) -> str | None:
@@ -100,7 +129,7 @@ def _follow(metrics: Path, kind: TrackingKind, folder: Path, name: str, done: th
                 if key in sent:
                     continue
                 if tracker is None:
-                    tracker = TensorBoard(folder / name) if kind == "tensorboard" else WeightsAndBiases(folder, name)
+                    tracker = TRACKERS[kind](folder, name)
                 tracker.log(record["step"], {f"{record['phase']}/{number}": float(value) for number, value in record.items()
                                              if isinstance(value, int | float) and number != "step"})
                 sent.add(key)

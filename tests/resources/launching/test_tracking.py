@@ -53,6 +53,47 @@ def test_weights_and_biases_gets_the_same_numbers(tmp_path, monkeypatch):
     assert logged[2] == "end"
 
 
+def test_mlflow_gets_the_same_numbers_and_a_continued_training_replaces_its_run(tmp_path, monkeypatch):
+    runs, experiments = {}, {}
+
+    class Client:
+        def get_experiment_by_name(self, name):
+            return experiments.get(name)
+
+        def create_experiment(self, name):
+            experiments[name] = types.SimpleNamespace(experiment_id=name)
+            return name
+
+        def search_runs(self, ids, query):
+            return [types.SimpleNamespace(info=types.SimpleNamespace(run_id=run)) for run, (experiment, name, _) in runs.items()
+                    if experiment in ids and query == f"attributes.run_name = '{name}'"]
+
+        def delete_run(self, run):
+            del runs[run]
+
+        def create_run(self, experiment, run_name):
+            runs[str(time.monotonic_ns())] = experiment, run_name, []
+            return types.SimpleNamespace(info=types.SimpleNamespace(run_id=[*runs][-1]))
+
+        def log_batch(self, run, metrics):
+            runs[run][2].extend(metrics)
+
+        def set_terminated(self, run):
+            runs[run][2].append("end")
+
+    monkeypatch.setitem(sys.modules, "mlflow", types.SimpleNamespace(MlflowClient=Client))
+    monkeypatch.setitem(sys.modules, "mlflow.entities", types.SimpleNamespace(Metric=lambda name, value, _, step: (name, value, step)))
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    metrics = tmp_path / "metrics.jsonl"
+    for text in (line(1), line(1) + line(2)):
+        metrics.write_text(text)
+        with tracked(metrics, "mlflow", tmp_path, "shop/sft_model/1"):
+            pass
+    [(experiment, name, logged)] = runs.values()
+    assert (experiment, name, logged[-1]) == ("shop", "shop/sft_model/1", "end")
+    assert [each for each in logged[:-1] if each[0] == "sft/loss"] == [("sft/loss", 3.0, 1), ("sft/loss", 1.5, 2)]
+
+
 def test_a_tracker_that_fails_leaves_training_alone(tmp_path, monkeypatch, caplog):
     def broken(**_):
         raise ConnectionError("no way there")
