@@ -22,19 +22,19 @@ NEEDED = {"workload": "math-tutor", "base_model": "tiny", "sources": {"gateway":
 
 @pytest.mark.parametrize("block", RECIPES, ids=str)
 def test_every_yaml_block_is_a_recipe_or_a_part_of_one(block, tmp_path):
-    """A part is completed with the keys that every recipe needs; in the README every block is whole."""
+    """A part is completed with the keys that every recipe needs; on docs/recipes.md every block is whole."""
     content = yaml.safe_load(block.text)
     for directory in ("Qwen3-0.6B", "embedder"):
         (tmp_path / "models" / directory).mkdir(parents=True)
-    whole = block.page == "README.md" or "workload" in content
+    whole = block.page == "docs/recipes.md" or "workload" in content
     recipe = tmp_path / "recipe.yaml"
     missing = {} if whole else {key: value for key, value in NEEDED.items() if key not in content}
     recipe.write_text(yaml.safe_dump(missing) * bool(missing) + block.text)
     assert load_recipe(recipe).workload == content.get("workload", "math-tutor")
 
 
-def test_the_readme_s_weekly_recipe_is_due_on_mondays(tmp_path):
-    [block] = [block for block in RECIPES if block.page == "README.md" and "continue_from: last" in block.text]
+def test_the_weekly_recipe_is_due_on_mondays(tmp_path):
+    [block] = [block for block in RECIPES if block.page == "docs/recipes.md" and "continue_from: last" in block.text]
     (tmp_path / "models" / "Qwen3-0.6B").mkdir(parents=True)
     path = tmp_path / "recipe.yaml"
     path.write_text(block.text)
