@@ -5,9 +5,9 @@
     python -m benchmarks.machines --suite native "bash .ci/run" --isa native     # and the seconds of a suite; merged
                                                                 # into what was recorded for the other instructions
 
-AVX2 is forced by two environment variables on any machine (oneDNN and ATen; MKL's float32 products are not bound by them, which
-`gflops` shows). Figures by instructions: seconds of `millrace demo --quick` and `millrace demo` from the command to its end,
-what was predicted before, what was left out, and the seconds of the suite.
+AVX2 is forced by three environment variables on any machine (oneDNN, ATen and MKL, whose float32 products the last one binds,
+which `gflops` shows). Figures by instructions: seconds of `millrace demo --quick` and `millrace demo` from the command to its
+end, what was predicted before, what was left out, and the seconds of the suite.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipelines.demo.run_demo import FULL, QUICK, SECONDS_BEFORE, DemoSize
 from pipelines.storage.locations import RECIPES
 from resources.launching.python_process import child_environment, python_module
 
-ISAS = {"avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, "native": {}}
+ISAS = {"avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}, "native": {}}
 FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16", "sve")
 SIZES = {"quick": QUICK, "demo": FULL}
 

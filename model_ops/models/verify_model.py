@@ -19,9 +19,6 @@ from model_ops.tensor_files import TensorHeader
 FLOAT_NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 ALWAYS_FLOAT32 = ("e_score_correction_bias",)
 """Ends of the names of tensors that are float32 whatever the dtype of the weights (DeepSeek-V3, GLM-4-MoE)."""
-BNB_SCALES = ("SCB", "weight.absmax", "weight.nested_absmax")
-"""Scales of bitsandbytes: the largest absolute value of a row or block."""
-BNB_FLOATS = (".SCB", ".weight.absmax", ".weight.nested_absmax", ".weight.quant_map", ".weight.nested_quant_map")
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -150,7 +147,7 @@ def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader])
         return [Problem("config.json", f"config.json has dtype {named!r}, not one of {', '.join(FLOAT_NAMES)}")]
     for name, tensor in tensors.items():
         odd = tensor.dtype in FLOAT_NAMES.values() and tensor.dtype != FLOAT_NAMES[named]
-        if odd and not name.endswith(("_scale", *ALWAYS_FLOAT32, *BNB_FLOATS)):
+        if odd and not name.endswith(("_scale", *ALWAYS_FLOAT32)):
             return [Problem(tensor.file.name, f"tensor {name} is {tensor.dtype}, config.json says {named}")]
     return []
 
@@ -174,11 +171,7 @@ def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[
             tensor = tensors.get(stored)
             if tensor is None:
                 continue
-            if part in BNB_SCALES and dtype == tensor.dtype == "F32":
-                values = float_values(tensor)
-                if not (np.isfinite(values).all() and (values >= 0).all()):
-                    problems.append(Problem(tensor.file.name, f"tensor {stored} must be finite floats from 0"))
-            elif part.endswith("_scale") and dtype != "U8":  # bytes are exponents: any but 255 is a scale
+            if part.endswith("_scale") and dtype != "U8":  # bytes are exponents: any but 255 is a scale
                 values = float_values(tensor)
                 if values is None or not (np.isfinite(values).all() and (values > 0).all()):
                     problems.append(Problem(tensor.file.name, f"tensor {stored} must be positive finite floats"))

@@ -48,7 +48,6 @@ from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
 from model_ops.parallel.world import World
 from model_ops.precision import products_dtype
 from model_ops.progress import Progress, Stopped
-from model_ops.quantization.bitsandbytes_config import announce_bitsandbytes
 from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
 from model_ops.quantization.compressed_tensors_config import announce
 from model_ops.quantization.fused_layers import fused_layers
@@ -56,7 +55,6 @@ from model_ops.quantization.kv_cache import SCALES, cache_layers
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.scheme import Scheme
 from model_ops.tensor_files import (
-    DTYPE_BYTES,
     TORCH_NAMES,
     Layout,
     TensorFileError,
@@ -68,8 +66,6 @@ from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 """Dtypes of weights that can be quantized."""
-ALIGNMENT = 8
-"""Bytes of the widest dtype."""
 NOT_FINITE = "holds values that are not finite; train the model again"
 
 
@@ -220,11 +216,7 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
     (output / "config.json").write_text(json.dumps(config, indent=2))
     ignored = [*_ignored(schemes, layers), *([unquantized_layer(config)] if mtp_layer else [])]
     groups = _targets(schemes, layers)
-    if any(group.bitsandbytes for group in groups):
-        (group,) = groups
-        announce_bitsandbytes(group, output, ignored)
-    else:
-        announce(groups, output, ignored, bool(scales))
+    announce(groups, output, ignored, bool(scales))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     return {
         "bytes_before": before,
@@ -306,11 +298,7 @@ def _checked_config(source: Path) -> dict[str, Any]:
 def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: BlockLayers, schemes: Schemes, kind: str) -> Layout:
     if not layers.matrices:
         raise ModelError(f"{source} is a {kind} model, and its blocks hold no Linear layer to quantize")
-    bnb = next((scheme for scheme in schemes.values() if scheme.bitsandbytes), None)
-    if bnb and (layers.experts or layers.kept_experts):
-        raise ModelError(f"{source} has experts, which bitsandbytes leaves in floats and transformers does not load quantized "
-                         f"by scheme {bnb.name}: choose w8a8 or w4a16")
-    layout, odd = {}, {}
+    layout = {}
     for name, header in headers.items():
         if _layer(name) in layers.matrices:
             if len(header.shape) != 2 or header.dtype not in FLOAT_DTYPES:
@@ -320,8 +308,7 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
                 stored = _stored(schemes.get(_layer(name)), header)
             except ModelError as error:
                 raise ModelError(f"{source}: {name}: {error}") from error
-            for part, (dtype, shape) in stored.items():
-                (odd if bnb and _unaligned(dtype, shape) else layout)[_stored_as(name, part)] = (dtype, shape)
+            layout |= {_stored_as(name, part): form for part, form in stored.items()}
         elif ".layers." in name and len(header.shape) > 1 and name not in layers.tensors:
             raise ModelError(f"{source}: {name} is a matrix of a block that its config.json does not describe, so nothing says "
                              "whether to quantize it: save the model with transformers first")
@@ -337,12 +324,7 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
                 raise ModelError(f"{source}: {layer} has {layers.matrices[layer][0]} outputs, no multiple of the "
                                  f"{block} that share a scale, and servers join it with {joined[-1]}: choose "
                                  "scheme fp8")
-    return layout | odd
-
-
-def _unaligned(dtype: str, shape: tuple[int, ...]) -> bool:
-    """Whether a part would shift what follows it in the file off the addresses of its dtype. Such parts are written last."""
-    return DTYPE_BYTES[dtype] * math.prod(shape) % ALIGNMENT != 0
+    return layout
 
 
 def _stored(scheme: Scheme | None, header: TensorHeader) -> Layout:
@@ -386,7 +368,6 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
                        inputs: Mapping[str, float]) -> Iterator[tuple[str, bytes]]:
     device = training_device()
     largest = _largest(headers, layers) if any(scheme.shares_range for scheme in schemes.values()) else {}
-    odd: list[tuple[str, bytes]] = []
     for done, (name, header) in enumerate(headers.items(), start=1):
         scheme = schemes.get(_layer(name))
         if scheme is not None:
@@ -410,11 +391,7 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
             error = (layer.decode(stored) - weight).norm() / weight.norm().clamp(min=1e-12)
             errors.append(error.item())
             for part, tensor in stored.items():
-                encoded = _stored_as(name, part), tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
-                if scheme.bitsandbytes and _unaligned(*layout[part]):
-                    odd.append(encoded)
-                else:
-                    yield encoded
+                yield _stored_as(name, part), tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
         elif calibrated is not None and name in calibrated.replaced:
             values = calibrated.replacement(name).to(getattr(torch, TORCH_NAMES[header.dtype]))
             yield name, values.view(torch.uint8).numpy().tobytes()
@@ -422,4 +399,3 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
             yield name, header.read()
         progress.stop_if_requested()
         progress.report("quantize", done, len(headers), "tensors")
-    yield from odd

@@ -13,7 +13,7 @@ from model_ops.settings import Seed, Settings
 
 AUTO, FLOAT = "auto", "float"
 ALONE = tuple(name for name, scheme in SCHEMES.items()
-              if not scheme.shares_range and scheme.input_scale is None and scheme.bitsandbytes is None)
+              if not scheme.shares_range and scheme.input_scale is None)
 """Schemes that say how one layer is stored without looking at another one, or at rows, and of which a file may hold several."""
 
 FOR_INT4 = ("gptq", "awq", "awq_gptq")
@@ -29,9 +29,7 @@ class QuantizeSettings(Settings):
         "weights per output channel, int8 activations per token. w4a16: int4 weights, a scale for each 128 inputs of a channel "
         "(w4a16_g64, w4a16_g32: 64, 32). w8a16: int8 weights in groups of 128 (w8a16_channel: per channel). fp8: float8 "
         "weights per channel, float8 activations per token. fp8_block: float8 weights in blocks of 128 x 128, activations in "
-        "groups of 128. nvfp4, mxfp4: float4 weights and activations in groups of 16 or 32 (nvfp4a16, mxfp4a16: weights only). "
-        "bnb_nf4, bnb_int8: the formats that transformers loads by BitsAndBytesConfig, 4-bit NormalFloat weights in blocks of "
-        "64 (bnb_nf4_double: with 8-bit scales), or LLM.int8()")
+        "groups of 128. nvfp4, mxfp4: float4 weights and activations in groups of 16 or 32 (nvfp4a16, mxfp4a16: weights only)")
     budget: float | None = Field(
         None, gt=0, lt=1, description="auto: bytes of the released weights, embeddings included, over their bytes in bfloat16")
     candidates: list[Literal[(*ALONE, FLOAT)]] = Field(
@@ -108,17 +106,6 @@ class QuantizeSettings(Settings):
         if not self.calibrates:
             raise ValueError(f"mesh shares calibration rows, and scheme {self.scheme} with method {self.resolved().method} "
                              "reads none: leave mesh out, or choose a scheme and method that calibrate")
-        return self
-
-    @model_validator(mode="after")
-    def _what_bitsandbytes_stores(self):
-        if self.scheme != AUTO and SCHEMES[self.scheme].bitsandbytes:
-            if self.kv_cache is not None:
-                raise ValueError(f"kv_cache needs the compressed-tensors layout, and scheme {self.scheme} is stored as "
-                                 "bitsandbytes does: leave kv_cache out, or choose w4a16 or w8a8")
-            if self.mtp_layer:
-                raise ValueError(f"mtp_layer needs the compressed-tensors layout, and scheme {self.scheme} is stored as "
-                                 "bitsandbytes does: choose w4a16 or w8a8")
         return self
 
     @property

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from model_ops.errors import ModelError
-from model_ops.quantization import bitsandbytes_config, schemes
+from model_ops.quantization import schemes
 from model_ops.quantization.scheme import Scheme, read_alike
 
 SCHEMES: dict[str, Scheme] = {found.name: found for found in vars(schemes).values() if isinstance(found, Scheme)}
@@ -52,16 +52,11 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
     found = config.get("quantization_config")
     if found is None:
         return None
-    if isinstance(found, Mapping) and found.get("quant_method") == bitsandbytes_config.METHOD:
-        scheme, left_out = bitsandbytes_config.described(found, SCHEMES.values())
-        if scheme is not None:
-            return Quantization(((scheme, ("Linear",)),), left_out)
     schemes = _schemes_of(found)
     if not schemes:
-        known, others = (", ".join(scheme.title for scheme in SCHEMES.values() if (scheme.bitsandbytes is not None) == bnb)
-                         for bnb in (False, True))
+        known = ", ".join(scheme.title for scheme in SCHEMES.values())
         raise ModelError(f"quantization_config describes {_summary(found)}, which is not read here; known in "
-                         f"compressed-tensors layout: {known}; and {others}")
+                         f"compressed-tensors layout: {known}")
     groups = tuple((scheme, _patterns(group.get("targets") or ["Linear"], "targets"))
                    for scheme, group in zip(schemes, found["config_groups"].values(), strict=True))
     return Quantization(groups, _patterns(found.get("ignore") or [], "ignore"), found.get("kv_cache_scheme") is not None)

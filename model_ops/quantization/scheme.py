@@ -62,8 +62,7 @@ class Scheme:
     then has `encode_for`. shares_range: layers that servers join into one (`fused_layers`) must have one global scale; the
     layer's `encode` then takes the largest absolute weight of them. output_block: layers that servers join, all but the last,
     must have a multiple of this number of outputs. input_scale: the stored tensor that holds the global scale of what a layer
-    reads, measured on calibration rows; None: there is none. bitsandbytes: keys of a bitsandbytes quantization_config that tell
-    the scheme; None: config.json describes it as compressed-tensors does.
+    reads, measured on calibration rows; None: there is none.
     """
 
     name: str
@@ -77,7 +76,6 @@ class Scheme:
     shares_range: bool = False
     output_block: int = 1
     input_scale: str | None = None
-    bitsandbytes: tuple[tuple[str, object], ...] | None = None
 
     def describes(self, group: Any, default_format: str | None = None) -> bool:
         """Whether a group of a quantization_config describes this scheme: same weights, activations and format.

@@ -82,11 +82,6 @@ _SGLANG_WNA16 = Support(80, f"sglang: {_CT}wNa16.py; SGLang's check of the capab
 _TRANSFORMERS = Support(ANY_GPU, "transformers: quantizers/quantizer_compressed_tensors.py, products of floats", "any",
                         seen=True)
 
-_TRANSFORMERS_BNB = Support(ANY_GPU, "transformers: quantizers/quantizer_bnb_4bit.py and quantizer_bnb_8bit.py, with "
-                            "bitsandbytes 0.50", "any", seen=True)
-"""vLLM is not named: from 0.28 its core does not read bitsandbytes (vllm pull request 43529, vllm-bnb-plugin). SGLang has a
-loader of its own for it (--load-format bitsandbytes), with which no directory of millrace was tried."""
-
 SUPPORT: dict[str, dict[str, Support]] = {
     "w8a8": {
         "vllm": Support(75, f"vllm: {_CT}w8a8_int8.py; documentation int8_w8a8: no int8 from 10.0", "any", 100,
@@ -98,9 +93,6 @@ SUPPORT: dict[str, dict[str, Support]] = {
     "w4a16": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "w4a16_g64": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "w4a16_g32": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
-    "bnb_int8": {"transformers": _TRANSFORMERS_BNB},
-    "bnb_nf4": {"transformers": _TRANSFORMERS_BNB},
-    "bnb_nf4_double": {"transformers": _TRANSFORMERS_BNB},
     "fp8": {
         "vllm": Support(75, f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs ChannelWiseTorchFP8...Kernel",
                         "any", activations_from=89, seen=True),

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from model_ops.merging.settings import TRAINED
 from model_ops.models.lora_settings import LoraSettings
 from model_ops.operations.quantize_settings import AUTO
-from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.servers import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.serving.adapters import MAX_RANKS
 from model_ops.speculators.registry import ARCHITECTURES
@@ -140,11 +139,6 @@ def _what_drafts(recipe: RecipeFields) -> Broken:
         yield "quantize.mtp_layer", (
             f"it is false and speculator.architecture is {drafter.architecture}: vLLM would take the layer's floats for int8 "
             "and draft badly; leave quantize.mtp_layer out")
-    if drafter.enabled and architecture.unquantized_layer and recipe.quantize.enabled and any(
-            SCHEMES[name].bitsandbytes for name in recipe.quantize.schemes):
-        yield "quantize.scheme", (
-            f"it is {recipe.quantize.scheme} and speculator.architecture is {drafter.architecture}, whose layer a server would "
-            "read as bitsandbytes, too; choose w8a8 or w4a16")
     gate = recipe.release.gates.acceptance_length
     if drafter.enabled and gate is not None and gate > drafter.num_speculative_tokens + 1:
         yield "release.gates.acceptance_length", (

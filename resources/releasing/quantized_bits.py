@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from model_ops.quantization.bitsandbytes_config import METHOD, bits
-
 UNQUANTIZED = 16
 
 
 def served_bits(directory: Path) -> int:
     """The fewest bits of a layer's weights, as `quantization_config` names them; 16 for float weights."""
     quantization = json.loads((directory / "config.json").read_text()).get("quantization_config") or {}
-    if quantization.get("quant_method") == METHOD:
-        return bits(quantization)
     groups = quantization.get("config_groups", {}).values()
     return min((int(group["weights"]["num_bits"]) for group in groups if group.get("weights")), default=UNQUANTIZED)

@@ -3,9 +3,6 @@
 Messages and docs list the schemes in the order of these lines.
 """
 
-from model_ops.quantization.schemes.bnb_int8 import BNB_INT8 as BNB_INT8
-from model_ops.quantization.schemes.bnb_nf4 import BNB_NF4 as BNB_NF4
-from model_ops.quantization.schemes.bnb_nf4 import BNB_NF4_DOUBLE as BNB_NF4_DOUBLE
 from model_ops.quantization.schemes.fp8 import FP8 as FP8
 from model_ops.quantization.schemes.fp8_block import FP8_BLOCK as FP8_BLOCK
 from model_ops.quantization.schemes.mxfp4 import MXFP4 as MXFP4

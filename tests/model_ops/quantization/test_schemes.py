@@ -122,7 +122,7 @@ def test_a_scheme_is_the_library_s_preset(name):
     assert Precision.read(preset["input_activations"]) == SCHEMES[name].activations
 
 
-@pytest.mark.parametrize("name", [name for name, scheme in SCHEMES.items() if not scheme.bitsandbytes])
+@pytest.mark.parametrize("name", SCHEMES)
 def test_transformers_reads_what_is_written(name, tmp_path):
     """Equal, in bfloat16 for floats of four bits, which the library does not dequantize in float32. With a scale for each token,
     a rounding of activations that falls to the other side changes a product by a step."""

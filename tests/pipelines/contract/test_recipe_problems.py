@@ -126,12 +126,11 @@ def said(folder, more):
     ("quantize: {scheme: auto, budget: 0.4, candidates: [float]}", "quantize.candidates: it holds 1 of at least 2 items; give a "
      "list, each item one of fp8, fp8_block, mxfp4, mxfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, float"),
     ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
-    ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give one of bnb_int8, bnb_nf4, bnb_nf4_double, "
-     "fp8, fp8_block, mxfp4, mxfp4a16, "
+    ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give one of fp8, fp8_block, mxfp4, mxfp4a16, "
      "nvfp4, nvfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, auto; did you mean "
      "w8a8?"),
-    ("quantize: {scheme: bnb_nf4}\nevaluation: {server: {kind: vllm}}",
-     "evaluation.server: vllm does not load scheme bnb_nf4 on any device (bnb_nf4 is loaded by transformers): leave "
+    ("quantize: {scheme: mxfp4}\nevaluation: {server: {kind: sglang}}",
+     "evaluation.server: sglang does not load scheme mxfp4 on any device (mxfp4 is loaded by vllm, transformers): leave "
      "evaluation.server out, or choose another quantize.scheme"),
     ("quantize: {scheme: auto}", "quantize: scheme auto needs a budget: give one, such as 0.4"),
     ("quantize: {scheme: auto, budget: 0.4, candidates: [w4a16, w8a16]}\nrelease: {serve_on: vllm/cpu}",
