@@ -5,30 +5,33 @@
     moment_of("half past ten")                  # None: not known
 
 Python's logging and log4j (a comma before the milliseconds), Apache's logs, RFC 2822 and 850, `date`, asctime, JavaScript's,
-Java's and .NET's dates, ISO 8601 without separators, MongoDB's and Protobuf's objects, AM and PM. Two numbers with slashes are
-read where only one of them can be the month; with dots, the day is first. A time without an offset is UTC. DuckDB calls it.
+Java's, Go's, Oracle's, Kibana's and .NET's dates, ISO 8601 without separators or by weeks, MongoDB's and Protobuf's objects,
+AM and PM. Two numbers with slashes are read where only one of them can be the month; with dots, the day is first. A time
+without an offset is UTC. DuckDB calls it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 from resources.reading.json_text import json_text
 
-_CLOCK = (r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<part>\d+))?)?"
+_CLOCK = (r"(?P<hour>\d{1,2})(?P<colon>[:.])(?P<minute>\d\d)(?:(?P=colon)(?P<second>\d\d)(?:[.,](?P<part>\d+))?)?"
           r"(?:\s*(?P<half>[ap])\.?m\.?)?")
-_ZONE = r"(?:\s*(?P<zone>z|[a-z]{3,4}(?![a-z])|ut))?(?:\s*(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?)?"
+_ZONE = (r"(?:\s*(?P<zone>z|[a-z]{3,4}(?![a-z])|ut))?(?:\s*(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?"
+         r"(?:\s+[a-z]{3,4})?)?(?:\s+m=[+-][\d.]+)?")  # Go names the zone again, and its own clock
 _AFTER = r"(?:\s*[\[(].*[\])])?"  # [Europe/Berlin], (Coordinated Universal Time)
 _WEEKDAY, _NAME = r"(?:[a-z]{3,9}\.?,?\s+)?", r"(?P<name>[a-z]{3,9})\.?"
 _FORMS = tuple(re.compile(f"{form}{_AFTER}", re.I) for form in (
     rf"(?P<year>\d{{4}})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)(?:[t\s,:]+{_CLOCK}{_ZONE})?",
     rf"(?P<year>\d{{4}})-?(?P<month>\d\d)-?(?P<day>\d\d)(?:[t\s_-]?(?P<hour>\d\d)(?P<minute>\d\d)(?P<second>\d\d)"
     rf"(?:[.,]?(?P<part>\d+))?{_ZONE})?",
+    rf"(?P<year>\d{{4}})-?w(?P<week>\d\d)(?:-?(?P<day>[1-7]))?(?:[t\s]{_CLOCK}{_ZONE})?",
     rf"{_WEEKDAY}(?P<day>\d\d?)[\s/-]{_NAME}[\s/,-]+(?P<year>\d{{4}}|\d\d)[:\s,t]+{_CLOCK}{_ZONE}",
-    rf"{_WEEKDAY}{_NAME}\s+(?P<day>\d\d?),?\s+(?P<year>\d{{4}}),?\s+(?:at\s+)?{_CLOCK}{_ZONE}",
+    rf"{_WEEKDAY}{_NAME}\s+(?P<day>\d\d?),?\s+(?P<year>\d{{4}}),?\s+(?:(?:at|@)\s+)?{_CLOCK}{_ZONE}",
     rf"{_WEEKDAY}{_NAME}\s+(?P<day>\d\d?)\s+{_CLOCK}{_ZONE}\s+(?P<year>\d{{4}})",
     rf"(?P<first>\d\d?)(?P<between>[/.-])(?P<second_number>\d\d?)(?P=between)(?P<year>\d{{4}}),?[\st]+{_CLOCK}{_ZONE}",
 ))
@@ -69,7 +72,13 @@ def logged_time(times: Iterable[Any]) -> str | None:
 def _read(found: dict[str, str | None]) -> str | None:
     zone = (found.get("zone") or "z").lower()
     month, day = found.get("month"), found.get("day")
-    if name := found.get("name"):
+    if found.get("week"):
+        try:
+            of_week = date.fromisocalendar(int(found["year"]), int(found["week"]), int(day or 1))
+        except ValueError:  # a week 54
+            return None
+        found, month, day = found | {"year": str(of_week.year)}, of_week.month, of_week.day
+    elif name := found.get("name"):
         month = next((number for number, known in enumerate(_MONTHS, 1) if name.lower().startswith(known)), None)
     elif found.get("between"):
         day, month = found["first"], found["second_number"]

@@ -52,6 +52,8 @@ def test_a_template_is_given_empty_arguments(form, given):
     ({"seconds": EPOCH, "nanos": 0}, NOON), (f"/Date({EPOCH}000)/", NOON), ([2026, 6, 1, 12, 0, 0, 123_000_000], MILLIS),
     (EPOCH, NOON), (f"{EPOCH}", NOON), (EPOCH * 10**3, NOON), (f"{EPOCH}000000", NOON), (EPOCH * 10**9, NOON),
     (f"{EPOCH},123", MILLIS), ("06/13/2026 12:00:00 PM", NOON + timedelta(days=12)), ("13.06.2026 12:00", NOON + timedelta(days=12)),
+    ("2026-06-01 12:00:00.123 +0000 UTC m=+0.012", MILLIS), ("2026-06-01 14:00:00 +0200 CEST", NOON),
+    ("Jun 1, 2026 @ 12:00:00.123", MILLIS), ("01-JUN-26 12.00.00.123000 PM", MILLIS), ("2026-W23-1T12:00:00Z", NOON),
 ])
 def test_a_time_is_read_in_the_forms_that_loggers_write(tmp_path, written, meant):
     [row], bad, _, _ = read(tmp_path, [pair(timestamp=written)])
@@ -68,7 +70,7 @@ def test_no_time_is_the_time_of_another_key_or_the_files_day(tmp_path, absent):
     assert not bad and [row["ts"] for row in rows] == [datetime(2026, 5, 2, tzinfo=UTC), NOON]
 
 
-@pytest.mark.parametrize("written", ["half past ten", "06/05/2026 12:00:00", "Jun  1 12:00:00", "2026-06-31 12:00:00,5", "12:00:00"])
+@pytest.mark.parametrize("written", ["half past ten", "06/05/2026 12:00:00", "Jun  1 12:00:00", "2026-06-31 12:00:00,5", "12:00:00", "2026-W54-1"])
 def test_a_time_of_an_unknown_form_is_shown(tmp_path, written):
     record = pair(timestamp=written)
     record["response"]["created"] = None
