@@ -127,13 +127,17 @@ def test_the_command_works_from_a_wheel(python, tmp_path):
 
 def test_the_demo_puts_its_recipe_and_traffic_in_the_current_folder(tmp_path, monkeypatch):
     from pipelines.contract.recipe import load_recipe
+    from pipelines.demo.fitting_steps import fit
     from pipelines.demo.run_demo import FULL, QUICK, demo_recipe
+    from pipelines.planning.stage_seconds import Speed
 
     monkeypatch.chdir(tmp_path)
+    fast = Speed(1_000.0, "bfloat16")
+    choices = {size.recipe: fit(PROJECT / "recipes" / size.recipe, size.budget, size.traffic, fast) for size in (FULL, QUICK)}
     for size in (FULL, QUICK):
-        recipe = demo_recipe(size)
+        recipe = demo_recipe(size, choices[size.recipe])
         assert recipe == tmp_path / size.folder / size.recipe
         uris = [source.uri for source in load_recipe(recipe).sources.values()]
         assert all(uri.startswith(str(tmp_path / size.folder / "traffic")) for uri in uris)
     monkeypatch.chdir(PROJECT)
-    assert demo_recipe(FULL) == PROJECT / "recipes" / "demo.yaml"  # in a checkout the recipe is read where it lies
+    assert demo_recipe(FULL, choices[FULL.recipe]) == PROJECT / "recipes" / "demo.yaml"  # in a checkout the recipe is read where it lies
