@@ -44,6 +44,13 @@ def run(
     outcome = follow(started, console)
     for message in outcome.messages:
         say_error(message)
+    if outcome.state != "refused":
+        from pipelines.contract.recipe import load_recipe
+        from pipelines.status.closing import print_closing
+        from pipelines.storage.locations import lake_location
+        from resources.lake import Lake
+
+        print_closing(Lake.open(lake_location(recipe, lake)), load_recipe(recipe), recipe, outcome, console)
     raise typer.Exit(outcome.exit_code)
 
 
