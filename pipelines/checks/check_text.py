@@ -7,6 +7,7 @@ from rich.text import Text
 
 from pipelines.checks.check_recipe import CheckReport
 from pipelines.checks.finding import Finding
+from pipelines.checks.forecast import print_forecast
 from pipelines.terminal.plain_console import folded
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
@@ -14,7 +15,10 @@ MOST_NAME = 24
 
 
 def print_check(report: CheckReport, console: Console) -> None:
-    """Prints every finding and a closing count."""
+    """Prints what a run would take, every finding, and a closing count."""
+    if report.forecast is not None:
+        print_forecast(report.forecast, console)
+        console.print()
     width = min(MOST_NAME, max(len(finding.check) for finding in report.findings))
     for finding in report.findings:
         _print(finding, width, console)

@@ -49,10 +49,10 @@ class Line(NamedTuple):
     style: str = ""
 
 
-def print_closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome, console: Console) -> None:
-    """Prints the lines: a name of one word, and a sentence beside it."""
+def print_closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome, console: Console, took: str = "") -> None:
+    """Prints the lines: a name of one word, and a sentence beside it. took: seconds, and what was predicted, in words."""
     console.print()
-    for line in closing(lake, recipe, path, outcome):
+    for line in [*([Line("time", took)] if took else []), *closing(lake, recipe, path, outcome)]:
         for place, part in enumerate(folded(line.text, console, NAME)):
             console.print(Text.assemble((f"{'' if place else line.name:<{NAME}}", line.style or "bold"), part), soft_wrap=True)
 
