@@ -71,8 +71,9 @@ def _say_forecast(recipe: Path, lake: str | None, select: list[str] | None) -> F
     if names is not None and not all(name.isidentifier() for name in names):
         return None
     found = forecast_of_run(load_recipe(recipe), lake_location(recipe, lake))
+    if found is not None and names is not None:
+        found = found.of(names) if any(line.stage in names for line in found.lines) else None
     if found is not None:
-        found = found if names is None else found.of(names)
         print_forecast(found, console)
         console.print()
     return found

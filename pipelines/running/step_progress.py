@@ -24,8 +24,8 @@ from model_ops.wording import duration
 from resources.launching.pace import Pace
 
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 600.0
-STEP, BAR, WITH_BAR = 20, 16, 100
-"""Columns of a step's name and of the bar, and of a terminal that is wide enough for a bar."""
+STEP, BAR, WITH_BAR, SHORTEST = 20, 16, 100, 8
+"""Columns of a step's name and of the bar, of a terminal that is wide enough for a bar, and of a phase that is cut."""
 AROUND = 12
 """Columns of the spinner, of the time, and between the parts of a line."""
 
@@ -81,9 +81,10 @@ class StepProgress:
             [event["phase"], self._pace.how_far(), *self._pace.how_fast()]))
 
     def _fitting(self, parts: Sequence[str]) -> str:
-        """As many parts, from the first on, as the line has room for; a first one that is too long ends in "…"."""
+        """As many parts, from the first on, as the line has room for; a first one that leaves the second none ends in "…"."""
         room = self._console.width - AROUND - max(STEP, len(self._step)) - (BAR + 1) * (self._console.width >= WITH_BAR)
-        shown = parts[0] if len(parts[0]) <= room else parts[0][: max(0, room - 1)] + "…"
+        first = max(SHORTEST, room - (len(parts[1]) + 2 if len(parts) > 1 else 0))
+        shown = parts[0] if len(parts[0]) <= first else parts[0][: first - 1] + "…"
         for part in parts[1:]:
             if len(shown) + 2 + len(part) > room:
                 break

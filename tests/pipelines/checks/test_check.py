@@ -518,7 +518,7 @@ def test_time_memory_and_disk_of_each_stage_are_a_table(predicted, width):
 
 def test_money_is_shown_where_its_price_is_known(predicted):
     text = printed(predicted(automation={"decide": {"price_per_device_hour": 360.0, "devices": 2}}), 100)
-    assert "money" in text and re.search(r"in all .* \d+\.\d\d *$", text, re.MULTILINE)
+    assert "money" in text and re.search(r"in all .* [\d,]+\.\d\d *$", text, re.MULTILINE)
 
 
 def test_an_accelerator_is_predicted_by_its_data_sheet_if_it_has_one(predicted):

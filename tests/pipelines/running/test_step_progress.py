@@ -1,6 +1,7 @@
 """The step at work: lines for a pipe, a bar for a terminal."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -100,7 +101,7 @@ def test_step_and_time_are_whole_on_a_narrow_terminal(width):
         shown.waits_for("a phase that says more than anybody has room for, again and again, until the line is over")
         shown.hear(event(400, phase="answers of the target and of its drafter", loss=2.0))
         shown._bars.refresh()
-    lines = out.getvalue().replace("\r", "\n").splitlines()
-    assert max(len(line.replace("\x1b[2K", "")) for line in lines) <= width
+    lines = re.sub(r"\x1b\[[?\d]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= width
     [*_, last] = [line for line in lines if "answers" in line]
     assert "curated_interactions" in last and "0:00:00" in last and "400 of 800 steps" in last
