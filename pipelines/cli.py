@@ -10,15 +10,16 @@ import signal
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from model_ops.errors import UserError
+from model_ops.process_end import end_process
 
 if TYPE_CHECKING:
     import typer
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point: turns errors that a user can fix into one sentence and an exit code."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # also if a shell started this in the background
@@ -28,7 +29,7 @@ def main() -> None:
         code = 130
     if code == 130:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C while the interpreter ends would print a traceback
-    sys.exit(code)
+    end_process(code)
 
 
 def _carry_out() -> int | str | None:

@@ -53,6 +53,8 @@ class Stage:
     ends_logs: bool = False
     """Whether it belongs to the job `logs` without partitions of its own: made once, after the days."""
 
+    does: str = ""
+    """What it does, in a few words for tables."""
     fixed_seconds: float = 1.0
     """Seconds that it takes beside products and rows: a worker that starts, models that are read, pictures."""
     record_seconds: float = 0.0
@@ -70,39 +72,50 @@ class Stage:
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("logs", "outside", "traffic"),
-    Stage("interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0006),
-    Stage("feedback", "table", "traffic", is_daily=True, module="interactions"),
-    Stage("cleaned_interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0004),
-    Stage("traffic_digest", "digest", "traffic", ends_logs=True),
-    Stage("drift_report", "table", "traffic", switch="drift", is_daily=True),
-    Stage("judgements", "table", "traffic", switch="curation.judge"),
-    Stage("eval_suite", "dataset", "traffic", "build_eval_suite"),
-    Stage("seed_examples", "dataset", "datasets", "import_seeds"),
-    Stage("curated_interactions", "dataset", "traffic", "curate", fixed_seconds=3),
-    Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", record_seconds=0.0003),
-    Stage("rl_prompts", "dataset", "datasets", "build_rl_prompts", switch="datasets.rl_prompts", opt_in=True),
-    Stage("calibration_dataset", "dataset", "datasets", "build_calibration", switch="datasets.calibration", opt_in=True),
-    Stage("served_answers", "dataset", "datasets", "build_served_answers"),
-    Stage("teacher_answers", "dataset", "datasets", "ask_teacher", switch="teacher", opt_in=True),
-    Stage("preference_dataset", "dataset", "datasets", "build_preferences", switch="datasets.preference", opt_in=True),
-    Stage("base_model", "model", "models", "tiny_base", role="base", fixed_seconds=11),
-    Stage("length_report", "dataset", "models", "measure_lengths", fixed_seconds=2, record_seconds=0.0012),
+    Stage("logs", "outside", "traffic", does="looks for new log objects"),
+    Stage("interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0006,
+          does="reads logs into checked rows"),
+    Stage("feedback", "table", "traffic", is_daily=True, module="interactions", does="reads feedback"),
+    Stage("cleaned_interactions", "table", "traffic", is_daily=True, fixed_seconds=2, record_seconds=0.0004,
+          does="applies rules to each row"),
+    Stage("traffic_digest", "digest", "traffic", ends_logs=True, does="tells whether rows changed"),
+    Stage("drift_report", "table", "traffic", switch="drift", is_daily=True, does="compares days of traffic"),
+    Stage("judgements", "table", "traffic", switch="curation.judge", does="asks the judge for scores"),
+    Stage("eval_suite", "dataset", "traffic", "build_eval_suite", does="reads evaluation items"),
+    Stage("seed_examples", "dataset", "datasets", "import_seeds", does="reads seed examples"),
+    Stage("curated_interactions", "dataset", "traffic", "curate", fixed_seconds=3, does="finds duplicates and leaks"),
+    Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", record_seconds=0.0003,
+          does="makes and splits conversations"),
+    Stage("rl_prompts", "dataset", "datasets", "build_rl_prompts", switch="datasets.rl_prompts", opt_in=True,
+          does="collects prompts with rewards"),
+    Stage("calibration_dataset", "dataset", "datasets", "build_calibration", switch="datasets.calibration", opt_in=True,
+          does="samples rows for calibration"),
+    Stage("served_answers", "dataset", "datasets", "build_served_answers", does="collects sampling of requests"),
+    Stage("teacher_answers", "dataset", "datasets", "ask_teacher", switch="teacher", opt_in=True,
+          does="asks the teacher for answers"),
+    Stage("preference_dataset", "dataset", "datasets", "build_preferences", switch="datasets.preference", opt_in=True,
+          does="pairs better and worse answers"),
+    Stage("base_model", "model", "models", "tiny_base", role="base", fixed_seconds=11, does="fetches or builds the base"),
+    Stage("length_report", "dataset", "models", "measure_lengths", fixed_seconds=2, record_seconds=0.0012,
+          does="counts tokens of every row"),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
-          fixed_seconds=3, record_seconds=0.0012),
+          fixed_seconds=3, record_seconds=0.0012, does="fine-tunes the base"),
     Stage("second_sft_model", "model", "models", "sft", role="second_sft", takes_model_as="model", section="second_sft",
-          switch="second_sft", opt_in=True),
+          switch="second_sft", opt_in=True, does="fine-tunes once more"),
     Stage("merged_model", "model", "models", "merge", role="merged", takes_model_as="model", switch="merge",
-          also_reads=("base_model",), opt_in=True),
+          also_reads=("base_model",), opt_in=True, does="merges models"),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
-          switch="student", fixed_seconds=4, record_seconds=0.0012),
-    Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize"),
-    Stage("speculator_dataset", "dataset", "drafter", "generate", switch="speculator", fixed_seconds=3, record_seconds=0.0012),
+          switch="student", fixed_seconds=4, record_seconds=0.0012, does="cuts and distills a student"),
+    Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",
+          does="quantizes the served model"),
+    Stage("speculator_dataset", "dataset", "drafter", "generate", switch="speculator", fixed_seconds=3, record_seconds=0.0012,
+          does="lets the target answer"),
     Stage("speculator", "model", "drafter", "speculator", role="speculator", switch="speculator",
-          may_start_from=("base_model", "student_model"), fixed_seconds=4),
-    Stage("evaluation_report", "dataset", "release", "evaluate", fixed_seconds=10),
-    Stage("release_candidate", "release", "release", "release", artefact="release", switch="release", fixed_seconds=2),
-    Stage("endpoint", "endpoint", "release", switch="release"),
+          may_start_from=("base_model", "student_model"), fixed_seconds=4, does="trains the drafter"),
+    Stage("evaluation_report", "dataset", "release", "evaluate", fixed_seconds=10, does="measures models and drafters"),
+    Stage("release_candidate", "release", "release", "release", artefact="release", switch="release", fixed_seconds=2,
+          does="checks gates, writes pages"),
+    Stage("endpoint", "endpoint", "release", switch="release", does="offers the release"),
 )
 """In order of execution."""
 
@@ -121,7 +134,7 @@ NAMED_DATASET = "named_dataset"
 
 def named_dataset_stage(name: str) -> Stage:
     """The stage of a dataset under `datasets.named`, which only its recipe knows."""
-    return Stage(name, "dataset", "datasets", "build_sft_dataset", module=NAMED_DATASET)
+    return Stage(name, "dataset", "datasets", "build_sft_dataset", module=NAMED_DATASET, does="makes a dataset of its own")
 
 
 def model_chain() -> tuple[Stage, ...]:

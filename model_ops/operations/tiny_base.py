@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
@@ -24,6 +23,7 @@ from model_ops.job import Job
 from model_ops.models.model_directory import save_model, training_device
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.operations.tiny_tokenizer import END_OF_TEXT, train_tokenizer
 from model_ops.precision import concrete
 from model_ops.progress import Progress
 from model_ops.standard_library import modules
@@ -33,7 +33,6 @@ from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 from model_ops.training.validation import plan_validation
 
-END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 HELD_OUT_ONE_IN = 20
 VALIDATION_TOKENS = 24_000
 """Approximate number of validation tokens, at most, spread evenly over the held-out files."""
@@ -78,23 +77,6 @@ def read_texts(paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
         if text.strip():
             (held_out if chosen else training)[name] = text
     return training, held_out
-
-
-def train_tokenizer(texts: list[str], settings: TinyBaseSettings) -> PreTrainedTokenizerFast:
-    """Trains a byte-level BPE tokenizer, which can encode any text. Ids 0 to 2 are the special tokens."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=settings.vocab_size, special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
-    ))
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token=TURN_END, pad_token=END_OF_TEXT, additional_special_tokens=[TURN_START],
-        model_max_length=settings.max_position_embeddings, clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = (Path(__file__).parent / "chatml.jinja").read_text()
-    return tokenizer
 
 
 def text_documents(texts: dict[str, str], tokenizer: PreTrainedTokenizerFast, max_length: int) -> list[Document]:

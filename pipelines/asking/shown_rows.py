@@ -12,17 +12,21 @@ from pathlib import Path
 from rich.console import Console
 
 from model_ops.wording import counted
+from pipelines.terminal.plain_console import say
 from pipelines.terminal.printing import MOST_ROWS, Rows, print_rows
 from pipelines.terminal.row_files import format_of, write_arrow_stream, write_rows_file
 from resources.catalog.catalog import Answer, CatalogError
+from resources.catalog.empty_relations import why_empty
 from resources.catalog.paging import Page
 from resources.lake import Lake
 
 
 def showing(
-    lake: Lake, format: str | None, out: Path | None, limit: int | None, page: int, console: Console, width: int | None
+    lake: Lake, format: str | None, out: Path | None, limit: int | None, page: int, console: Console, width: int | None,
+    statement: str = "", vertical: bool = False,
 ) -> Callable[[Answer], None]:
-    """What shows an answer as the command's options say. format: None for a table, or what the file's ending says.
+    """What shows an answer as the command's options say. format: None for a table, or what the file's ending says. statement:
+    the query, to say why there are no rows.
 
     Raises CatalogError for options that contradict each other, and for a file in the lake, which holds only what runs make.
     """
@@ -42,7 +46,7 @@ def showing(
             console.print(f"wrote {written} to {out}", soft_wrap=True, highlight=False, markup=False)
         elif format == "arrow":
             write_arrow_stream(rows)
-        else:
-            print_rows(rows, format or "table", console, width)
+        elif print_rows(rows, format or "table", console, width, vertical) == 0 and format in (None, "table"):
+            say(console, why_empty(statement))
 
     return show

@@ -25,10 +25,10 @@ from pipelines.checks.environment import (
     check_serving,
 )
 from pipelines.checks.finding import Check, Finding, ok, run_checks
+from pipelines.checks.forecast import Forecast, forecast, time_finding
 from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.lengths import check_room
 from pipelines.checks.place import check_disk, check_lake
-from pipelines.checks.time import check_time
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import Recipe, load_recipe
 from resources.inspecting.first_look import FirstLook
@@ -41,6 +41,8 @@ class CheckReport:
     recipe: str
     lake: str
     findings: list[Finding] = field(default_factory=list)
+    forecast: Forecast | None = None
+    """What a run takes; None where it cannot be predicted."""
 
     def count(self, state: str) -> int:
         return sum(finding.state == state for finding in self.findings)
@@ -52,7 +54,8 @@ class CheckReport:
     def as_json(self) -> str:
         return json.dumps({
             "recipe": self.recipe, "lake": self.lake, "ok": not self.problems, "problems": self.problems,
-            "warnings": self.count("warning"), "findings": [finding.as_dict() for finding in self.findings]},
+            "warnings": self.count("warning"), "findings": [finding.as_dict() for finding in self.findings],
+            "forecast": None if self.forecast is None else self.forecast.as_dict()},
             ensure_ascii=False)
 
 
@@ -78,11 +81,16 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     report.findings += run_checks([Check("room", partial(_room, recipe, looks))], tell=tell)
     after = run_checks([Check("disk", partial(check_disk, recipe, place, looks)),
                         Check("devices", partial(check_devices, recipe, path, _parameters(recipe), plan)),
-                        *([Check("time", partial(check_time, recipe, looks))] if plan else [])], 150, tell)
+                        *([Check("time", partial(_time, recipe, looks, place, report))] if plan else [])], 150, tell)
     rest = [finding for finding in first if finding.check not in names]
     report.findings += [*(finding for finding in rest if finding.check == "lake"), *after,
                         *(finding for finding in rest if finding.check != "lake")]
     return report
+
+
+def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: CheckReport) -> list[Finding]:
+    report.forecast = forecast(recipe, looks, place)
+    return [] if report.forecast is None else [time_finding(report.forecast)]
 
 
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from rich.console import Console
 from rich.text import Text
 
 from pipelines.checks.check_recipe import CheckReport
 from pipelines.checks.finding import Finding
+from pipelines.checks.forecast import print_forecast
+from pipelines.terminal.plain_console import folded
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 MOST_NAME = 24
 
 
 def print_check(report: CheckReport, console: Console) -> None:
-    """Prints every finding and a closing count."""
+    """Prints what a run would take, every finding, and a closing count."""
+    if report.forecast is not None:
+        print_forecast(report.forecast, console)
+        console.print()
     width = min(MOST_NAME, max(len(finding.check) for finding in report.findings))
     for finding in report.findings:
         _print(finding, width, console)
@@ -32,21 +35,14 @@ def _print(finding: Finding, width: int, console: Console) -> None:
     mark, style = MARKS[finding.state]
     name = finding.check if len(finding.check) <= width else finding.check[: width - 1] + "…"
     lead = width + 4
-    lines = _wrapped(finding.message, console, lead)
+    lines = folded(finding.message, console, lead)
     named = (name.ljust(width), "bold" if finding.state != "ok" else "")
     console.print(Text.assemble((mark, style), " ", named, "  ", lines[0]), soft_wrap=True)
     for line in lines[1:]:
         console.print(Text(" " * lead + line), soft_wrap=True)
     if finding.remedy:
-        for place, line in enumerate(_wrapped(finding.remedy, console, lead + 2)):
+        for place, line in enumerate(folded(finding.remedy, console, lead + 2)):
             console.print(Text.assemble(" " * lead, ("→ " if place == 0 else "  ", style), line), soft_wrap=True)
-
-
-def _wrapped(words: str, console: Console, lead: int) -> list[str]:
-    """One line when the output is no terminal, so that programs can read it by line."""
-    if not console.is_terminal:
-        return [words]
-    return textwrap.wrap(words, max(30, console.width - lead - 1), break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _counted(count: int, word: str) -> str:

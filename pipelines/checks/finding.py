@@ -7,12 +7,13 @@ A check that raises an unexpected error, or does not answer, becomes a finding, 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NoReturn
+
+from model_ops.process_end import end_process
 
 State = Literal["ok", "warning", "problem"]
 SECONDS = 40.0
@@ -87,7 +88,5 @@ def run_checks(
 def leave(code: int) -> NoReturn:
     """Ends the process. One in which a check still waits for a server ends at once, without waiting for it too."""
     if any(thread.is_alive() for thread in _unanswered):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        end_process(code, waits=False)
     sys.exit(code)

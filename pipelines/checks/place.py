@@ -100,7 +100,7 @@ def check_disk(recipe: Recipe, place: Path, looks: dict[str, FirstLook]) -> list
     many = "more than " if is_part else ""
     said = ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size >= 0.01 * needed)
     message = f"{many}{_size(needed)} needed ({said}), {_size(free)} free"
-    if base.kind == "hub":
+    if base.kind == "hub" and not base.parameters:
         message += f"; without the weights of {base.name}, whose size is not known here"
     if free < needed:
         return [problem("disk", message, f"free {_size(needed - free)} or more, or give a --lake elsewhere")]

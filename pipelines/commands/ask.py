@@ -14,6 +14,7 @@ from pipelines.terminal.shared_options import (
     PageOption,
     ReportFormat,
     RowFormat,
+    VerticalOption,
     WidthOption,
     app,
     console,
@@ -82,6 +83,7 @@ def sql(
     limit: LimitOption = None,
     page: PageOption = 1,
     width: WidthOption = None,
+    vertical: VerticalOption = False,
     timeout: Annotated[float, typer.Option(help="time limit of the query in seconds; 0: no limit", min=0, max=1e8)]
     = 300,
     memory: Annotated[float | None, typer.Option(help="memory limit of the query in GiB", min=0.1, max=1e6,
@@ -93,7 +95,8 @@ def sql(
     from pipelines.asking.sql_answer import named_parameters, print_answer
 
     place = open_lake(lake)
-    show = showing(place, format and format.value, out, limit, page, console, width)
+    show = showing(place, format and format.value, out, limit, page, console, width, statement,
+                   vertical)
     print_answer(place, statement, named_parameters(param or []), Bounds(timeout, memory), show)
 
 
@@ -123,6 +126,7 @@ def diff(
     rows: Annotated[bool, typer.Option("--rows", help="every changed row instead of numbers")] = False,
     format: Annotated[Format, typer.Option(help="how to print the changes")] = Format.table,
     width: WidthOption = None,
+    vertical: VerticalOption = False,
 ) -> None:
     """Shows how two versions of a dataset differ: rows added, removed, moved between splits, by source and reason."""
     from model_ops.wording import counted
@@ -137,4 +141,4 @@ def diff(
     told = ", ".join(f"{counted(count, 'row')} {change}" for change, count in summary(found).items()) or "the same rows"
     console.print(f"{found.name} {found.old} -> {found.new}: {told}", soft_wrap=True, highlight=False, markup=False)
     if len(shown):
-        print_rows(shown, format.value, console, width)
+        print_rows(shown, format.value, console, width, vertical)

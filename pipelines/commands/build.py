@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines.terminal.shared_options import LakeOption, app, console, say_error
+
+if TYPE_CHECKING:
+    from pipelines.checks.forecast import Forecast
+    from pipelines.running.outcome import Outcome
 
 PANEL = "Run"
 
@@ -40,11 +45,49 @@ def run(
     from pipelines.running.follow import follow
     from pipelines.running.submit import submit
 
+    began = time.monotonic()
     started = submit(recipe, lake, select, partition.date() if partition else None)
-    outcome = follow(started, console)
+    try:
+        predicted = _say_forecast(recipe, lake, select)  # while the run's process starts
+    except KeyboardInterrupt:
+        started.stop()
+        started.wait()
+        raise
+    outcome = follow(started, console, {line.stage: line.seconds for line in predicted.lines} if predicted else None)
     for message in outcome.messages:
         say_error(message)
+    if outcome.state != "refused":
+        _say_closing(recipe, lake, outcome, predicted, time.monotonic() - began)
     raise typer.Exit(outcome.exit_code)
+
+
+def _say_forecast(recipe: Path, lake: str | None, select: list[str] | None) -> Forecast | None:
+    """Prints what the run takes; nothing for a selection in which Dagster has to look for the stages."""
+    from pipelines.checks.forecast import forecast_of_run, print_forecast
+    from pipelines.contract.recipe import load_recipe
+    from pipelines.storage.locations import lake_location
+
+    names = None if select is None else [name.strip() for item in select for name in item.split(",")]
+    if names is not None and not all(name.isidentifier() for name in names):
+        return None
+    found = forecast_of_run(load_recipe(recipe), lake_location(recipe, lake))
+    if found is not None and names is not None:
+        found = found.of(names) if any(line.stage in names for line in found.lines) else None
+    if found is not None:
+        print_forecast(found, console)
+        console.print()
+    return found
+
+
+def _say_closing(recipe: Path, lake: str | None, outcome: Outcome, predicted: Forecast | None, seconds: float) -> None:
+    from pipelines.checks.forecast import keep_measured
+    from pipelines.contract.recipe import load_recipe
+    from pipelines.status.closing import print_closing
+    from pipelines.storage.locations import lake_location
+    from resources.lake import Lake
+
+    took = keep_measured(predicted, outcome, seconds) if predicted else ""
+    print_closing(Lake.open(lake_location(recipe, lake)), load_recipe(recipe), recipe, outcome, console, took)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -97,21 +97,23 @@ def show(
     html: Annotated[Path | None, typer.Option(help="write the picture as one HTML file too", dir_okay=False)] = None,
     lake: LakeOption = None,
 ) -> None:
-    """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason."""
+    """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason.
+
+    Before a run: first records of the sources."""
     from model_ops.atomic_files import write_text
     from model_ops.rendering.picture import page
     from pipelines.contract.recipe import load_recipe
+    from pipelines.planning.keep_plan import lake_to_keep_in
     from pipelines.showing.rendered_rows import picture_of, print_picture
     from pipelines.storage.locations import lake_location
     from pipelines.storage.storage_errors import require_writable
-    from resources.lake import Lake
 
     if html is not None:
         require_writable(html.absolute().parent)
     with errors.status("rendering ..."):
-        place = Lake.open(lake_location(recipe, lake), create=False)
-        picture = picture_of(load_recipe(recipe), place, split, count, row)
-    print_picture(picture, console)
+        place = lake_to_keep_in(lake_location(recipe, lake), asked=lake is not None)
+        picture, note = picture_of(load_recipe(recipe), place, split, count, row)
+    print_picture(picture, console, note)
     if html is not None:
         write_text(html, page(picture))
         console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
@@ -129,6 +131,7 @@ def plan(
 
     Where there is a lake, its costs are predicted by this plan until the stage was run."""
     from pipelines.contract.recipe import load_recipe
+    from pipelines.planning.dataset_tokens import dataset_tokens
     from pipelines.planning.keep_plan import keep_plan, lake_to_keep_in
     from pipelines.planning.training_plan import as_json, plan_recipe, planned_stage, print_plan
     from pipelines.storage.locations import lake_location
@@ -137,11 +140,11 @@ def plan(
     stage = planned_stage(read, stage)
     kept_in = lake_to_keep_in(lake_location(recipe, lake), asked=lake is not None)
     with errors.status("looking at the model ..."):
-        chosen = plan_recipe(read, gpus, stage)
+        chosen, tokens = plan_recipe(read, gpus, stage), dataset_tokens(kept_in, read.workload)
     if format == ReportFormat.json:
-        print(as_json(chosen, read, stage))
+        print(as_json(chosen, read, stage, tokens))
     else:
-        print_plan(chosen, read, stage, console)
+        print_plan(chosen, read, stage, console, tokens)
     if said := keep_plan(chosen, read, stage, kept_in):
         errors.print(said, soft_wrap=True, highlight=False, markup=False)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from model_ops.errors import Misuse, ModelError
+from model_ops.families.known_models import known_config, parameters_of
 from model_ops.families.table import FAMILIES
 from model_ops.models.adapter_base import base_of_adapter, is_adapter
 from model_ops.models.quantized_base import float_form
@@ -32,7 +33,8 @@ class BaseModelError(Misuse):
 
 @dataclass(frozen=True)
 class Base:
-    """context: in tokens. parameters: an estimate from the size of the weights, or from the config; None without either.
+    """config: of a Hub id, that of the local cache, or else of the table of common models. context: in tokens. parameters: an
+    estimate from the size of the weights, or from the config; None without either.
     adapter: the directory of a PEFT adapter to merge into this model; empty if there is none."""
 
     name: str
@@ -62,18 +64,9 @@ class Base:
     @property
     def parameters(self) -> int | None:
         if not self.weight_bytes:
-            return self._of_config()
+            return parameters_of(self.config)
         named = self.config.get("dtype") or self.config.get("torch_dtype")
         return self.weight_bytes // (4 if named == "float32" else 2)
-
-    def _of_config(self) -> int | None:
-        """Parameters of a dense decoder with gated MLPs; None if the config lacks a number."""
-        wanted = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
-        numbers = [self.config.get(name) for name in wanted]
-        if not all(type(number) is int and number > 0 for number in numbers):
-            return None
-        hidden, inner, layers, vocabulary = numbers
-        return layers * (4 * hidden * hidden + 3 * hidden * inner) + 2 * vocabulary * hidden
 
     @property
     def served(self) -> bool:
@@ -111,7 +104,18 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
     if not _HUB_ID.match(name):
         raise BaseModelError(f"base model {name} is neither a directory nor a Hugging Face id (owner/name); give one of them, "
                              "or tiny")
-    return Base(name, "hub")
+    return Base(name, "hub", cached_config(name) or known_config(name) or {})
+
+
+def cached_config(name: str) -> dict[str, Any] | None:
+    """The config of a Hub id in the local cache; None if it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    with suppress(OSError, ValueError):  # a name that is no repository's, or a damaged file: whoever fetches the model says so
+        found = try_to_load_from_cache(name, "config.json")
+        config = json.loads(Path(found).read_text(encoding="utf-8")) if isinstance(found, str) else None
+        return config if isinstance(config, dict) else None
+    return None
 
 
 def _weight_bytes(directory: Path, config: dict[str, Any]) -> int:

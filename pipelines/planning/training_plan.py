@@ -3,8 +3,9 @@
     plan = plan_recipe(recipe, "8xH100", stage="sft")
     print_plan(plan, recipe, "sft", console)
 
-Only the model's config is read (of a directory, of `tiny`, or of a Hub id in the local cache), no weights. The table shows one
-device; the YAML below it can be pasted into the recipe.
+Only the model's config is read, no weights: of a directory, of `tiny`, or of a Hub id in the local cache, else in the table of
+common models (model_ops/families/known_models.json). The table shows one device; the YAML below it can be pasted into the
+recipe.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from model_ops.devices import parse_devices
 from model_ops.errors import Misuse, ModelError
+from model_ops.families.known_models import known_config
 from model_ops.models.adapter_base import model_places
 from model_ops.planning.choice import choose
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
@@ -92,8 +94,8 @@ def _student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
                                               recipe.student.hidden_size)), name
 
 
-def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None:
-    """Prints the table, the reasons, and YAML to paste."""
+def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console, tokens: float | None = None) -> None:
+    """Prints the table, the reasons, and YAML to paste. tokens: of the dataset's training rows; None if unknown."""
     needs, setup, device = plan.needs, plan.setup, plan.device
     devices = "this machine's CPU" if device.is_cpu else f"{plan.count}x{device.name}"
     console.print(Text.assemble(
@@ -108,10 +110,12 @@ def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None
         console.print(f"  about [bold]{_two_digits(plan.tokens_per_second):,}[/] tokens/s{each}, an estimate: "
                       f"{_flops(needs.flops_per_token)} a token at an assumed {share:.{0 if share >= 0.1 else 1}%} of {whose} "
                       "bf16 peak", highlight=False)
-        seconds = estimated_seconds(plan, getattr(recipe, stage).resolved())
-        console.print(f"  cost: about {duration(seconds)} on {counted(used, 'device')}" if seconds is not None else
-                      "  [dim]cost unknown: epochs depend on the dataset, which a plan does not read; steps do not[/]",
-                      highlight=False)
+        settings = getattr(recipe, stage).resolved()
+        seconds = estimated_seconds(plan, settings, tokens)
+        epochs = f", for {settings.epochs:g} epochs of about {tokens:,.0f} tokens" if tokens and settings.steps is None else ""
+        console.print(f"  cost: about {duration(seconds)} on {counted(used, 'device')}{epochs}" if seconds is not None else
+                      "  [dim]cost unknown: epochs depend on the dataset, which the lake does not hold yet; millrace run "
+                      "RECIPE --select +sft_dataset makes it without training[/]", highlight=False)
     else:
         console.print("  [dim]no estimate of speed: this device's peak is not known[/]", highlight=False)
     grid = Table.grid(padding=(0, 1))
@@ -123,12 +127,14 @@ def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None
                   markup=False, highlight=False)
 
 
-def estimated_seconds(plan: Plan, settings: TrainingSettings) -> float | None:
-    """Estimated seconds of the training; None without an estimate of speed, and for epochs of rows that a plan does not read.
-    settings: resolved."""
-    if plan.tokens_per_second is None or settings.steps is None:
+def estimated_seconds(plan: Plan, settings: TrainingSettings, tokens: float | None = None) -> float | None:
+    """Estimated seconds of the training; None without an estimate of speed, and for epochs of unknown rows. settings: resolved.
+    tokens: of the dataset's training rows; None if unknown."""
+    if plan.tokens_per_second is None:
         return None
-    return settings.steps * settings.tokens_per_step / plan.tokens_per_second
+    if settings.steps is not None:
+        return settings.steps * settings.tokens_per_step / plan.tokens_per_second
+    return settings.epochs * tokens / plan.tokens_per_second if tokens else None
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:
@@ -143,15 +149,16 @@ def settings_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def as_json(plan: Plan, recipe: Recipe, stage: str) -> str:
-    """The plan as JSON."""
+def as_json(plan: Plan, recipe: Recipe, stage: str, tokens: float | None = None) -> str:
+    """The plan as JSON. tokens: of the dataset's training rows; None if unknown."""
     return json.dumps({
         "workload": recipe.workload, "stage": stage, "model": plan.needs.name, "method": plan.needs.method,
         "weights": plan.needs.counts.all, "devices": plan.count, "devices_used": plan.setup.mesh.processes,
         "device": plan.device.name,
         "device_gib": round(plan.device.memory_gib, 3), "memory_gib": plan.memory.as_gib(),
         "settings": settings_of(plan), "tokens_per_second_estimate": plan.tokens_per_second,
-        "seconds_estimate": estimated_seconds(plan, getattr(recipe, stage).resolved()),
+        "seconds_estimate": estimated_seconds(plan, getattr(recipe, stage).resolved(), tokens),
+        "dataset_tokens_estimate": None if tokens is None else round(tokens),
         "flops_per_token": plan.needs.flops_per_token, "reasons": list(plan.reasons),
     })
 
@@ -219,9 +226,11 @@ def _read_config(name: str, key: str, revision: str | None = None) -> tuple[Any,
         raise PlanError(f"{key}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         if "/" in name and not name.startswith(("/", ".")):
+            if (known := known_config(name)) is not None:
+                return AutoConfig.for_model(**known), name.rpartition("/")[2]
             of = f" at revision {at}" if at else ""
-            raise PlanError(f"{key} {name}{of} is an id on a hub and not in the local cache; a plan fetches nothing: name a "
-                            "directory instead, its config.json is enough") from error
+            raise PlanError(f"{key} {name}{of} is an id on a hub, neither in the local cache nor among common models; "
+                            "a plan fetches nothing: name a directory instead, its config.json is enough") from error
         raise PlanError(f"{key} {name} holds no config.json of a causal language model: "
                         f"{str(error).strip().splitlines()[0]}") from error
     return config, name.rstrip("/").rpartition("/")[2]

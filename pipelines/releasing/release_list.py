@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from model_ops.wording import counted
+from pipelines.terminal.text_table import print_table, text_table
 from resources.artefacts.manifest import ManifestError, read_manifest
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint, standing
@@ -55,14 +54,13 @@ def print_releases(found: list[dict[str, Any]], console: Console) -> None:
     if not found:
         console.print("There is no release yet: millrace run RECIPE makes one.")
         return
-    table = Table(box=None, header_style="bold")
-    for name in ("workload", "release", "made", "decision", "aliases", "gates", "remarks"):
-        table.add_column(name, no_wrap=name in ("workload", "release", "made"))
+    rows = []
     for row in found:
         missing = ", ".join(row["gates_missed"])
-        remarks = [f"rolled back by {escape(row['rolled_back']['by'])}"] if row["rolled_back"] else []
+        remarks = [f"rolled back by {row['rolled_back']['by']}"] if row["rolled_back"] else []
         remarks += ["signed"] if row["signed"] else []
         remarks += [counted(row["erased_rows"], "erased row")] if row["erased_rows"] else []
-        table.add_row(escape(row["workload"]), row["version"], row["made"][:10], row["decision"], ", ".join(row["aliases"]),
-                      f"missed: {missing}" if missing else "hold", ", ".join(remarks))
-    console.print(table)
+        rows.append([row["workload"], row["version"], row["made"][:10], row["decision"], ", ".join(row["aliases"]),
+                     f"missed: {missing}" if missing else "hold", ", ".join(remarks)])
+    names = ("workload", "release", "made", "decision", "aliases", "gates", "remarks")
+    print_table(text_table(names, rows, box=None, header_style="bold"), console)

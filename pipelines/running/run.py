@@ -24,6 +24,7 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict
 
 from model_ops.atomic_files import write_json
+from model_ops.process_end import end_process
 from model_ops.wording import counted
 from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
 from pipelines.graph.days import daily_partitions, first_day
@@ -31,7 +32,7 @@ from pipelines.graph.recipe_graph import definitions
 from pipelines.running.instance import fail_dead_runs, open_instance
 from pipelines.running.lineage_events import Events, Tell, lineage_events
 from pipelines.running.outcome import INTERRUPTED
-from pipelines.running.submit import EXIT, STARTED, others_running
+from pipelines.running.submit import EXIT, STARTED, Run, others_running, runs_of
 from pipelines.storage.lake_recipes import remember
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.leftovers import kept_seconds
@@ -132,12 +133,19 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: Lake) -> int:
     for run_id in fail_dead_runs(instance):
         relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
     for other in others_running(request.folder):
-        relay({"event": "note", "message": f"run {other.id} (process {other.pid}) is still at work on this lake; `kill -INT "
-                                           f"{other.pid}` stops it, and its finished steps are kept"})
+        relay({"event": "note", "message": f"{_at(other)} (process {other.pid}) on this lake: steps of its kind wait for it, "
+                                           f"and what it finishes is reused; `kill -INT {other.pid}` stops it, and its "
+                                           "finished steps are kept"})
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
     with lineage_events(os.environ, recipe, graph, lake) as events:
         return _run(request, recipe, lake, graph, chosen, instance, events)
+
+
+def _at(other: Run) -> str:
+    """Another run and its step, as the beginning of a sentence."""
+    step = other.current_step
+    return f"run {other.id} is at {step}" if step else f"run {other.id} is at work"
 
 
 def _run(
@@ -221,7 +229,7 @@ def _execute(
     submitted_as: str, events: Events,
 ) -> bool:
     run_id = str(uuid.uuid4())
-    listener = _Listener({key.path[-1] for key in keys}, lake, events(run_id, job))
+    listener = _Listener({key.path[-1] for key in keys}, lake, events(run_id, job), runs_of(lake) / submitted_as)
     instance.add_event_listener(run_id, listener)
     result = graph.resolve_job_def(job).execute_in_process(
         instance=instance,
@@ -231,6 +239,9 @@ def _execute(
         raise_on_error=False,
     )
     if listener.interrupted:
+        ended = instance.get_run_by_id(run_id)
+        if ended is not None and ended.status == dg.DagsterRunStatus.FAILURE:  # of the step that a worker stopped in
+            instance.report_run_canceled(ended, message="stopped; `millrace run` goes on from what is finished")
         raise KeyboardInterrupt
     return result.success
 
@@ -238,8 +249,8 @@ def _execute(
 class _Listener:
     """Relays the Dagster events that the terminal shows: assets, checks, failures."""
 
-    def __init__(self, names: set[str], lake: Lake, tell: Tell):
-        self.names, self.lake, self.tell = names, lake, tell
+    def __init__(self, names: set[str], lake: Lake, tell: Tell, folder: Path | None = None):
+        self.names, self.lake, self.tell, self.folder = names, lake, tell, folder
         self.interrupted = False
         self._waiting: set[str] = set()
 
@@ -264,7 +275,9 @@ class _Listener:
         """Reports once that a step waits for another run."""
         if step not in self._waiting:
             self._waiting.add(step)
-            relay({"event": "note", "message": f"{step} waits: another run on this lake has its pool slot"})
+            others = others_running(self.folder) if self.folder is not None and self.folder.parent.is_dir() else []
+            who = " and ".join(map(_at, others)) or "another run on this lake is at work"
+            relay({"event": "note", "message": f"{step} waits: {who}, and one step of its kind runs at a time"})
 
     def _failed(self, step: str, error: StepError | None, at: float) -> None:
         if error is not None and error.cls_name == "DagsterAssetCheckFailedError":
@@ -322,4 +335,4 @@ def _carried_out(request: RunRequest) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -135,6 +135,16 @@ class Run:
         began = _content(self.folder / STARTED)
         return int(began["process"].partition("@")[0]) if began else None
 
+    @property
+    def current_step(self) -> str | None:
+        """The step that it is at; None before the first, between two, and after the last."""
+        outcome = Outcome()
+        with suppress(OSError), (self.folder / EVENTS).open(encoding="utf-8") as lines:
+            for line in lines:
+                if line.endswith("\n") and '"step"' in line:
+                    outcome.hear(json.loads(line))
+        return outcome.current_step
+
     def poll(self) -> int | None:
         """The exit code (below 0: the signal that ended it); None while the run continues."""
         if self.process is not None:

@@ -177,7 +177,7 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
                  if name in manifests and (said := plan.differs_from(manifests[name]))}
     stale = stale_inputs(manifests, slices.now, outdated=differing)
     taints = tainted(lake)
-    status = WorkloadStatus(workload, [], slices.counted(), _endpoint(lake, workload))
+    status = WorkloadStatus(workload, [], slices.counted(), endpoint_status(lake, workload))
     status.endpoint.tainted = [
         f"{alias} {version}" for alias in ("champion", "candidate", "previous")
         if (version := getattr(status.endpoint, alias)) and f"release:{workload}/release@{version}" in taints]
@@ -305,7 +305,8 @@ def _made_by(lake: Lake, name: str, manifest: Manifest, seen: list[SeenRun]) -> 
     return "", None
 
 
-def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
+def endpoint_status(lake: Lake, workload: str) -> EndpointStatus:
+    """Who serves, which candidate waits, for what, and its gates."""
     try:
         aliases = Endpoint(lake, workload).read()
     except (EndpointError, EndpointLogError) as error:

@@ -9,6 +9,7 @@ brackets stay too.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -45,3 +46,11 @@ class PlainConsole(Console):
 def say(console: Console, words: str, style: str | None = None) -> None:
     """Prints a sentence as it is, without markup: folded on a terminal, one line elsewhere."""
     console.print(words, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def folded(words: str, console: Console, lead: int) -> list[str]:
+    """The lines of a sentence that stands `lead` characters from the left. One line where the output is no terminal, so that
+    programs can read it by line."""
+    if not console.is_terminal:
+        return [words]
+    return textwrap.wrap(words, max(30, console.width - lead - 1), break_long_words=False, break_on_hyphens=False) or [""]

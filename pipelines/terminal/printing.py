@@ -34,17 +34,18 @@ EXPLAINED = ["explain_key", "explain_value"]
 Rows = pa.Table | Answer | Page
 
 
-def print_rows(rows: Rows, format: str, console: Console, width: int | None = None) -> None:
-    """Prints rows batch by batch: any number in JSON and CSV. Raises CatalogError for values that cannot be shown."""
+def print_rows(rows: Rows, format: str, console: Console, width: int | None = None, vertical: bool = False) -> int:
+    """Prints rows batch by batch, any number in JSON and CSV, and returns their number (of a table, up to MOST_COUNTED).
+    vertical: one field a line in a table. Raises CatalogError for values that cannot be shown."""
     if format in ("json", "csv"):
-        print_text(rows, format, sys.stdout)
-        return
+        return print_text(rows, format, sys.stdout)
     schema, batches = schema_and_batches(rows)
     limit = rows.limit if isinstance(rows, Page) else None
-    _print_table(schema.names, batches, console, width, limit)
+    counted = _print_table(schema.names, batches, console, width, limit, vertical)
     if isinstance(rows, Page) and (rows.more or rows.number > 1):
         more = f"; --page {rows.number + 1} shows more" if rows.more else "; these are the last rows"
         console.print(f"page {rows.number}: rows from {rows.first:,}{more}", highlight=False, soft_wrap=True)
+    return counted
 
 
 def print_text(rows: Rows, format: str, out: TextIO) -> int:
@@ -113,8 +114,8 @@ def _as_csv(value: Any) -> Any:
 
 
 def _print_table(
-    names: list[str], batches: Iterable[pa.RecordBatch], console: Console, width: int | None, limit: int | None
-) -> None:
+    names: list[str], batches: Iterable[pa.RecordBatch], console: Console, width: int | None, limit: int | None, vertical: bool
+) -> int:
     shown, counted = [], 0
     most = limit or MOST_ROWS
     for batch in batches:
@@ -127,12 +128,13 @@ def _print_table(
     if names == EXPLAINED:
         for _, plan in shown:
             console.print(Text(visible(plan, lines=True)), soft_wrap=True, highlight=False)
-        return
-    print_table(text_table(names, shown), console, width)
+        return counted
+    print_table(text_table(names, shown), console, width, vertical)
     if counted > most:
         of = f"more than {MOST_COUNTED:,}" if counted > MOST_COUNTED else f"{counted:,}"
         console.print(f"{MOST_ROWS} of {of} rows shown; --page 2 shows more, --format json or csv prints all", highlight=False,
                       soft_wrap=True)
+    return counted
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -31,6 +31,9 @@ WidthOption = Annotated[
 ]
 
 
+VerticalOption = Annotated[bool, typer.Option("--vertical", help="one field a line; chosen by itself where a row does not fit")]
+
+
 LimitOption = Annotated[
     int | None, typer.Option("--limit", min=1, help="rows of a page", show_default="200 in a table, else all")]
 PageOption = Annotated[int, typer.Option("--page", min=1, help="which page of --limit rows; the query should order its rows")]

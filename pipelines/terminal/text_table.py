@@ -3,15 +3,17 @@
     print_table(text_table(columns, rows), console, width=None)
 
 A table is as wide as the terminal; in a file as wide as its content; or `width`. Text columns are folded if that is too
-narrow. Ids, URIs and column names are never folded, even if the table becomes wider. A text of more than MOST_CHARACTERS ends
-in "…".
+narrow. Ids, URIs and column names are never folded: where a row with a heading does not fit, each row is printed with one field
+a line, and a table without a heading becomes wider. A text of more than MOST_CHARACTERS ends in "…".
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rich.cells import cell_len
@@ -55,16 +57,39 @@ def shortened(text: str, column: str = "") -> str:
     return text if end >= len(text) else text[:end].rstrip() + "…"
 
 
-def print_table(table: Table, console: Console, width: int | None = None) -> None:
-    """Prints a table as wide as there is room, or as its ids and paths need."""
+def print_table(table: Table, console: Console, width: int | None = None, vertical: bool = False) -> None:
+    """Prints a table as wide as there is room, or as its ids and paths need. vertical: one field a line even if rows fit."""
     with room_for(table, console, width) as room:
         natural = [_natural(column) for column in table.columns]
+        least = [_least(column) for column in table.columns]
         around = Measurement.get(console, console.options, table).maximum - sum(natural)
-        widths = fitted(natural, [_least(column) for column in table.columns], room - around)
+        if table.row_count and table.show_header and (vertical or around + sum(least) > room):
+            _print_fields(table, console, room)
+            return
+        widths = fitted(natural, least, room - around)
         for column, given in zip(table.columns, widths, strict=True):
             column.width = given
         console.width = max(room, around + sum(widths))
         console.print(table, markup=False, highlight=False)
+
+
+def _print_fields(table: Table, console: Console, room: int) -> None:
+    """Prints each row with one field a line; fields without a value are left out."""
+    names = [str(column.header) for column in table.columns]
+    lead = max(map(cell_len, names)) + 2
+    for number in range(table.row_count):
+        console.print(Text(f"row {number + 1}", style="bold"))
+        for name, column in zip(names, table.columns, strict=True):
+            cell = column._cells[number]
+            text = cell.plain if isinstance(cell, Text) else str(cell)
+            for place, line in enumerate(_folded(text, room - lead)):
+                console.print(Text.assemble((f"{'' if place else name:<{lead}}", "dim"), line), highlight=False)
+
+
+def _folded(text: str, room: int) -> list[str]:
+    """The lines of a text, broken between words only; none of an empty one."""
+    fold = partial(textwrap.wrap, width=max(NARROWEST, room), break_long_words=False, break_on_hyphens=False)
+    return [line for part in text.split("\n") for line in ([part] if cell_len(part) <= room else fold(part)) if line]
 
 
 @contextmanager
@@ -98,6 +123,8 @@ def _natural(column: Any) -> int:
 
 
 def _least(column: Any) -> int:
+    if column.no_wrap:
+        return _natural(column)
     return max((cell_len(part) for cell in _cells(column) for part in _unbreakable(cell)), default=1) or 1
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 from safetensors.numpy import save_file
 
 from pipelines.checks import base_model
-from pipelines.checks import time as checks_time
+from pipelines.checks import forecast as forecasting
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.check_recipe import check
 from pipelines.checks.finding import Check, ok, run_checks
@@ -25,8 +26,10 @@ from pipelines.checks.place import bytes_needed
 from pipelines.contract.base_choice import Base
 from pipelines.contract.recipe import RecipeError, load_recipe
 from pipelines.planning.stage_seconds import Speed
+from pipelines.running.outcome import Outcome
 from resources.inspecting.first_look import first_look
 from resources.lake import Lake
+from resources.stages import STAGES
 from tests.hub_of_models import hub_of_models
 from tests.resources.inspecting.test_survey import ITEM, PAIR, SEED, THUMB, put
 
@@ -385,6 +388,21 @@ def test_a_hub_id_that_cannot_be_fetched_here(tmp_path, monkeypatch):
     assert finding.state in ("problem", "warning") and "nobody-here/nothing-there" in finding.message and finding.remedy
 
 
+def test_a_hub_that_cannot_be_reached_is_a_sentence_whatever_library_says_so(tmp_path, monkeypatch):
+    from huggingface_hub import HfApi
+
+    class ConnectError(Exception):
+        """As of httpx2, which is no OSError."""
+
+    def away(*_, **__):
+        raise ConnectError("name resolution")
+
+    monkeypatch.setattr(HfApi, "model_info", away)
+    monkeypatch.setattr(base_model, "is_offline", lambda: False)
+    [finding] = check_base_model(load_recipe(write(tmp_path, base_model="nobody-here/nothing-there")), 0.0, False)
+    assert finding.state == "warning" and "the Hugging Face Hub cannot be reached (ConnectError)" in finding.message
+
+
 def test_a_hub_id_is_checked_at_the_revision_of_the_recipe(tmp_path, house, monkeypatch):
     from huggingface_hub import snapshot_download
 
@@ -469,19 +487,61 @@ def test_the_server_that_the_evaluation_starts_has_to_be_installed(tmp_path):
     assert told["server"][0][1].startswith("the evaluation starts vllm, and release.serve_on is sglang/h100 -> set")
 
 
-def test_the_time_of_each_stage_is_said_before_anything_runs(tmp_path, monkeypatch):
-    recipe = load_recipe(write(tmp_path))
-    looks = {name: first_look(name, source) for name, source in recipe.sources.items()}
-    monkeypatch.setattr(checks_time, "speed_of", lambda recipe: Speed(50.0, "float32"))
-    monkeypatch.setattr(checks_time, "accelerators", Counter)
-    told = checks_time.check_time(recipe, looks)
-    assert {(finding.check, finding.state) for finding in told} == {("time", "ok")}
-    assert re.match(r"about \d+ \w+( \d+ min)? in all, estimated for about 2 records \(50 GFLOP/s in float32, measured here\)",
-                    told[0].message)
-    assert [finding.message.partition(": about ")[0] for finding in told[1:]] == [
-        "base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "evaluation_report",
-        "all other stages"]
-    monkeypatch.setattr(checks_time, "accelerators", lambda: Counter({"H100": 1}))
-    assert "one of 1xH100 by its data sheet, not measured" in checks_time.check_time(recipe, looks)[0].message
-    monkeypatch.setattr(checks_time, "accelerators", lambda: Counter({"24.0GiB": 1}))
-    assert checks_time.check_time(recipe, looks) == [] and checks_time.check_time(recipe, {}) == []
+@pytest.fixture
+def predicted(tmp_path, monkeypatch):
+    """The forecast of a recipe on a machine of 50 GFLOP/s; devices: its accelerators."""
+    def of(devices=(), looked=True, **more):
+        recipe = load_recipe(write(tmp_path, **more))
+        looks = {name: first_look(name, source) for name, source in recipe.sources.items()} if looked else {}
+        monkeypatch.setattr(forecasting, "speed_of", lambda recipe: Speed(50.0, "float32"))
+        monkeypatch.setattr(forecasting, "accelerators", lambda: Counter(devices))
+        return forecasting.forecast(recipe, looks, tmp_path / "lake")
+
+    return of
+
+
+def printed(forecast, width):
+    console = Console(record=True, width=width, force_terminal=True)
+    forecasting.print_forecast(forecast, console)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_time_memory_and_disk_of_each_stage_are_a_table(predicted, width):
+    text = printed(predicted(), width)
+    assert all(len(line) <= width for line in text.splitlines())
+    [sft] = [line for line in text.splitlines() if line.startswith("sft_model")]
+    assert re.search(r"sft_model +fine-tunes the base +\d+ (s|min|h).* GB +\d", sft), sft
+    assert "in all" in text and "for about 2 records" in text and "50 GFLOP/s in float32, measured here" in " ".join(text.split())
+    assert "money" not in text
+
+
+def test_money_is_shown_where_its_price_is_known(predicted):
+    text = printed(predicted(automation={"decide": {"price_per_device_hour": 360.0, "devices": 2}}), 100)
+    assert "money" in text and re.search(r"in all .* [\d,]+\.\d\d *$", text, re.MULTILINE)
+
+
+def test_an_accelerator_is_predicted_by_its_data_sheet_if_it_has_one(predicted):
+    assert "one of 1xH100 by its data sheet, not measured" in predicted({"H100": 1}).basis
+    assert predicted({"24.0GiB": 1}) is None and predicted(looked=False) is None
+
+
+def test_what_a_run_took_corrects_the_next_prediction_and_its_error_is_said(predicted, tmp_path):
+    Lake.open(tmp_path / "lake")
+    first = predicted()
+    seconds = {line.stage: line.seconds for line in first.lines}
+    outcome = Outcome(seconds={"sft_model": 3 * seconds["sft_model"], "eval_suite": 0.1}, reused={"eval_suite"},
+                      step_peak_memory_mb={"sft_model": 2048.0})
+    said = forecasting.keep_measured(first, outcome, sum(outcome.seconds.values()) + 3 * seconds["around the steps"])
+    assert "were predicted (3.0 times as long)" in said
+    again = predicted()
+    now = {line.stage: line for line in again.lines}
+    assert now["sft_model"].seconds == pytest.approx(3 * seconds["sft_model"], rel=0.01)
+    assert now["sft_model"].memory_bytes == 2 * 2**30 and now["eval_suite"].seconds == seconds["eval_suite"]
+    assert "3.0 times as long" in " ".join(printed(again, 80).split())
+    forecasting.keep_measured(again, Outcome(exit_code=1, seconds={"sft_model": 1.0}), 1.0)
+    assert {line.stage: line.seconds for line in predicted().lines} == {name: line.seconds for name, line in now.items()}
+
+
+def test_every_stage_says_what_it_does():
+    assert all(0 < len(each.does) <= 32 for each in STAGES)

@@ -10,11 +10,8 @@ from tests.command import PROJECT
 
 CALL = """
 import sys
-from pipelines.cli import main
-try:
-    main()
-except SystemExit as end:
-    print(end.code, sorted({"dagster", "torch", "transformers", "numba"} & set(sys.modules)))
+from pipelines.cli import _carry_out
+print(_carry_out(), sorted({"dagster", "torch", "transformers", "numba"} & set(sys.modules)))
 """
 
 

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from pipelines import cli as command
-from pipelines.commands import ask, build, describe, erase, prepare, release, trace  # noqa: F401 - they add their commands once
 from pipelines.running import submit as submitting
 from pipelines.running.follow import follow
 from pipelines.running.outcome import traceback_in
@@ -31,7 +30,9 @@ def ending(monkeypatch, capsys):
         def fail():
             raise error
 
+        command._whole_app()  # commands are added once
         monkeypatch.setattr(terminal, "app", fail)
+        monkeypatch.setattr(command, "end_process", sys.exit)
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         try:
             with pytest.raises(SystemExit) as end:
@@ -73,6 +74,57 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
         asked.stdout.close()
         assert asked.stderr.read() == ""
         assert asked.wait() == 141
+
+
+ABORTS = """
+import atexit, ctypes, sys, threading, time
+c = ctypes.CDLL(None)
+c.__cxa_atexit(ctypes.cast(c.abort, ctypes.c_void_p), None, None)     # as native code does when it is taken apart
+atexit.register(print, "exit handlers ran")
+threading.Thread(target=lambda: (time.sleep(0.1), print("a thread ended"))).start()
+sys.stdout.write("written ")
+sys.argv = ["millrace", *sys.argv[1:]]
+from pipelines.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--version"], 0), (["sql", "select 1", "--lake", "/nowhere"], 2), (["--no-such"], 2)])
+def test_native_code_that_aborts_at_exit_changes_no_exit_code(words, code):
+    done = subprocess.run([sys.executable, "-c", ABORTS, *words], cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith("written ") and "a thread ended\n" in done.stdout and done.stdout.endswith("exit handlers ran\n")
+
+
+def _forget_somebody_unknown(lake, times: int) -> set[int]:
+    words = [sys.executable, "-m", "pipelines.cli", "forget", "--user", "nobody", "--lake", str(lake)]
+    return {subprocess.run(words, cwd=PROJECT, capture_output=True).returncode for _ in range(times)}
+
+
+@pytest.fixture
+def small_lake(tmp_path):
+    """A lake with interactions of two days."""
+    from datetime import date
+
+    from pipelines.demo.traffic import write_traffic
+    from resources.reading.ingest import ingest
+    from resources.reading.sources import SourceSettings
+    from resources.tables import Tables
+
+    write_traffic(tmp_path / "traffic", interactions=100, days=2, first_day=date(2026, 6, 1))
+    lake = Lake.open(tmp_path / "lake")
+    ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "traffic" / "gateway"))})
+    return lake.root
+
+
+def test_to_forget_somebody_unknown_ends_with_its_own_exit_code(tmp_path):
+    assert _forget_somebody_unknown(Lake.open(tmp_path / "lake").root, 2) == {1}
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_to_forget_somebody_unknown_fifty_times(small_lake):
+    assert _forget_somebody_unknown(small_lake, 50) == {1}
 
 
 @pytest.fixture

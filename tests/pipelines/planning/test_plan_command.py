@@ -37,7 +37,7 @@ def test_a_plan_is_printed_and_can_be_pasted(cli, recipe):
     again = recipe(sft=json.dumps({**pasted["sft"], "max_length": 8192, "tokens_per_step": 131072}))
     found = json.loads(cli("plan", again, "--gpus", "8xH100", "--format", "json").stdout)
     assert found["settings"] == pasted["sft"]
-    assert found["seconds_estimate"] is None and "epochs depend on the dataset, which a plan does not read" in done.stdout
+    assert found["seconds_estimate"] is None and "epochs depend on the dataset, which the lake does not hold yet" in done.stdout
     assert found["memory_gib"]["total"] < found["device_gib"]
 
 

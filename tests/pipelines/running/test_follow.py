@@ -111,4 +111,49 @@ def test_a_step_that_waits_for_another_run_says_so_once(monkeypatch):
                             message="Step still blocked by limit for pool worker")
     for _ in range(3):
         listener(SimpleNamespace(dagster_event=event, timestamp=1.0))
-    assert said == [{"event": "note", "message": "sft_model waits: another run on this lake has its pool slot"}]
+    assert said == [{"event": "note", "message": "sft_model waits: another run on this lake is at work, and one step of its kind "
+                                                 "runs at a time"}]
+
+
+def test_a_step_that_waits_names_the_run_and_the_step_that_it_waits_for(monkeypatch, tmp_path):
+    import json
+    import os
+
+    import psutil
+
+    import pipelines.running.run as module
+    from pipelines.running.submit import EVENTS, STARTED
+
+    other = tmp_path / "20260601-1"
+    other.mkdir()
+    (other / STARTED).write_text(json.dumps({"process": f"{os.getpid()}@{psutil.Process().create_time():.2f}"}))
+    (other / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in (
+        {"event": "step", "step": "base_model", "state": "started", "at": 1.0},
+        {"event": "step", "step": "base_model", "state": "finished", "at": 2.0},
+        {"event": "step", "step": "student_model", "state": "started", "at": 3.0})) + '{"event": "step", "st')
+    said = []
+    monkeypatch.setattr(module, "relay", said.append)
+    module._Listener({"sft_model"}, None, lambda *_: None, tmp_path / "mine")._waits("sft_model")
+    assert said[0]["message"].startswith("sft_model waits: run 20260601-1 is at student_model, and one step")
+
+
+def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp_path):
+    import dagster as dg
+    import pytest
+
+    import pipelines.running.run as module
+    from resources.lake import Lake
+    from resources.launching.launcher import WorkerStopped
+
+    @dg.asset
+    def sft_model():
+        raise WorkerStopped("stopped")
+
+    monkeypatch.setattr(module, "relay", lambda event: None)
+    graph = dg.Definitions(assets=[sft_model], jobs=[dg.define_asset_job("train", [sft_model])])
+    with dg.DagsterInstance.ephemeral() as instance:
+        with pytest.raises(KeyboardInterrupt):
+            module._execute(graph, "train", [sft_model.key], instance, Lake.open(tmp_path / "lake"), {}, "one",
+                            lambda run_id, job: lambda *_: None)
+        [run] = instance.get_runs()
+        assert run.status == dg.DagsterRunStatus.CANCELED

@@ -1,7 +1,9 @@
 """The step at work: lines for a pipe, a bar for a terminal."""
 
 import io
+import re
 
+import pytest
 from rich.console import Console
 
 from pipelines.running.step_progress import StepProgress
@@ -88,3 +90,18 @@ def test_on_a_narrow_terminal_the_time_left_is_not_what_is_cut():
 
 def test_brackets_in_a_phase_are_no_markup():
     assert "odd [bold] phase" in on_a_terminal({**event(1), "phase": "odd [bold] phase"})
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_step_and_time_are_whole_on_a_narrow_terminal(width):
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system=None)
+    with StepProgress(console) as shown:
+        shown.begin("curated_interactions")
+        shown.waits_for("a phase that says more than anybody has room for, again and again, until the line is over")
+        shown.hear(event(400, phase="answers of the target and of its drafter", loss=2.0))
+        shown._bars.refresh()
+    lines = re.sub(r"\x1b\[[?\d]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= width
+    [*_, last] = [line for line in lines if "answers" in line]
+    assert "curated_interactions" in last and "0:00:00" in last and "400 of 800 steps" in last

@@ -28,6 +28,23 @@ def test_a_file_gets_a_table_as_wide_as_its_content():
     assert len({len(line) for line in said.splitlines()}) == 1
 
 
+@pytest.mark.parametrize("terminal", [80, 120])
+def test_a_row_that_does_not_fit_is_printed_with_one_field_a_line(terminal):
+    columns = ["workload", "release", "made", "decision", "aliases", "gates", "remarks", "digest", "more", "empty"]
+    rows = [["code-assistant", "3d0a71d968ac", "2026-11-26", "withdrawn", "champion", PROSE, "signed", SHA, "x" * 30, ""]]
+    said = printed(columns, rows, terminal=terminal)
+    lines = said.splitlines()
+    assert lines[0] == "row 1" and "decision  withdrawn" in said and f"digest    {SHA}" in said and "empty" not in said
+    assert max(map(len, lines)) <= terminal and len([line for line in lines if line.startswith("gates")]) == 1
+
+
+def test_one_field_a_line_can_be_asked_for_and_is_not_chosen_where_rows_fit():
+    assert printed(["a", "b"], [["1", "2"]], terminal=80).startswith("┏")
+    out = io.StringIO()
+    print_table(text_table(["a", "b"], [["1", "2"]]), PlainConsole(file=out, width=80, color_system=None), None, True)
+    assert out.getvalue() == "row 1\na  1\nb  2\n"
+
+
 @pytest.mark.parametrize("terminal", [20, 80, 200])
 def test_on_a_terminal_text_is_folded_and_ids_and_places_are_not(terminal):
     said = printed(["id", "trace", "uri", "path", "text"], [[SHA, UUID, URI, SPACED, PROSE]], terminal=terminal)

@@ -1,0 +1,43 @@
+"""Configurations of common models on the Hugging Face Hub, for plans made before a model is in the local cache.
+
+    known_config("Qwen/Qwen3-8B")            # {"model_type": "qwen3", "hidden_size": 4096, ...}; None for other ids
+    parameters_of(config)                    # about 8.2e9
+
+known_models.json holds what decides about size and speed, no weights and no tokenizer; a run reads the model's own config.json.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def _known() -> dict[str, dict[str, Any]]:
+    rows = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    return {name.lower(): row["config"] for row in rows for name in row["ids"]}
+
+
+def known_config(name: str) -> dict[str, Any] | None:
+    """A copy of the config of a Hub id, in any case of letters; None if the table lacks it."""
+    found = _known().get(name.lower())
+    return None if found is None else dict(found)
+
+
+def parameters_of(config: dict[str, Any]) -> int | None:
+    """Parameters of a decoder with gated MLPs, without biases and norms; all experts of a mixture count. None if the config
+    lacks a number."""
+    wanted = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+    numbers = [config.get(name) for name in wanted]
+    if not all(type(number) is int and number > 0 for number in numbers):
+        return None
+    hidden, inner, layers, vocabulary = numbers
+    heads = config.get("num_attention_heads") or 0
+    head = config.get("head_dim") or (hidden // heads if heads else 0)
+    attention = 2 * hidden * head * (heads + (config.get("num_key_value_heads") or heads)) if heads else 4 * hidden * hidden
+    experts = config.get("num_experts") or config.get("num_local_experts") or 1
+    inner = config.get("moe_intermediate_size") or inner
+    embeddings = (1 if config.get("tie_word_embeddings") else 2) * vocabulary * hidden
+    return layers * (attention + 3 * hidden * inner * experts) + embeddings

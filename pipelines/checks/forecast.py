@@ -1,0 +1,256 @@
+"""What a run of a recipe takes on this machine, stage by stage: time, memory, disk, money. `check` and `run` begin with it.
+
+    found = forecast(recipe, looks, lake_place)       # None where the model's size, the logs or the speed are not known
+    print_forecast(found, console)
+    said = keep_measured(found, outcome, seconds)     # after the run: "3 min ...; 2 min were predicted (1.5 times as long)"
+
+A prediction is the planner's estimate, times what the stage took over its own estimate when this lake last made it. Estimates
+and measured seconds are kept beside Dagster's history, which belongs to one machine: forecasts/<workload>.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from model_ops.atomic_files import write_json
+from model_ops.devices import DEVICES
+from model_ops.precision import cpu_speeds
+from model_ops.wording import duration, size
+from pipelines.checks.environment import accelerators
+from pipelines.checks.finding import Check, Finding, ok, run_checks
+from pipelines.checks.inputs import check_source
+from pipelines.checks.lengths import CHARACTERS_A_TOKEN
+from pipelines.checks.place import bytes_needed, logged_bytes
+from pipelines.contract.base_choice import BaseModelError, look_at_base
+from pipelines.contract.recipe import Recipe
+from pipelines.planning.model_sizes import ModelSizes, model_sizes
+from pipelines.planning.stage_seconds import Speed, Traffic, speed_of, stage_seconds
+from pipelines.running.outcome import Outcome
+from pipelines.terminal.plain_console import say
+from resources.deciding.past_costs import WORKERS
+from resources.inspecting.first_look import FirstLook
+from resources.lake import Lake
+from resources.launching.run_history import home_of
+from resources.stages import stage
+from stores.lake_error import LakeError
+
+AROUND = "around the steps"
+PROCESSES_BYTES = 1.4e9
+"""Memory of a run's processes before a model is read: Python, Dagster, DuckDB, torch in the worker."""
+TRAINED_BYTES, ADAPTED_BYTES, READ_BYTES = 16, 5, 4
+"""Memory for each parameter: in full training (float32 weights, gradients, two moments), below adapters, and to compute."""
+MADE = {"base model": "base_model", "sft": "sft_model", "student": "student_model", "quantized": "quantized_model",
+        "drafter": "speculator", "tables and datasets": "interactions"}
+"""Stage that writes what check_disk counts under this name."""
+LEAST, MOST = 0.1, 30.0
+"""Bounds of a correction: a run beside other work says little about the next."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One stage. estimated: seconds by the planner alone. money: None where no price is known."""
+
+    stage: str
+    estimated: float
+    seconds: float
+    memory_bytes: float | None = None
+    disk_bytes: float | None = None
+    money: float | None = None
+
+    @property
+    def does(self) -> str:
+        return "processes that start, pages" if self.stage == AROUND else stage(self.stage).does
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """basis: for how many records, on what. checkpoints: bytes that come and go while a stage trains. last: how well the last
+    run was predicted; "" for a first one. kept_in: where the outcome is kept; None without a lake. measured: what is there."""
+
+    lines: list[Line]
+    basis: str
+    checkpoints: float = 0.0
+    last: str = ""
+    kept_in: Path | None = None
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return sum(line.seconds for line in self.lines)
+
+    @property
+    def money(self) -> float | None:
+        known = [line.money for line in self.lines if line.money is not None]
+        return sum(known) if known else None
+
+    def of(self, names: list[str]) -> Forecast:
+        """The forecast of some stages."""
+        return replace(self, lines=[line for line in self.lines if line.stage in (*names, AROUND)])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"basis": self.basis, "seconds": round(self.seconds, 1), "money": self.money, "last": self.last, "stages": [
+            {"stage": line.stage, "does": line.does, "seconds": round(line.seconds, 1), "memory_bytes": line.memory_bytes,
+             "disk_bytes": line.disk_bytes, "money": line.money} for line in self.lines]}
+
+
+def forecast_of_run(recipe: Recipe, place: Path) -> Forecast | None:
+    """The forecast at the beginning of a run. Sources that do not answer in some seconds cost no more than these."""
+    looks: dict[str, FirstLook] = {}
+    found: list[Forecast | None] = []
+    run_checks([Check(name, partial(check_source, "source", name, source, looks)) for name, source in recipe.sources.items()],
+               seconds=10)
+    run_checks([Check("time", lambda: found.append(forecast(recipe, dict(looks), place, again=False)) or [])], seconds=30)
+    return found[0] if found else None
+
+
+def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again: bool = True) -> Forecast | None:
+    """again: measure the processor for a second; False: its kept speed, if there is one."""
+    characters = [count for look in looks.values() if look.holds_logs for count in look.characters]
+    speed = _speed(recipe, again) if characters else None
+    if speed is None:
+        return None
+    gflops, measured_by = speed
+    typical = median(characters)
+    traffic = Traffic(max(1, round(sum(logged_bytes(look) for look in looks.values() if look.holds_logs) / typical)),
+                      max(1, round(typical / CHARACTERS_A_TOKEN)))
+    try:
+        base = look_at_base(recipe.base_model)
+        estimated = stage_seconds(recipe, gflops, traffic)
+    except BaseModelError:
+        return None  # reported with the base model
+    if not estimated:
+        return None
+    kept_in = _kept_in(recipe, place)
+    past = _read(kept_in)
+    disk, sizes = bytes_needed(recipe, base, dict(looks)), model_sizes(recipe, base)
+    on_disk = {MADE[name]: count for name, count in disk.items() if name in MADE}
+    lines = [_line(recipe, name, each, past.get("stages", {}).get(name, {}), sizes, on_disk, traffic)
+             for name, each in estimated.items()]
+    at_least = "at least " if any(look.has_more for look in looks.values()) else ""
+    basis = f"for {at_least}about {traffic.records:,} records of {traffic.tokens:,} tokens, {measured_by}"
+    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}))
+
+
+def _speed(recipe: Recipe, again: bool) -> tuple[float, str] | None:
+    """GFLOP/s and where the number is from; None for an accelerator that no table names."""
+    devices = accelerators()
+    if devices:
+        name, count = next(iter(devices.items()))
+        device = DEVICES.get(name.lower())
+        return None if device is None else (device.bf16_tflops * 1e3, f"one of {count}x{name} by its data sheet, not measured")
+    if again:
+        found = speed_of(recipe)
+    else:
+        speeds = cpu_speeds(recipe.threads)
+        found = Speed(getattr(speeds, speeds.precision), speeds.precision)
+    return found.gflops, f"{found.gflops:,.0f} GFLOP/s in {found.precision}, measured here"
+
+
+def _line(recipe: Recipe, name: str, estimated: float, past: Mapping[str, float], sizes: ModelSizes,
+          on_disk: Mapping[str, float], traffic: Traffic) -> Line:
+    factor = min(MOST, max(LEAST, past["took"] / past["estimated"])) if past.get("estimated") else 1.0
+    seconds = estimated * factor
+    price, devices = None, 1
+    if (decide := recipe.automation.decide) is not None:
+        price, devices = decide.price_per_device_hour, decide.devices
+    money = price * devices * seconds / 3600 if price is not None and name in WORKERS else None
+    if name == "teacher_answers" and recipe.teacher is not None and recipe.teacher.price is not None:
+        asked = traffic.records * traffic.tokens / 1e6
+        money = min(asked * (recipe.teacher.price.input + recipe.teacher.price.output), recipe.teacher.max_cost or float("inf"))
+    memory = past.get("memory_bytes") or PROCESSES_BYTES + _model_bytes(recipe, name, sizes) if name != AROUND else None
+    return Line(name, estimated, seconds, memory, on_disk.get(name), money)
+
+
+def _model_bytes(recipe: Recipe, name: str, sizes: ModelSizes) -> float:
+    """Memory of the models that a stage holds, without activations."""
+    tuned = (ADAPTED_BYTES if recipe.sft.method != "full" else TRAINED_BYTES) * sizes.base
+    return {
+        "base_model": TRAINED_BYTES * sizes.base if recipe.base_model == "tiny" else 0, "sft_model": tuned,
+        "second_sft_model": tuned, "merged_model": 2 * READ_BYTES * sizes.base,
+        "student_model": READ_BYTES * sizes.base + TRAINED_BYTES * sizes.student,
+        "quantized_model": 2 * READ_BYTES * sizes.served, "speculator_dataset": READ_BYTES * sizes.served,
+        "speculator": READ_BYTES * sizes.served + TRAINED_BYTES * sizes.drafter,
+        "evaluation_report": 2 * READ_BYTES * sizes.base}.get(name, 0.0)
+
+
+def print_forecast(found: Forecast, console: Console) -> None:
+    """Prints the table. Stages of a second or so that hold no model share one line."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for column in ("stage", "what it does"):
+        table.add_column(column, overflow="fold")
+    for column in ("about", "memory", "disk", *(("money",) if found.money is not None else ())):
+        table.add_column(column, justify="right", no_wrap=True)
+    short = [line for line in found.lines if line.seconds < 2 and line.stage not in WORKERS and not line.disk_bytes]
+    for line in found.lines:
+        if line not in short:
+            _row(table, line.stage, line.does, line.seconds, line.memory_bytes, line.disk_bytes, line.money)
+    if short:
+        _row(table, f"{len(short)} more", "short ones", sum(line.seconds for line in short), None, None, None)
+    disk = sum(line.disk_bytes or 0 for line in found.lines)
+    memory = max((line.memory_bytes or 0 for line in found.lines), default=0)
+    _row(table, Text("in all", style="bold"), "", found.seconds, memory, disk, found.money)
+    console.print(table)
+    say(console, f"Predicted {found.basis}; steps that are current are reused and take seconds."
+                 + (f" While a stage trains, checkpoints take {size(found.checkpoints)} more." if found.checkpoints else "")
+                 + (f" {found.last}" if found.last else ""), "dim")
+
+
+def _row(table: Table, name: str | Text, does: str, seconds: float, memory: float | None, disk: float | None,
+         money: float | None) -> None:
+    cells = [name, does, duration(seconds), size(memory) if memory else "", size(disk) if disk else ""]
+    table.add_row(*cells, *([f"{money:,.2f}" if money is not None else ""] if len(table.columns) > 5 else []))
+
+
+def time_finding(found: Forecast) -> Finding:
+    """The whole time as a finding of `check`."""
+    return ok("time", f"about {duration(found.seconds)} in all, estimated {found.basis}")
+
+
+def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
+    """Keeps what the stages took, and returns how long the run took and what was predicted. whole_s: of the run."""
+    took = {name: each for name, each in outcome.seconds.items() if name not in outcome.reused and name != outcome.current_step}
+    took[AROUND] = max(0.0, whole_s - sum(outcome.seconds.values()))
+    made = [line for line in found.lines if line.stage in took and (line.stage != AROUND or outcome.exit_code == 0)]
+    said = f"the run took {duration(whole_s)}"
+    if len(made) > 1:
+        predicted, real = sum(line.seconds for line in made), sum(took[line.stage] for line in made)
+        ratio = real / predicted
+        how = f"{ratio:.1f} times as long" if ratio >= 1.05 else f"{ratio:.0%} of that" if ratio <= 0.95 else "as predicted"
+        said = f"{duration(real)} for what was made; {duration(predicted)} were predicted ({how})"
+    if found.kept_in is not None and outcome.exit_code == 0:
+        new: dict[str, dict[str, float]] = {}
+        for line in made:
+            new[line.stage] = {"estimated": line.estimated, "predicted": line.seconds, "took": round(took[line.stage], 2)}
+            if (peak := outcome.step_peak_memory_mb.get(line.stage)) is not None:
+                new[line.stage]["memory_bytes"] = peak * 2**20
+        content = {"stages": {**found.measured, **new}, "said": f"The last run took {said}." if len(made) > 1 else found.last}
+        with suppress(OSError):  # the run is over: its work counts, not this note
+            found.kept_in.parent.mkdir(parents=True, exist_ok=True)
+            write_json(found.kept_in, content)
+    return said
+
+
+def _kept_in(recipe: Recipe, place: Path) -> Path | None:
+    try:
+        return home_of(Lake.open(place, create=False)) / "forecasts" / f"{recipe.workload}.json"
+    except LakeError:
+        return None
+
+
+def _read(place: Path | None) -> dict[str, Any]:
+    if place is not None:
+        with suppress(OSError, ValueError):
+            found = json.loads(place.read_text(encoding="utf-8"))
+            return found if isinstance(found, dict) else {}
+    return {}

@@ -1,0 +1,184 @@
+"""The end of `millrace run`: what there is now (rows, quality, acceptance, gates with their pages), and the next commands.
+
+    for line in closing(lake, recipe, path, outcome): ...     # Line("rows", "445 records read, 380 kept; ...")
+
+What the lake does not hold yet is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from model_ops.evaluation.measurement import AS_LOGGED, TARGET, Measurement, measurements_of
+from model_ops.wording import counted
+from pipelines.contract.recipe import Recipe
+from pipelines.running.outcome import INTERRUPTED, Outcome
+from pipelines.status.lake_status import EndpointStatus, endpoint_status
+from pipelines.terminal.plain_console import folded
+from resources.artefacts.erased import APPROVAL_PAGE
+from resources.artefacts.manifest import ManifestError
+from resources.artefacts.registry import Registry
+from resources.curating.record_counts import RecordCounts
+from resources.lake import Lake
+from resources.releasing.gate_result import GateResult, missed
+from resources.releasing.release import read_release
+from resources.releasing.summary import read_evaluation
+
+RELEASE_STEP = "release_candidate"
+SECTIONS = {"recovery": "Served model against its unquantized form", "acceptance": "Acceptance length",
+            "accuracy": "Evaluation suites", "loss": "Models on held-out sessions"}
+"""Section of the release's report that shows what a gate measured, by the first word of the gate's name."""
+MOST_SUITES = 3
+NAME = 12
+"""Characters of the column of names."""
+
+
+class Line(NamedTuple):
+    """name: what the line is about. style: of the name; "" for plain text."""
+
+    name: str
+    text: str
+    style: str = ""
+
+
+def print_closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome, console: Console, took: str = "") -> None:
+    """Prints the lines: a name of one word, and a sentence beside it. took: seconds, and what was predicted, in words."""
+    console.print()
+    for line in [*([Line("time", took)] if took else []), *closing(lake, recipe, path, outcome)]:
+        for place, part in enumerate(folded(line.text, console, NAME)):
+            console.print(Text.assemble((f"{'' if place else line.name:<{NAME}}", line.style or "bold"), part), soft_wrap=True)
+
+
+def closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[Line]:
+    """The lines about a run that has ended."""
+    registry = Registry(lake, recipe.workload)
+    with suppress(ManifestError):
+        yield _rows(registry)
+    reached = RELEASE_STEP in outcome.seconds
+    if "evaluation_report" in outcome.seconds or reached:
+        with suppress(ManifestError, OSError, ValueError, KeyError):
+            report, _ = read_evaluation(registry.directory(registry.current("dataset", "evaluation_report")))
+            yield from _quality(measurements_of(report))
+    if not reached or not registry.exists("release", "release"):
+        yield from _unfinished(lake, recipe, path, outcome)
+        return
+    release = registry.directory(registry.current("release", "release"))
+    status, gates = endpoint_status(lake, recipe.workload), read_release(release).gates
+    lost = [gate for gate in gates if missed(gate)]
+    yield from _gates(release, gates)
+    yield from _next(lake, recipe, release, status, lost)
+
+
+def _rows(registry: Registry) -> Line:
+    records = RecordCounts.of(registry.current("dataset", "curated_interactions"))
+    said = f"{counted(records.read, 'record')} read, {records.kept:,} kept"
+    with suppress(ManifestError):
+        rows = registry.current("dataset", "sft_dataset").metrics["rows"]
+        held_out = sum(count for split, count in rows.items() if split != "train")
+        said += f"; dataset: {rows.get('train', 0):,} in training, {held_out:,} held out"
+    return Line("rows", said)
+
+
+def _quality(found: list[Measurement]) -> Iterator[Line]:
+    """The served model against the base on held-out sessions and suites, and the drafters' acceptance as traffic is sampled."""
+    for each in found:
+        if (each.what, each.of, each.against) == ("loss_increase", TARGET, "base"):
+            yield Line("quality", f"loss of held-out answers {_interval(each, '+.4f')} nats per token against the base model "
+                                  f"({_told(each)}; {counted(each.n, 'row')})")
+    suites = [each for each in found if (each.what, each.of, each.against) == ("accuracy_gain", TARGET, "base")]
+    for each in suites[:MOST_SUITES]:
+        yield Line("", f"{each.on}: score {_interval(each, '+.3f')} against the base model")
+    lengths = [each for each in found if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against]
+    if lengths:
+        best = max(lengths, key=lambda each: each.value)
+        rest = ", ".join(f"{each.of} {each.value:.2f}" for each in lengths if each is not best)
+        yield Line("acceptance", f"{best.of}: {_interval(best, '.2f')} tokens per forward pass, sampled as logged"
+                                 f"{f'; {rest}' if rest else ''}")
+
+
+def _interval(found: Measurement, digits: str) -> str:
+    interval = "" if found.low is None else f" (95 %: {found.low:{digits}} to {found.high:{digits}})"
+    return f"{found.value:{digits}}{interval}"
+
+
+def _told(found: Measurement) -> str:
+    """What a difference of losses says about the model."""
+    if found.low is None or found.high is None:
+        return "no interval"
+    return "better" if found.high < 0 else "worse" if found.low > 0 else "no difference beyond chance"
+
+
+def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[Line]:
+    """The gates that hold in one line, and each missed one with its sentence and page."""
+    held = [gate for gate in gates if not missed(gate)]
+    if not gates:
+        yield Line("gates", "none is set")
+    elif held:
+        empty = sum(gate.nothing_to_compare for gate in held)
+        said = f" ({empty} had nothing to compare with)" if empty else ""
+        yield Line("gates", f"{len(held)} of {len(gates)} hold{said}: {', '.join(gate.name for gate in held)}")
+    for gate in gates:
+        if why := missed(gate):
+            yield Line("✗ missed", why.removeprefix("gate "), "red")
+            section = SECTIONS.get(gate.name.partition("_")[0], "Gates")
+            yield Line("", f"page: {_typed(release / 'report.html')}, \"{section}\"")
+
+
+def _next(lake: Lake, recipe: Recipe, release: Path, status: EndpointStatus, lost: Sequence[GateResult]) -> Iterator[Line]:
+    """Where the release stands, the page to read, and the commands that a person gives now."""
+    version, option = release.name, f"--lake {shlex.quote(lake.typed)}"
+    serves = f"millrace serve {recipe.workload} {option}"
+    page = next((release / name for name in (APPROVAL_PAGE, "report.html") if (release / name).exists()), release)
+    yield Line("release", f"{version}: {_state(status, version, lost)}")
+    yield Line("read", _typed(page))
+    if status.champion == version:
+        yield Line("serve", serves)
+    elif lost or status.faults:
+        yield Line("next", f"{'mend what is missed, then ' if lost else ''}run the recipe again, which makes what changed")
+    elif status.candidate == version and status.command:
+        yield Line("approve", f"millrace approve {version} {option}")
+        yield Line("serve", f"{serves}   (before the approval: --alias candidate)")
+
+
+def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult]) -> str:
+    if status.champion == version:
+        return "it is the champion, which servers take"
+    if status.problem:
+        return status.problem
+    stays = f"champion {status.champion} stays" if status.champion else "nothing is served yet"
+    if lost:
+        return f"it is not offered, because {counted(len(lost), 'gate')} {'is' if len(lost) == 1 else 'are'} missed; {stays}"
+    if status.candidate != version:
+        return f"no alias names it; {stays}"
+    if status.faults:
+        return f"it cannot be approved: {'; '.join(status.faults)}"
+    return f"it waits for {status.waiting_for}; {stays}"
+
+
+def _unfinished(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[Line]:
+    """What a run made that did not come to a release, and the command that goes on."""
+    made = [step for step in outcome.seconds if step not in outcome.reused and step != outcome.current_step]
+    if outcome.exit_code == 0:
+        yield Line("made", ", ".join(made) or "nothing: all of it was there")
+        if "release" in recipe.disabled or RELEASE_STEP in recipe.disabled:
+            yield Line("", "the recipe makes no release (release.enabled)")
+            return
+    goes_on = f"millrace run {shlex.quote(_typed(path))} --lake {shlex.quote(lake.typed)}"
+    how = "goes on to a release" if outcome.exit_code == 0 else "goes on from what is finished"
+    if outcome.exit_code not in (0, INTERRUPTED):
+        how = f"{how}, once that is mended"
+    yield Line("next", f"{goes_on} {how}")
+
+
+def _typed(path: Path) -> str:
+    """A path as a person in this folder would type it, if that is the shorter form."""
+    near = os.path.relpath(path)
+    return near if len(near) < len(str(path)) else str(path)

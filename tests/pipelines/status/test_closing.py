@@ -1,0 +1,70 @@
+"""What `millrace run` says at its end: rows, quality, acceptance, every missed gate with its page, the next commands."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from model_ops.evaluation.measurement import AS_LOGGED, OVER_PROMPTS, PAIRED, TARGET, Measurement
+from pipelines.running.outcome import INTERRUPTED, Outcome
+from pipelines.status.closing import print_closing
+from resources.artefacts.registry import Registry
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.subject import subject_of
+
+RECIPE = SimpleNamespace(workload="tutor", disabled=[])
+FOUND = [
+    Measurement(what="loss_increase", of=TARGET, against="base", value=-0.11, low=-0.13, high=-0.09, n=24, counted="rows",
+                unit="nats per token", method=PAIRED),
+    Measurement(what="acceptance_length", of="eagle3", sampling=AS_LOGGED, value=2.9, low=2.6, high=3.1, n=16,
+                counted="prompts", unit="tokens per forward", method=OVER_PROMPTS),
+    Measurement(what="accuracy_gain", of=TARGET, against="base", on="refunds", value=0.1, low=-0.1, high=0.3, n=20,
+                counted="items", unit="share", method=PAIRED)]
+
+
+@pytest.fixture
+def said(tmp_path, make_release):
+    """What is said about a release whose gate measured `recovery`, at 80 columns."""
+    def say(recovery=0.999, steps=("evaluation_report", "release_candidate"), offered=True, code=0, width=80):
+        lake = Lake.open(tmp_path / "lake")
+        registry = Registry(lake, "tutor")
+        if steps:
+            report = {"measurements": [found.model_dump() for found in FOUND]}
+            directory = make_release(lake, 1, recovery=recovery)
+            measured = registry.directory(registry.current("dataset", "evaluation_report"))
+            (measured / "report.json").write_text(json.dumps(report))
+            (measured / "speed.json").write_text("{}")
+            if offered:
+                Endpoint(lake, "tutor").nominate(subject_of(directory))
+        outcome = Outcome(exit_code=code, seconds=dict.fromkeys(steps, 1.0))
+        console = Console(record=True, width=width, force_terminal=True)
+        print_closing(lake, RECIPE, tmp_path / "tutor.yaml", outcome, console)
+        return console.export_text()
+
+    return say
+
+
+def test_a_release_that_waits_names_its_page_and_both_commands(said):
+    text = said()
+    told = " ".join(text.split())
+    assert "-0.1100 (95 %: -0.1300 to -0.0900) nats per token against the base model (better; 24 rows)" in told
+    assert "eagle3: 2.90 (95 %: 2.60 to 3.10) tokens per forward pass" in told and "refunds: score +0.100" in told
+    assert "1 of 1 hold: recovery" in told and "waits for" in told
+    assert "millrace approve " in told and "millrace serve tutor --lake" in told and "--alias candidate" in told
+    assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
+
+
+def test_a_missed_gate_is_named_with_its_page_and_no_approval_is_offered(said):
+    told = " ".join(said(recovery=0.5, offered=False).split())
+    assert "✗ missed recovery: 0.5" in told and "where at least 0.99 is wanted" in told
+    assert 'report.html, "Served model against its unquantized form"' in told
+    assert "it is not offered, because 1 gate is missed; nothing is served yet" in told
+    assert "millrace approve" not in told and "run the recipe again" in told
+
+
+@pytest.mark.parametrize(("code", "how"), [(0, "goes on to a release"), (1, "once that is mended"), (INTERRUPTED, "what is finished")])
+def test_a_run_that_came_to_no_release_says_how_to_go_on(said, code, how):
+    told = " ".join(said(steps=(), code=code).split())
+    assert "next millrace run " in told and "tutor.yaml" in told and how in told
