@@ -34,8 +34,8 @@ LARGEST = 1 << 30
 
 NOTE = "Rows that this page showed were erased. The next run writes it again.\n"
 
-SHOWS_ROWS = "rendered"
-"""Name of pages that show texts beside the ids of their rows (model_ops/rendering/picture.py)."""
+SHOW_ROWS = ("rendered", "approval")
+"""Names of pages that show texts beside the ids of their rows (model_ops/rendering/picture.py, approval.html)."""
 
 _NOT_SEARCHED = {".parquet", ".safetensors", ".gguf", ".npy", ".bin", ".png", ".duckdb", ".lock", ".wal"}
 _DATABASE = b"SQLite format 3\0"
@@ -107,7 +107,7 @@ def _artefact(path: Path) -> Path | None:
 def _cleaned(page: Page, sought: Sought) -> str:
     text = page.path.read_text(encoding="utf-8", errors="replace")
     ending = page.path.suffix.lower()
-    if ending in (".md", ".html") and (page.found.text or page.path.stem == SHOWS_ROWS):
+    if ending in (".md", ".html") and (page.found.text or page.path.stem in SHOW_ROWS):
         return NOTE
     if ending == ".json":
         try:
