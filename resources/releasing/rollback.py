@@ -79,8 +79,8 @@ def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None =
     """Makes a former champion serve again, after a re-check; this approves a withdrawn release again. though_tainted: whether
     a person agreed to what `taint_of` says.
 
-    Raises ReleaseError if a re-check fails, nobody agreed, or the release never was champion, EndpointError if it is the champion or the
-    endpoint changed since it was `seen`.
+    Raises ReleaseError if a re-check fails, nobody agreed, or the release never was champion, EndpointError if it is the
+    champion or the endpoint changed since it was `seen`.
     """
     workload, version = directory.parent.name, directory.name
     endpoint = Endpoint(lake, workload)
