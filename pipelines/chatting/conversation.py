@@ -114,11 +114,9 @@ class Conversation:
         try:
             if value:
                 self.sampling[name] = getattr(Question.model_validate({"messages": [USER], name: value}), name)
+            self._say(f"{name} {self.sampling.get(name, getattr(self.talks[0], name, 'another one for each answer'))}")
         except ValidationError as error:
             self._say(f"{name} {value}: {error.errors()[0]['msg'].lower()}", style="red")
-        first = self.talks[0]
-        served = {"temperature": first.temperature, "top_p": first.top_p, "max_tokens": Question(messages=[USER]).max_tokens}
-        self._say(f"{name} {self.sampling.get(name, served.get(name, 'another one for each answer'))}")
 
     def _rate(self, value: str, words: str) -> None:
         number, _, rest = words.partition(" ")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,47 +59,37 @@ def find_speaker(lake: Lake | None, text: str) -> Speaker:
     directory = Path(text).expanduser()
     if (directory / "config.json").is_file():
         return _of_model(lake, directory.resolve(), text)
-    if lake is None:
-        if (found := _cached(text)) is not None:
-            return Speaker(text, found)
-        raise ChatError(f"{text!r} is no directory of a model and no Hugging Face id in the cache; releases, models and "
-                        "aliases are those of a lake: name it with --lake")
-    if (named := _of_alias(lake, text)) is not None:
-        return named
-    try:
+    if lake is not None and (found := _in_lake(lake, text)) is not None:
+        return found
+    if (cached := _cached(text)) is not None:
+        return Speaker(text, cached)
+    there = f"alias ({', '.join('/'.join(each) for each in _aliases(lake)) or 'none yet'}), release or model of {lake.place}" \
+        if lake else "directory of a model (for what a lake has, name it with --lake)"
+    raise ChatError(f"{text!r} is no {there}, and no Hugging Face id in the cache")
+
+
+def _in_lake(lake: Lake, text: str) -> Speaker | None:
+    aliases = _aliases(lake)
+    meant = [(text, alias) for alias in ("champion", "candidate") if (text, alias) in aliases][:1] or [
+        each for each in aliases if text in (each[1], "/".join(each))]
+    if len(meant) > 1:
+        raise ChatError(f"{text!r} is an alias of several workloads: name one of {', '.join('/'.join(each) for each in meant)}")
+    for workload, alias in meant:
+        return _of_release(lake, lake.artefacts("release") / workload / aliases[workload, alias], f"{alias} ")
+    with suppress(UnknownReleaseError):
         return _of_release(lake, find_release(lake, text).directory)
-    except UnknownReleaseError as error:
-        unknown = error
-    try:
+    with suppress(CatalogError):
         found = lake.root / find_artefact(lake, text)
-        if (found / "config.json").is_file() or lake.artefacts("model") in found.parents:
-            return _of_model(lake, found, text)
-        raise ChatError(f"{text!r} is a {found.relative_to(lake.root).parts[0].removesuffix('s')}: name a model or a release")
-    except CatalogError:
-        if (cached := _cached(text)) is not None:
-            return Speaker(text, cached)
-    aliases = [f"{workload}/{alias}" for workload in workloads_with_endpoints(lake)
-               for alias in Endpoint(lake, workload).read().all()]
-    raise ChatError(f"{text!r} is no alias ({', '.join(aliases) or 'none yet'}), no release and no model of {lake.place}, and "
-                    "no Hugging Face id in the cache") from unknown
-
-
-def _of_alias(lake: Lake, text: str) -> Speaker | None:
-    """The release of WORKLOAD (its champion, else its candidate), WORKLOAD/ALIAS, or an alias that one workload has."""
-    found = {}
-    for workload in workloads_with_endpoints(lake):
-        aliases = Endpoint(lake, workload).read().all()
-        plain = aliases.get("champion") or aliases.get("candidate")
-        found |= {(workload, alias): version for alias, version in aliases.items() if text in (alias, f"{workload}/{alias}")}
-        if text == workload and plain is not None:
-            found = {(workload, "champion" if "champion" in aliases else "candidate"): plain}
-            break
-    if len(found) > 1:
-        raise ChatError(f"{text!r} is an alias of several workloads: name one of "
-                        f"{', '.join(f'{workload}/{alias}' for workload, alias in found)}")
-    for (workload, alias), version in found.items():
-        return _of_release(lake, lake.artefacts("release") / workload / version, f"{alias} ")
+        if lake.artefacts("model") not in found.parents:
+            raise ChatError(f"{text!r} is no model: name a model or a release")
+        return _of_model(lake, found, text)
     return None
+
+
+def _aliases(lake: Lake) -> dict[tuple[str, str], str]:
+    """The version of each workload's aliases."""
+    return {(workload, alias): version for workload in workloads_with_endpoints(lake)
+            for alias, version in Endpoint(lake, workload).read().all().items()}
 
 
 def _of_release(lake: Lake, directory: Path, alias: str = "") -> Speaker:

@@ -24,7 +24,7 @@ def chats_of(root: Path, workload: str) -> Path:
 def with_chats(root: Path, workload: str, sources: Mapping[str, SourceSettings]) -> dict[str, SourceSettings]:
     """The sources, and the folder of rated answers if there are any."""
     folder = chats_of(root, workload)
-    return {**sources, **({NAME: SourceSettings(uri=str(folder.absolute()))} if folder.is_dir() else {})}
+    return {**sources, **({NAME: SourceSettings(uri=str(folder.absolute()))} if any(folder.rglob("*.jsonl")) else {})}
 
 
 def remove_chats(root: Path, workload: str, first: date) -> None:
