@@ -1,13 +1,17 @@
 """evaluation_report: every model and drafter measured on held-out sessions, which no stage was trained on."""
 
+import json
+from pathlib import Path
+
 import dagster as dg
 
 from assets.overrides import EvaluationOverrides
 from assets.ownership import OWNERS, RELEASE, WORKER_POOL
-from assets.presentation import COMPARES, shown
+from assets.presentation import COMPARES, shown, table
 from model_ops.evaluation.settings import EvaluateSettings
 from resources.artefacts.source_digest import source_digest
 from resources.composing.eval_suite import EvalSettings
+from resources.releasing.approval_page import SIDE_BY_SIDE, WORST
 from resources.releasing.champion import champion_to_beat
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import model_chain
@@ -54,7 +58,15 @@ def evaluation_report(
     pinned = {role: model for role, model in served_now.items() if model is not None}
     manifest = workshop.train(
         "evaluation_report", "evaluate", config.applied_to(evaluate_settings), inputs, context, kind="dataset", pinned=pinned)
-    return shown(manifest, workshop)
+    return shown(manifest, workshop, worst_answers=_worst(workshop.directory(manifest)))
+
+
+def _worst(report: Path) -> dg.MetadataValue:
+    """The held-out prompts of the approval page, worst first, without what anyone said: an event log may outlive the rows."""
+    path = report / SIDE_BY_SIDE
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return table([{"harm (nats/token)": round(row["change"], 4), "answer": row["marks"].get("target", ""),
+                   "tokens": row["tokens"], "texts": "approval.html of the release"} for row in rows[:WORST]])
 
 
 @dg.asset_check(asset="evaluation_report", blocking=False, metadata={COMPARES: "sft_model"})

@@ -8,6 +8,7 @@ from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, calendar_of, days_of, report_days
 from resources.artefacts.source_digest import source_digest
 from resources.launching.relay import relay
+from resources.reading.chats import with_chats
 from resources.reading.ingest import ingest
 from resources.reading.ingest_notes import notes_on
 from resources.reading.sources import SourceSettings
@@ -43,7 +44,8 @@ def interactions(
     sources: dg.ResourceParam[dict[str, SourceSettings]],
 ) -> Iterator[dg.MaterializeResult]:
     """Reads new and changed log objects; a line that cannot be read goes to quarantine, with its reason."""
-    report = ingest(workshop.tables, workshop.workload, sources, calendar_of(context))
+    read = with_chats(workshop.lake.root, workshop.workload, sources)
+    report = ingest(workshop.tables, workshop.workload, read, calendar_of(context))
     for note in notes_on(report):
         context.log.warning(note)
         relay({"event": "note", "message": note})

@@ -20,11 +20,11 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "stores", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
-    "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding",
+    "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding", "chatting",
                   "releasing", "keeping", "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
                   "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
-    "resources": ("copying", "reporting", "workshop", "erasing", "catalog", "alerting", "watching", "serving", "scraping", "capture", "front", "attesting", "deciding", "drifting", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
+    "resources": ("copying", "reporting", "workshop", "erasing", "chatting", "catalog", "alerting", "watching", "serving", "scraping", "capture", "front", "attesting", "deciding", "drifting", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
                   "lineage_events", "artefacts", "signing"),
 }
 BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})

@@ -71,13 +71,16 @@ def decode(
     on_batch: Callable[[int], None] | None = None,
     truncation: Truncation = NONE,
     penalties: Penalties = NO_PENALTIES,
+    on_tokens: Callable[[int, list[int], int], None] | None = None,
 ) -> list[Answer]:
     """Answers to all prompts, in their order, with or without a drafter. Penalties act at any temperature, truncation
     (top-p, top-k, min-p) where tokens are sampled.
 
     beyond: number of tokens to decode after each answer's end (for `lookup.replay`); they are not counted.
-    on_batch is called after each batch with the number of finished rows. Raises ModelError for an empty prompt or one that
-    leaves no room for an answer within the target's positions.
+    on_batch is called after each batch with the number of finished rows. on_tokens is called after each round with a prompt's
+    number, its new tokens, and how many of them, the first ones, are accepted drafts; what it raises ends the decoding.
+
+    Raises ModelError for an empty prompt or one that leaves no room for an answer within the target's positions.
     """
     room = runner.max_positions
     for row_id, prompt in zip(row_ids, prompts, strict=True):
@@ -88,7 +91,7 @@ def decode(
     for rows in batches([len(prompt) for prompt in prompts], batch_size, per_batch):
         batch = _Batch(runner, drafter, [prompts[row] for row in rows], [row_ids[row] for row in rows],
                        frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed, beyond, truncation,
-                       penalties)
+                       penalties, None if on_tokens is None else lambda row, *said, rows=rows: on_tokens(rows[row], *said))
         batch.run()
         for row, answer in zip(rows, batch.answers, strict=True):
             answers[row] = answer
@@ -102,8 +105,8 @@ class _Batch:
     """Rows that are decoded together. `live` maps the rows of the tensors to the rows of `answers`."""
 
     def __init__(self, runner, drafter, prompts, row_ids, eos_ids, temperature, max_new_tokens, drafts, seed, beyond,
-                 truncation, penalties):
-        self.truncation, self.penalties = truncation, penalties
+                 truncation, penalties, on_tokens):
+        self.truncation, self.penalties, self.on_tokens = truncation, penalties, on_tokens
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
@@ -206,6 +209,7 @@ class _Batch:
     def _emit(self, row: int, tokens: list[int]) -> None:
         """Adds a round's tokens to an answer up to its end, and the rest to `beyond`."""
         answer = self.answers[row]
+        said = len(answer.tokens)
         for index, token in enumerate(tokens):
             if self.ended[row]:
                 answer.beyond.extend(tokens[index:])
@@ -216,6 +220,8 @@ class _Batch:
             elif len(answer.tokens) >= self.limits[row]:
                 self.ended[row] = True
         self.finished[row] = self.ended[row] and len(answer.beyond) >= self.beyond
+        if self.on_tokens is not None and (new := answer.tokens[said:]):
+            self.on_tokens(row, new, min(len(tokens) - 1, len(new)))
 
     def _compact(self, last: Tensor) -> Tensor | None:
         """Drops finished rows if there are enough of them; returns None if all are finished."""

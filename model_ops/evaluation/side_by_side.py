@@ -1,10 +1,14 @@
-"""The served model and the champion on last week's held-out rows: losses, and both answers to the rows that changed most.
+"""The served model beside the champion, or, before there is one, beside its base: losses on held-out rows, and all answers to
+the rows where it does worst.
 
     found = side_by_side(job, settings, same_directory, progress)      # reads likelihood.parquet; writes side_by_side.jsonl
 
-side_by_side.jsonl has up to MOST regressions and MOST gains, one line each: row_id, kind (regression or gain), change (nats per
-token), losses, tokens, ts, prompt (its last messages, cut), and the answers logged, target, champion (greedy). Nothing is
-written for a job without a champion. A file of text: an erasure cleans its lines.
+side_by_side.jsonl has up to MOST rows, worst first, and after them up to MOST gains over a champion, one line each: row_id,
+kind (regression or gain), change, losses, tokens, ts, prompt (its last messages, cut), the answers logged, target, and champion
+or base (greedy), and marks: what anyone can see is wrong with an answer. change is the harm: by how many nats per token the
+target finds the logged answer less likely than the other model does; without another model, how unlikely it finds it. Rows
+whose answer is EMPTY or LOOPS, and the other model's is not, come first. A champion is compared on its last week of held-out
+rows, a base on all. A file of text: an erasure cleans its lines.
 """
 
 from __future__ import annotations
@@ -18,11 +22,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from model_ops.atomic_files import write_text
-from model_ops.decoding.decode import decode
+from model_ops.decoding.acceptance import is_looping
+from model_ops.decoding.decode import Answer, decode
 from model_ops.decoding.prompts import read_prompts
 from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
 from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.measurement import CHAMPION
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
@@ -40,9 +46,13 @@ ANSWERS = "answers side by side"
 """Key of the reason why there are no answers, among what was not measured."""
 
 
+EMPTY, LOOPS, CUT = "empty", "repeats itself", "cut at the longest answer that is measured"
+"""Marks of answers. The first two count as harm."""
+
+
 @dataclass
 class SideBySide:
-    """summary: rows, since when, losses and their difference; {} without a champion."""
+    """summary: against whom (None: nobody), rows, since when, losses and their difference; {} without held-out rows."""
 
     summary: dict[str, Any] = field(default_factory=dict)
     not_measured: dict[str, str] = field(default_factory=dict)
@@ -50,60 +60,71 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class _Changed:
-    """A row that both models scored. change: the target's loss minus the champion's, in nats per token of the target."""
+    """A row that both models scored. change: in nats per token of the target; of the target alone, its loss."""
 
     target: RowLoss
-    champion: RowLoss
+    other: RowLoss | None
 
     @property
     def change(self) -> float:
-        return (self.target.nll_sum - self.champion.nll_sum) / self.target.tokens
+        return (self.target.nll_sum - (self.other.nll_sum if self.other else 0.0)) / self.target.tokens
 
 
 def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str, str], progress: Progress) -> SideBySide:
     """same_directory: the name under which each role is in likelihood.parquet."""
-    if "champion" not in job.inputs or not {"target", "champion"} <= set(same_directory):
+    if "target" not in same_directory:
         return SideBySide()
+    other = next((role for role in (CHAMPION, "base") if role in job.inputs
+                  and same_directory.get(role, same_directory["target"]) != same_directory["target"]), None)
     times = _times(job.inputs["dataset"])
-    pairs = _pairs(job.output / "likelihood.parquet", same_directory)
-    since = _week_of(times, {pair.target.row_id for pair in pairs})
+    pairs = _pairs(job.output / "likelihood.parquet", same_directory["target"], same_directory[other] if other else None)
+    since = _week_of(times, {pair.target.row_id for pair in pairs}) if other == CHAMPION else None
     pairs = [pair for pair in pairs if since is None or (times.get(pair.target.row_id) or since) > since]
     if not pairs:
         return SideBySide()
-    before, after = [pair.champion for pair in pairs], [pair.target for pair in pairs]
-    low, high = loss_increase_interval(before, after) or (None, None)
     ordered = sorted(pairs, key=lambda pair: (-pair.change, pair.target.row_id))
-    worst = [pair for pair in ordered[:MOST] if pair.change > 0]
-    best = [pair for pair in ordered[::-1][:MOST] if pair.change < 0]
-    found = SideBySide({
-        "rows": len(pairs), "days": DAYS, "since": since.isoformat() if since else None,
-        "loss_target": mean_loss(after), "loss_champion": mean_loss(before),
-        "increase": sum(pair.change * pair.target.tokens for pair in pairs) / sum(pair.target.tokens for pair in pairs),
-        "low": low, "high": high, "worse": sum(pair.change > 0 for pair in pairs),
-        "better": sum(pair.change < 0 for pair in pairs)})
-    answers: dict[str, dict[str, str]] = {}
-    for role in ("target", "champion"):
+    worst, later = ordered[:MOST], ordered[MOST:]
+    best = [pair for pair in later[::-1][:MOST] if pair.change < 0] if other == CHAMPION else []
+    found = SideBySide(_summary(pairs, other, since))
+    answers: dict[str, dict[str, dict[str, str]]] = {}
+    for role in ("target", *([other] if other else [])):
         try:
             answers[role] = finished(job, f"side-by-side-{role}", lambda role=role: _answers(
                 job, settings, role, [pair.target.row_id for pair in (*worst, *best)], progress))
         except ModelError as error:
             found.not_measured[ANSWERS] = f"{role}: {error}"
+    worst.sort(key=lambda pair: not _is_harm(answers, other, pair.target.row_id))  # stable: by change among them
     rows = {row.row_id: row for row in read_rows(job.inputs["dataset"], "test")}
-    lines = [json.dumps(_line(kind, pair, rows[pair.target.row_id].messages, times, answers))
-             for kind, chosen in (("regression", worst), ("gain", best)) for pair in chosen]
+    lines = [json.dumps(_line(pair, other, rows[pair.target.row_id].messages, times, answers)) for pair in (*worst, *best)]
     write_text(job.output / FILE, "".join(f"{line}\n" for line in lines))
     return found
 
 
-def _pairs(path: Path, names: dict[str, str]) -> list[_Changed]:
-    """Rows that both models scored, on at least one token. The champion's loss, too, counts per token of the target."""
+def _summary(pairs: list[_Changed], other: str | None, since: datetime | None) -> dict[str, Any]:
+    after = [pair.target for pair in pairs]
+    found = {"against": other, "rows": len(pairs), "days": DAYS, "since": since.isoformat() if since else None,
+             "loss_target": mean_loss(after)}
+    if other is None:
+        return found
+    before = [pair.other for pair in pairs if pair.other]
+    low, high = loss_increase_interval(before, after) or (None, None)
+    return {**found, "loss_other": mean_loss(before),
+            "increase": sum(pair.change * pair.target.tokens for pair in pairs) / sum(pair.target.tokens for pair in pairs),
+            "low": low, "high": high, "worse": sum(pair.change > 0 for pair in pairs),
+            "better": sum(pair.change < 0 for pair in pairs)}
+
+
+def _pairs(path: Path, target: str, other: str | None) -> list[_Changed]:
+    """Rows that both models scored, on at least one token. The other's loss, too, counts per token of the target."""
     scored: dict[str, dict[str, RowLoss]] = {}
     for row in pq.read_table(path).to_pylist():
         model = row.pop("model")
         scored.setdefault(model, {})[row["row_id"]] = RowLoss(**row)
-    target, champion = scored[names["target"]], scored[names["champion"]]
-    return [_Changed(found, replace(champion[row_id], tokens=found.tokens)) for row_id, found in target.items()
-            if found.tokens and row_id in champion and champion[row_id].tokens]
+    if other is None:
+        return [_Changed(found, None) for found in scored.get(target, {}).values() if found.tokens]
+    before = scored.get(other, {})
+    return [_Changed(found, replace(before[row_id], tokens=found.tokens)) for row_id, found in scored.get(target, {}).items()
+            if found.tokens and row_id in before and before[row_id].tokens]
 
 
 def _times(dataset: Path) -> dict[str, datetime | None]:
@@ -119,8 +140,9 @@ def _week_of(times: dict[str, datetime | None], rows: set[str]) -> datetime | No
     return max(known) - timedelta(days=DAYS) if known else None
 
 
-def _answers(job: Job, settings: EvaluateSettings, role: str, row_ids: list[str], progress: Progress) -> dict[str, str]:
-    """Greedy answers by row, of those whose prompt fits."""
+def _answers(job: Job, settings: EvaluateSettings, role: str, row_ids: list[str],
+             progress: Progress) -> dict[str, dict[str, str]]:
+    """Greedy answers by row, of those whose prompt fits: text and mark."""
     directory = job.inputs[role]
     tokenizer, runner = load_tokenizer(directory), load_runner(directory)
     eos_ids, wanted = end_of_text_ids(directory), set(row_ids)
@@ -132,22 +154,42 @@ def _answers(job: Job, settings: EvaluateSettings, role: str, row_ids: list[str]
         runner, [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts], eos_ids=eos_ids, temperature=0.0,
         max_new_tokens=settings.max_new_tokens, batch_size=settings.batch_size, seed=settings.seed,
         on_batch=lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"))
-    return {prompt.row_id: tokenizer.decode([token for token in answer.tokens if token not in eos_ids])
-            for prompt, answer in zip(prompts, answers, strict=True)}
+    found = {}
+    for prompt, answer in zip(prompts, answers, strict=True):
+        text = tokenizer.decode([token for token in answer.tokens if token not in eos_ids])
+        found[prompt.row_id] = {"text": text, "mark": _mark(answer, text)}
+    return found
 
 
-def _line(kind: str, pair: _Changed, messages: list[dict[str, Any]], times: dict[str, datetime | None],
-          answers: dict[str, dict[str, str]]) -> dict[str, Any]:
+def _mark(answer: Answer, text: str) -> str:
+    if not text.strip():
+        return EMPTY
+    if is_looping(answer.tokens):
+        return LOOPS
+    return CUT if answer.finish_reason == "length" else ""
+
+
+def _is_harm(answers: dict[str, dict[str, dict[str, str]]], other: str | None, row_id: str) -> bool:
+    """Whether the target's answer is empty or loops, and the other model's does not."""
+    marks = [answers.get(role, {}).get(row_id, {}).get("mark") in (EMPTY, LOOPS) for role in ("target", other or "")]
+    return marks[0] and not marks[1]
+
+
+def _line(pair: _Changed, other: str | None, messages: list[dict[str, Any]], times: dict[str, datetime | None],
+          answers: dict[str, dict[str, dict[str, str]]]) -> dict[str, Any]:
     row_id = pair.target.row_id
     last = max((place for place, message in enumerate(messages) if message.get("role") == "assistant"), default=len(messages))
     at = times.get(row_id)
+    own = {role: found[row_id] for role, found in answers.items() if row_id in found}
     return {
-        "row_id": row_id, "kind": kind, "change": pair.change, "target_loss": pair.target.nll_sum / pair.target.tokens,
-        "champion_loss": pair.champion.nll_sum / pair.champion.tokens, "tokens": pair.target.tokens,
+        "row_id": row_id, "kind": "regression" if pair.change > 0 else "gain", "change": pair.change,
+        "target_loss": pair.target.nll_sum / pair.target.tokens,
+        **({f"{other}_loss": pair.other.nll_sum / pair.other.tokens} if pair.other else {}), "tokens": pair.target.tokens,
         "ts": at.isoformat() if at else None,
         "prompt": [{"role": str(message.get("role")), "text": _text(message)} for message in messages[:last][-MESSAGES:]],
         "logged": _text(messages[last]) if last < len(messages) else "",
-        **{role: found.get(row_id, "")[:CHARACTERS] for role, found in answers.items()}}
+        "marks": {role: found["mark"] for role, found in own.items() if found["mark"]},
+        **{role: found["text"][:CHARACTERS] for role, found in own.items()}}
 
 
 def _text(message: dict[str, Any]) -> str:

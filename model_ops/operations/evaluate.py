@@ -11,7 +11,7 @@ also loaded in a real server (model_ops.evaluation.in_server), which writes to s
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
 task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
-teacher's draft model), side_by_side.jsonl (where there is a champion), loss.png, acceptance.png and acceptance_by_prompt.png.
+teacher's draft model), side_by_side.jsonl, loss.png, acceptance.png and acceptance_by_prompt.png.
 Acceptance is measured with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed
 run measures nothing twice.
 """

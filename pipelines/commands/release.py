@@ -31,7 +31,7 @@ class PackageFormat(StrEnum):
 
 ReleaseArgument = Annotated[str, typer.Argument(help="version of the release (6 characters are enough), or its directory")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="one line that is recorded with the decision")]
-YesOption = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation of a short version")]
+YesOption = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 
 
 @app.command(rich_help_panel=PANEL)
@@ -58,13 +58,14 @@ def verify(
 def approve(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
-    """Approves a release: checks gates and digests again, records who and why, moves the endpoint's alias."""
+    """Approves a release: names the page to read and asks, checks gates and digests again, records who and why, moves the
+    endpoint's alias."""
     from pipelines.releasing import release_text
     from resources.releasing.approving import approve_release
     from resources.releasing.signature import sign
 
     place, by = open_lake(lake), sign(reason)
-    directory, _, seen = _asked_about(place, release, yes, "Approve")
+    directory, _, seen = _asked_about(place, release, yes, "Approve", always=True)
     done = approve_release(place, directory, by, seen)
     if done.aliases is None:
         release_text.say_waiting(console, directory, done.approvals)
@@ -224,7 +225,7 @@ def rollback(
     from pipelines.releasing import release_text
     from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
     from resources.releasing.release_names import UnknownReleaseError, find_release
-    from resources.releasing.rollback import roll_back, rollback_target
+    from resources.releasing.rollback import roll_back, rollback_target, taint_of
     from resources.releasing.signature import sign
 
     place, by = open_lake(lake), sign(reason)
@@ -234,8 +235,11 @@ def rollback(
     _, seen = endpoint.seen()
     named = find_release(place, to or rollback_target(place, workload), workload)
     release_text.show(console, place, named.directory, seen)
-    _confirm(named, yes, f"Roll {workload} back from {seen.champion} to release {named.directory.name}?")
-    aliases = roll_back(place, named.directory, by, seen)
+    taint = taint_of(place, named.directory, seen.champion)
+    if taint:
+        console.print(f"! {taint}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    _confirm(named, yes, f"Roll {workload} back from {seen.champion} to release {named.directory.name}?", bool(taint))
+    aliases = roll_back(place, named.directory, by, seen, though_tainted=yes or sys.stdin.isatty())
     release_text.say_rolled_back(console, place, seen, aliases, by)
     _publish(place, aliases)
 
@@ -266,8 +270,8 @@ def measure(
         print_comparison(found, console)
 
 
-def _asked_about(lake, release: str, yes: bool, what: str):
-    """Shows the named release in full and, if the name is short, asks for confirmation: its directory, its
+def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False):
+    """Shows the named release in full and, if the name is short or `always`, asks for confirmation: its directory, its
     endpoint, and the aliases that were shown."""
     from pipelines.releasing import release_text
     from resources.releasing.endpoints import Endpoint
@@ -278,18 +282,18 @@ def _asked_about(lake, release: str, yes: bool, what: str):
     endpoint = Endpoint(lake, directory.parent.name)
     _, seen = endpoint.seen()
     release_text.show(console, lake, directory, seen)
-    _confirm(named, yes, f"{what} release {directory.name} of {directory.parent.name}?")
+    _confirm(named, yes, f"{what} release {directory.name} of {directory.parent.name}?", always)
     return directory, endpoint, seen
 
 
-def _confirm(named, yes: bool, question: str) -> None:
-    """Asks for confirmation if the release was named by only a few characters.
+def _confirm(named, yes: bool, question: str, always: bool = False) -> None:
+    """Asks for confirmation if the release was named by only a few characters; at a terminal also if `always`.
 
-    Raises UnsureNameError without a terminal, typer.Exit(1) if the answer is no.
+    Raises UnsureNameError for a short name without a terminal, typer.Exit(1) if the answer is no.
     """
     from resources.releasing.release_names import SHORTEST_SURE, UnsureNameError
 
-    if yes or named.sure:
+    if yes or (named.sure and not (always and sys.stdin.isatty())):
         return
     if not sys.stdin.isatty():
         raise UnsureNameError(

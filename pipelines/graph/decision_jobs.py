@@ -65,6 +65,7 @@ class RollbackForm(dg.Config):
                     "withdrawn")
     champion: str = Field(default="", description="Version of the champion that you want replaced: if another release is "
                           "champion by now, nothing is rolled back. Empty: not compared")
+    though_tainted: bool = Field(default=False, description="Yes, also to weights that learnt rows which were erased since")
 
 
 def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
@@ -110,7 +111,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
                 raise EndpointError(f"{recipe.workload}: release {seen.champion or 'none'} is the champion, not {wanted}: "
                                     "nothing was rolled back")
             named = find_release(lake, config.to.strip() or rollback_target(lake, recipe.workload), recipe.workload)
-            aliases = roll_back(lake, _sure(named), by, seen)
+            aliases = roll_back(lake, _sure(named), by, seen, config.though_tainted)
             _told(context, lake, aliases, f"champion moved from {seen.champion} back to {aliases.champion}")
 
     return [

@@ -17,6 +17,7 @@ from pipelines.contract.recipe import Recipe
 from pipelines.graph.asking_again import OBJECTS_TAG, key_of
 from pipelines.graph.days import daily_partitions
 from resources.lake import Lake, LakeError
+from resources.reading.chats import with_chats
 from resources.reading.sources import SourceError
 from resources.reading.watched_objects import watched_objects
 from resources.tables import Tables
@@ -38,7 +39,9 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         cursor = json.loads(context.cursor) if context.cursor else {}
         try:
-            found = watched_objects(Tables(Lake.open(place)), recipe.workload, recipe.sources, cursor, OBJECTS_PER_TICK)
+            lake = Lake.open(place)
+            sources = with_chats(lake.root, recipe.workload, recipe.sources)
+            found = watched_objects(Tables(lake), recipe.workload, sources, cursor, OBJECTS_PER_TICK)
         except AWAY as error:
             return dg.SkipReason(f"the lake or a log store is away, and the next tick tries again: {error}")
         if not found.days:

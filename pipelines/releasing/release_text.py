@@ -16,6 +16,8 @@ from resources.releasing.gate_result import missed
 from resources.releasing.parts import superseded
 from resources.releasing.release import erased_rows, read_release
 from resources.releasing.rollback import champions_before, was_champion
+from resources.releasing.rolled_back import rollback_of
+from resources.releasing.rolled_back import said as said_of
 from resources.releasing.signature import Signature
 
 
@@ -38,6 +40,8 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
         _print(console, f"  {'✗' if problem else '✓'} gate    {gate.name}: {said}")
     if rows := erased_rows(lake, release):
         _print(console, f"  ! tainted  its weights learnt {rows:,} rows that were erased since (millrace forget)")
+    if (back := rollback_of(Endpoint(lake, directory.parent.name).entries(), directory.name)) is not None:
+        _print(console, f"  ! served   {said_of(back)}")
     _print(console, f"  champion  {_champion(lake, seen)}")
     if (directory / APPROVAL_PAGE).exists():
         _print(console, f"  read      {directory / APPROVAL_PAGE}")

@@ -44,6 +44,7 @@ from resources.launching.relay import relay
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 from resources.lineage_events.settings import OpenLineageError
 from resources.process_stamp import this_process
+from resources.reading.chats import with_chats
 from resources.reading.ingest import observe
 from resources.reading.ingest_notes import moved_note
 from resources.reading.sources import SourceError
@@ -192,7 +193,7 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
 
 
 def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
-    seen = observe(Tables(lake), recipe.workload, recipe.sources)
+    seen = observe(Tables(lake), recipe.workload, with_chats(lake.root, recipe.workload, recipe.sources))
     if seen.moved_objects:
         relay({"event": "note", "message": moved_note(seen.moved_objects)})
     instance.report_runless_asset_event(

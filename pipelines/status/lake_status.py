@@ -348,13 +348,15 @@ def _gate(gate: GateResult) -> dict[str, Any]:
 
 def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> None:
     """Counts unread objects among the first LISTED_OBJECTS of each source, within a time limit."""
+    from resources.reading.chats import with_chats
     from resources.reading.new_objects import new_objects
 
     result: dict[str, Any] = {}
 
     def look() -> None:
         try:
-            result["found"] = new_objects(tables, recipe.workload, recipe.sources, {}, LISTED_OBJECTS)
+            sources = with_chats(tables.lake.root, recipe.workload, recipe.sources)
+            result["found"] = new_objects(tables, recipe.workload, sources, {}, LISTED_OBJECTS)
         except Exception as error:
             result["problem"] = " ".join(str(error).split())
 

@@ -27,6 +27,7 @@ from resources.erasing.asked import ForgetError
 from resources.erasing.sought import Found, Sought
 from resources.lake import Lake
 from resources.launching.run_history import home_of
+from resources.reading.chats import CHATS
 from resources.sql_files import sql_text
 
 LARGEST = 1 << 30
@@ -34,8 +35,8 @@ LARGEST = 1 << 30
 
 NOTE = "Rows that this page showed were erased. The next run writes it again.\n"
 
-SHOWS_ROWS = "rendered"
-"""Name of pages that show texts beside the ids of their rows (model_ops/rendering/picture.py)."""
+SHOW_ROWS = ("rendered", "approval")
+"""Names of pages that show texts beside the ids of their rows (model_ops/rendering/picture.py, approval.html)."""
 
 _NOT_SEARCHED = {".parquet", ".safetensors", ".gguf", ".npy", ".bin", ".png", ".duckdb", ".lock", ".wal"}
 _DATABASE = b"SQLite format 3\0"
@@ -43,11 +44,13 @@ _DATABASE = b"SQLite format 3\0"
 
 @dataclass(frozen=True)
 class Page:
-    """A file that shows erased rows. model: whether it belongs to a model, and is only named."""
+    """A file that shows erased rows. model: whether it belongs to a model, and is only named. rated: it is a rated answer of a
+    chat, and goes whole: what is left of it would be read as another row."""
 
     path: Path
     found: Found
     model: bool = False
+    rated: bool = False
 
 
 def pages_showing(lake: Lake, sought: Sought) -> Iterator[Page]:
@@ -60,7 +63,7 @@ def pages_showing(lake: Lake, sought: Sought) -> Iterator[Page]:
         if content.startswith(_DATABASE) and beside.exists():
             content += beside.read_bytes()
         if found := sought.in_bytes(content):
-            yield Page(path, found, lake.artefacts("model") in path.parents)
+            yield Page(path, found, lake.artefacts("model") in path.parents, lake.root / CHATS in path.parents)
 
 
 def is_searched(path: Path, size: int) -> bool:
@@ -72,6 +75,9 @@ def is_searched(path: Path, size: int) -> bool:
 def clean_page(page: Page, sought: Sought, erasure: str, counts_only: bool = False) -> None:
     """Erases what a file shows. counts_only: its artefact keeps its digest. Raises ForgetError for a database that another
     process holds."""
+    if page.rated:
+        page.path.unlink()
+        return
     if page.path.open("rb").read(16) == _DATABASE:
         _clean_database(page.path, sought)
         return
@@ -107,7 +113,7 @@ def _artefact(path: Path) -> Path | None:
 def _cleaned(page: Page, sought: Sought) -> str:
     text = page.path.read_text(encoding="utf-8", errors="replace")
     ending = page.path.suffix.lower()
-    if ending in (".md", ".html") and (page.found.text or page.path.stem == SHOWS_ROWS):
+    if ending in (".md", ".html") and (page.found.text or page.path.stem in SHOW_ROWS):
         return NOTE
     if ending == ".json":
         try:

@@ -3,10 +3,10 @@
     found = old_data(lake, "tutor", settings)           # Old(rows={"interactions": 1200}, versions=[...], old_bytes=...)
     remove_old_data(lake, "tutor", settings)            # the same, removed
 
-Rows go by their day. Raw rows may go before the curated ones that were made from them: they are emptied of what was said, and
-their ids stay as long as the curated rows (emptied_rows.py). Datasets and models that were made from either stay as long as
-their own days. A version stays, whatever its age, if it is current, if it is a release, or if a current artefact or a release
-was made from it.
+Rows go by their day, and so do rated answers of chats. Raw rows may go before the curated ones that were made from them: they
+are emptied of what was said, and their ids stay as long as the curated rows (emptied_rows.py). Datasets and models that were
+made from either stay as long as their own days. A version stays, whatever its age, if it is current, if it is a release, or if
+a current artefact or a release was made from it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from resources.erasing.emptied_rows import empty_rows, rows_to_empty
 from resources.erasing.old_files import old_bytes, remove_old_files
 from resources.lake import Lake
 from resources.lake_use import alone
+from resources.reading.chats import remove_chats
 from resources.reading.ingest_lock import ingesting
 from resources.sql_files import attach_slice, rows, stream, workbench
 from resources.tables import SCHEMAS, Tables
@@ -135,6 +136,8 @@ def remove_old_data(lake: Lake, workload: str, settings: RetentionSettings, now:
             _remove_rows(tables, workload, first)
         if settings.days_of_texts is not None:
             empty_rows(tables, workload, _since(settings.days_of_texts, now))
+        if (said := _since(settings.raw_days or settings.rows_days, now)) is not None:
+            remove_chats(lake.root, workload, said)
         versions = list(_old_versions(lake, workload, settings, now))
         found.versions = [_named(manifest) for manifest, place in versions if _remove(lake, place)]
         if (keep_s := kept_seconds()) is not None:

@@ -3,8 +3,9 @@
     write_approval_page(output, lake, summary, release, evaluation, champion)     # evaluation: directory of the report
 
 Verdict and gates first; then candidate against champion: scores with intervals on last week's held-out rows, acceptance, size,
-latency, cost and erased rows, what changed, and the rows that changed most with both answers. The page shows texts of users, so
-an erasure rewrites it (resources/erasing/pages.py), and a signature leaves it out.
+latency, cost and erased rows, what changed, and the held-out prompts where the candidate does worst: the logged answer, its
+own, and the champion's or, for a first release, the base's. The page shows texts of users, so an erasure rewrites it
+(resources/erasing/pages.py), and a signature leaves it out.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ from resources.releasing.summary import Summary
 
 SIDE_BY_SIDE = "side_by_side.jsonl"
 """Of an evaluation report (model_ops/evaluation/side_by_side.py)."""
+WORST = 20
+"""So many of its rows are sorted by harm; the others are gains (MOST of model_ops/evaluation/side_by_side.py)."""
+_THAN = ("Sorted by harm: by how many nats per token the candidate finds the logged answer less likely than {0} does (above 0: "
+         "worse). Answers of the candidate that are empty or repeat themselves come first, where {0} does better. All "
+         "answer greedily.")
+HARM = {CHAMPION: _THAN.format("the champion"), "base": _THAN.format("its base"),
+        None: "Sorted by harm: how unlikely the candidate finds the logged answer, in nats per token (there is no other model "
+              "to compare with). It answers greedily."}
 NONE = "not measured"
 
 
@@ -53,17 +62,16 @@ def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Rel
     candidate = _side(lake, release, evaluation)
     former = _former(lake, release.workload, champion.release) if champion else _Side()
     beside = candidate.report.get("side_by_side", {})
+    other = beside.get("against")
     sections = [summary.before_charts()[0]] if summary.gates else []
     sections += [_scores(candidate, beside, champion), _costs(lake, candidate, former, release, champion)]
     if summary.facts is not None:
         sections.append(summary.facts.changed())
-    changed = _rows(evaluation / SIDE_BY_SIDE)
+    rows = _rows(evaluation / SIDE_BY_SIDE)
     write_text(output / APPROVAL_PAGE, render(
         "approval.html.j2", summary=summary, champion=champion.release if champion else None,
-        same_target=bool(champion and champion.no_target), sections=sections, beside=beside,
-        why=candidate.report.get("not_measured", {}).get("answers side by side", ""),
-        regressions=[row for row in changed if row["kind"] == "regression"],
-        gains=[row for row in changed if row["kind"] == "gain"]))
+        sections=sections, beside=beside, other=other, harm=HARM.get(other, HARM[None]),
+        why=candidate.report.get("not_measured", {}).get("answers side by side", ""), worst=rows[:WORST], gains=rows[WORST:]))
 
 
 def _side(lake: Lake, release: Release, evaluation: Path) -> _Side:
@@ -92,8 +100,8 @@ def _former(lake: Lake, workload: str, version: str) -> _Side:
 def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | None) -> Section:
     """Held-out loss of last week and of all rows, every suite, and acceptance of both drafters, on the same rows."""
     rows = []
-    if beside:
-        rows.append(["held-out loss, last week (nats/token)", f"{beside['loss_champion']:.4f}", f"{beside['loss_target']:.4f}",
+    if beside.get("against") == CHAMPION:
+        rows.append(["held-out loss, last week (nats/token)", f"{beside['loss_other']:.4f}", f"{beside['loss_target']:.4f}",
                      _with(beside["increase"], beside["low"], beside["high"]), f"{beside['rows']:,} rows"])
     found = candidate.measurements
     gain = find(found, "loss_increase", of="target", against=CHAMPION)

@@ -3,7 +3,8 @@
     target = rollback_target(lake, "math-tutor")              # the last champion that was not withdrawn or rolled back
     roll_back(lake, "math-tutor", directory_of_target, by)
 
-A release that was rolled back is never chosen automatically: it must be named, which approves it again.
+A release that was rolled back is never chosen automatically: it must be named, which approves it again. Weights that learnt
+rows which were erased since come back only if a person says so.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 from resources.lake import Lake
 from resources.releasing.endpoint_log import Entry
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
+from resources.releasing.gate_result import ERASED_ROWS
 from resources.releasing.recheck import recheck
-from resources.releasing.release import ReleaseError
+from resources.releasing.release import ReleaseError, erased_rows, read_release
 from resources.releasing.signature import Signature
 from resources.releasing.subject import Subject, subject_of
 
@@ -58,11 +60,27 @@ def was_champion(lake: Lake, workload: str, version: str) -> bool:
     return any(version in (entry.champion, entry.replaces, entry.previous) for entry in Endpoint(lake, workload).entries())
 
 
-def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> Aliases:
-    """Makes a former champion serve again, after a re-check; this approves a withdrawn release again.
+def taint_of(lake: Lake, directory: Path, champion: str | None) -> str:
+    """What a person has to agree to before weights that learnt erased rows serve again, with the champion's gate that they
+    miss; "" for others."""
+    rows = erased_rows(lake, read_release(directory))
+    if not rows:
+        return ""
+    now = lake.artefacts("release") / directory.parent.name / (champion or directory.name)
+    gates = read_release(now).gates if (now / "release.json").exists() else []
+    gate = next((gate for gate in gates if gate.name == ERASED_ROWS), None)
+    misses = f"it misses the gate {ERASED_ROWS} of the champion ({gate.wanted_text})" if gate and rows > gate.wanted else \
+        f"no gate {ERASED_ROWS} is set that would refuse it"
+    return f"the weights of release {directory.name} learnt {rows:,} rows that were erased since: {misses}"
 
-    Raises ReleaseError if a re-check fails or the release never was champion, EndpointError if it is the champion or the
-    endpoint changed since it was `seen`.
+
+def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None,
+              though_tainted: bool = False) -> Aliases:
+    """Makes a former champion serve again, after a re-check; this approves a withdrawn release again. though_tainted: whether
+    a person agreed to what `taint_of` says.
+
+    Raises ReleaseError if a re-check fails, nobody agreed, or the release never was champion, EndpointError if it is the
+    champion or the endpoint changed since it was `seen`.
     """
     workload, version = directory.parent.name, directory.name
     endpoint = Endpoint(lake, workload)
@@ -76,6 +94,9 @@ def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None =
         )
     if problems := recheck(lake, directory):
         raise ReleaseError(f"release {version} cannot be served again: " + "; ".join(problems))
+    if not though_tainted and (taint := taint_of(lake, directory, aliases.champion)):
+        raise ReleaseError(f"{taint}; nothing was changed: millrace rollback {workload} --to {version} --yes serves it all the "
+                           "same")
     subject = subject_of(directory)
     if standing(entries, subject) == "withdrawn":
         endpoint.decide("approved", subject, by, seen)

@@ -76,9 +76,9 @@ def find_program(kind: ServedBy | None, given: str | None) -> Program:
             return _of_interpreter(each, sys.executable)
         if each == "vllm" and (command := shutil.which("vllm")) is not None:
             return Program("vllm", (command,))
-    raise UnknownServedError(f"no inference server is installed here ({_any_of(kinds)}): name the interpreter of an "
-                             "environment that has one with --program; `make serve-env` in a checkout makes one with vLLM "
-                             "for CPUs")
+    raise UnknownServedError(f"no inference server is installed here ({_any_of(kinds)}): {_install(kinds)}, or name the "
+                             "interpreter of an environment that has one with --program; `make serve-env` in a checkout makes "
+                             "one with vLLM for CPUs. `millrace chat` answers without a server")
 
 
 def _given(kinds: list[ServedBy], given: str) -> Program:
@@ -101,6 +101,13 @@ def _of_interpreter(kind: ServedBy, python: str) -> Program:
     if kind == "transformers":
         return Program(kind, (python, *TRANSFORMERS))
     return Program(kind, (python, "-m", MODULES[kind][0]))
+
+
+def _install(kinds: list[ServedBy]) -> str:
+    """The line that installs the first of these servers, in an environment of its own: it pins its own torch."""
+    package = "transformers[serving]" if kinds[0] == "transformers" else kinds[0]
+    return (f"install one with `python -m venv serve-env && serve-env/bin/pip install '{package}'` and give --program "
+            "serve-env/bin/python")
 
 
 def _any_of(kinds: list[ServedBy]) -> str:

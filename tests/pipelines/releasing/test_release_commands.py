@@ -82,6 +82,35 @@ def test_the_page_to_read_is_named_before_the_question(lake, call, make_release,
     assert f"read      {release / 'approval.html'}" in asked.partition("Approve release")[0].replace("\n", "")
 
 
+def test_an_approval_is_asked_for_at_a_terminal_and_a_script_names_the_version(lake, call, make_release, monkeypatch):
+    a, b, c = (make_release(lake, number) for number in (1, 2, 3))
+    assert call("approve", a.name).exit_code == 0 and champion(lake) == a.name  # no terminal: as in scripts
+    at_a_terminal(monkeypatch)
+    asked = call("approve", b.name, answer="n\n")
+    assert asked.exit_code == 1 and f"Approve release {b.name} of tutor?" in asked.output and champion(lake) == a.name
+    assert call("approve", b.name, answer="y\n").exit_code == 0 and champion(lake) == b.name
+    said = call("approve", c.name, "--yes")
+    assert said.exit_code == 0 and "Approve release" not in said.output and champion(lake) == c.name
+    assert "Roll tutor back" not in call("rollback", "tutor").output  # of weights without erased rows, named in full
+
+
+def test_a_rollback_to_weights_that_learnt_erased_rows_needs_a_yes(lake, call, make_release, monkeypatch):
+    from resources.releasing import rollback
+
+    a, b = make_release(lake, 1), make_release(lake, 2)
+    for directory in (a, b):
+        call("approve", directory.name)
+    monkeypatch.setattr(rollback, "erased_rows", lambda lake, release: 12)
+    refused = call("rollback", "tutor")
+    assert isinstance(refused.exception, FoundWrong) and "learnt 12 rows that were erased since: no gate erased_rows is set" in str(refused.exception)
+    assert f"--to {a.name} --yes" in str(refused.exception) and champion(lake) == b.name
+    with monkeypatch.context() as terminal:
+        at_a_terminal(terminal)
+        assert call("rollback", "tutor", answer="n\n").exit_code == 1 and champion(lake) == b.name
+    assert call("rollback", "tutor", "--yes").exit_code == 0 and champion(lake) == a.name
+    assert "! served   rolled back by ana on" in call("rollback", "tutor", "--to", b.name).output
+
+
 def test_a_release_is_pushed_only_where_it_can_be(lake, call, make_release, monkeypatch):
     from resources.attesting import push
 

@@ -132,8 +132,8 @@ def _release(output, lake, model):
     (output / "report.md").write_text(f"worst row: {row}\n")
     summary = Summary("tutor", None, {}, {}, {}, False, gates=[gate], release=output.name)
     (output / "approval.html").write_text(render(
-        "approval.html.j2", summary=summary, champion="0123456789ab", sections=[], beside={}, why="", gains=[],
-        regressions=_side_by_side(lake)))
+        "approval.html.j2", summary=summary, champion="0123456789ab", sections=[], beside={}, other="champion", harm="", why="", gains=[],
+        worst=_side_by_side(lake)))
 
 
 def _further(lake, shown):

@@ -66,6 +66,18 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
     assert any("bob" in line for line in lines) and all(json.loads(line) for line in lines)
 
 
+def test_a_page_that_shows_answers_beside_ids_goes_whole_even_if_what_was_said_is_too_short_to_seek(tmp_path):
+    """A prompt of a few words cannot be sought, but the row's id can, and answers to it stand beside it."""
+    from resources.erasing.pages import Page, clean_page
+    from resources.erasing.sought import Sought
+
+    sought = Sought([], ["4864d30a9aee94cf"])
+    for name, said in (("approval.html", NOTE), ("report.html", "<p>ann: hi</p><p>row [erased]</p>")):
+        (tmp_path / name).write_text("<p>ann: hi</p><p>row 4864d30a9aee94cf</p>")
+        clean_page(Page(tmp_path / name, sought.in_bytes((tmp_path / name).read_bytes())), sought, "erasure")
+        assert (tmp_path / name).read_text() == said
+
+
 def test_the_lines_of_the_sources_that_hold_the_user_are_named(lake, whole):
     plan = forget(lake, asked(lake), BY)
     named = {(place.uri.rsplit("/", 1)[-1], line) for place in plan.places for line in place.lines}

@@ -50,7 +50,7 @@ ACCEPTANCE = [{**DRAFTED, "drafter": "none", "tau": 1.0, "tau_low": 1.0, "tau_hi
 RATE = {"median": 100.0, "lowest": 90.0, "highest": 110.0, "p50_s": 0.2, "p99_s": 0.31}
 SPEED = {"in_server": {"forms": {"target": {"tokens_per_second": {"1": RATE, "8": RATE | {"median": 400.0}}, "started_s": 30.0, "memory_mb": 900.0}},
                        "ratios": {}}}
-BESIDE = {"rows": 40, "days": 7, "since": "2026-06-13T00:00:00+00:00", "loss_target": 1.5, "loss_champion": 1.6, "increase": -0.1,
+BESIDE = {"against": "champion", "rows": 40, "days": 7, "since": "2026-06-13T00:00:00+00:00", "loss_target": 1.5, "loss_other": 1.6, "increase": -0.1,
           "low": -0.12, "high": -0.08, "worse": 1, "better": 1}
 REPORT = {"settings": {"num_speculative_tokens": 3}, "measurements": [each.model_dump() for each in MEASURED], "not_measured": {},
           "acceptance": ACCEPTANCE, "tasks": {"gsm8k": {}}, "side_by_side": BESIDE,
@@ -139,7 +139,7 @@ def test_the_report_has_the_verdict_before_gates_and_charts_after_them(page):
     assert text.index('class="verdict bad"') < text.index("<h2>Gates") < text.index("<h2>What changed") < text.index("<svg") < text.index("<h2>Made from")
     assert text.count("<svg") == 5 and "Latency in a real server" in text and "&lt;b&gt;ask-a-long-word#09775227 (9)" in text and "<b>ask" not in text
     assert '<td data-column="measured" class="figure">0.9980</td>' in text and '<th class="figure">measured</th>' in text
-    assert not re.search(r"(?:src|href)=", text) and "<script" not in text
+    assert set(re.findall(r"(?:src|href)=\"(.*?)\"", text)) <= {"#answers", "approval.html#answers"} and "<script" not in text
     markdown = (out / "report.md").read_text()
     assert "|---|---|---:|---:|---|---|" in markdown
 
@@ -178,7 +178,7 @@ def approval(page, lake, rows, champion=True, report=REPORT, **unlike):
 def test_the_approval_page_compares_candidate_and_champion(page, lake):
     rows = [ROW | {"row_id": "r1", "kind": "regression"}, ROW | {"row_id": "r2", "kind": "gain", "change": -0.4}]
     text = approval(page, lake, rows)
-    order = ['class="verdict bad"', "against champion", "<h2>Gates", "<h2>Scores", "<h2>Cost, size", "<h2>What changed", "1 largest regressions", "1 largest gains"]
+    order = ['class="verdict bad"', "against champion", "<h2>Gates", "<h2>Scores", "<h2>Cost, size", "<h2>What changed", "2 held-out prompts, worst first"]
     places = [text.index(each) for each in order]
     assert places == sorted(places)
     assert "On the last 7 days of held-out traffic (40 rows), the candidate predicts 1 better and 1 worse." in text
@@ -186,7 +186,7 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
     assert "2.3000 (2.1000 to 2.5000)" in text and "latency p99 (s), served, 8 at a time" in text and "2.50" in text  # 1,000 / 400
     assert "rows learnt and erased since" in text and "+0.7000" in text and "Five." in text and "Four!" in text
     assert "What is &lt;b&gt;two&lt;/b&gt; and two?" in text and "<b>two" not in text
-    assert not re.search(r"(?:src|href)=", text) and "<script" not in text
+    assert set(re.findall(r"(?:src|href)=\"(.*?)\"", text)) <= {"#answers", "approval.html#answers"} and "<script" not in text
 
 
 def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(page, lake):
@@ -198,12 +198,24 @@ def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(
     text = approval(page, lake, [], report=report, no_target="the champion has the same target")
     cells = re.findall(r"<td[^>]*>(.*?)</td>", text[text.index("<h2>Scores"):text.index("<h2>Cost, size")])
     assert cells == ["acceptance length, as logged (tokens per forward; share)", "1.710", "1.920", "0.1228 (0.0800 to 0.1700)", "40 prompts"]
-    assert "Losses and answers are not compared: the champion has the same target." in text and "largest regressions" not in text
+    assert "Losses and answers are not compared: the champion has the same target." in text and "0 held-out prompts" in text
 
 
-def test_without_a_champion_the_page_says_so(page, lake):
-    text = approval(page, lake, [], champion=False)
-    assert "No champion served before this release." in text and "largest regressions" not in text
+def test_a_first_release_has_answers_beside_its_bases(page, lake):
+    rows = [{**ROW, "row_id": f"r{at}", "kind": "gain", "change": at / -10, "base_loss": 2.5, "base": "<i>base</i>", "marks": {"target": "repeats itself"},
+             "prompt": [{"role": "system", "text": "Be brief."}, {"role": "user", "text": "word " * 200}]} for at in range(20)]
+    beside = {"against": "base", "rows": 40, "days": 7, "since": None, "worse": 1, "better": 39, "loss_target": 1.5, "loss_other": 1.6}
+    text = approval(page, lake, rows, champion=False, report=REPORT | {"side_by_side": beside})
+    assert "No champion served before this release." in text and "20 held-out prompts, worst first" in text and "largest gains" not in text
+    assert "than its base does (above 0: worse)" in text and "better and 1 worse than its base." in text and "last week" not in text
+    assert text.count("&lt;i&gt;base&lt;/i&gt;") == 20 and "<i>base" not in text and text.count("repeats itself</b>") == 20
+    assert text.count("all 1,000 characters") == 20 and text.count("1 earlier message</summary>") == 20  # long texts fold
+    assert text.index("row r0<") < text.index("row r1<") < text.index("row r19<")
+
+
+def test_without_held_out_rows_the_page_says_so(page, lake):
+    text = approval(page, lake, [], champion=False, report={key: value for key, value in REPORT.items() if key != "side_by_side"})
+    assert "No champion served before this release." in text and "the evaluation report keeps no held-out row" in text
 
 
 def test_what_cannot_be_seen_in_an_answer_is_shown(page, lake):

@@ -1,0 +1,147 @@
+"""`millrace chat` in a terminal: asks, prints answers as they grow, takes thumbs.
+
+    converse(console, lake, [talk, other], system, sampling, draft=True)      # until the input ends (Ctrl-D)
+
+Ctrl-C stops an answer, and not the conversation. With two speakers both answer, one after the other, each with its own history.
+Tokens that the drafter proposed and the model accepted are green. What a model says cannot steer the terminal.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Sequence
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from resources.chatting.exchange import Exchange, keep, why_not_kept
+from resources.chatting.talking import Message, Question, Talking
+from resources.lake import Lake
+from resources.plain_text import visible
+
+HELP = """/up, /down [WHY]     what you think of the last answer (with two models: /up 2 WHY); the next run reads it
+/temperature 0.7     also /top_p, /max_tokens, /seed: how answers are sampled; without a value: what it is
+/draft on, off       with or without the drafter: the answers' distribution is the same, the speed is not
+/system [TEXT]       the system prompt; without a text: what it is
+/new                 forget the conversation so far
+Ctrl-C stops an answer; Ctrl-D or /quit ends."""
+SETTINGS = ("temperature", "top_p", "max_tokens", "seed")
+USER = Message(role="user", content="")
+
+
+class Conversation:
+    """ask: reads a line; raises EOFError at the end."""
+
+    def __init__(self, console: Console, lake: Lake | None, talks: Sequence[Talking], system: str, sampling: dict, draft: bool,
+                 ask: Callable[[str], str] = input):
+        self.console, self.lake, self.talks, self.ask = console, lake, talks, ask
+        self.system, self.draft = system, draft
+        self.sampling = {name: value for name, value in sampling.items() if value is not None}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.said: list[list[Message]] = [[] for _ in self.talks]
+        self.last: list[Exchange | None] = [None for _ in self.talks]
+
+    def run(self) -> None:
+        while True:
+            try:
+                line = self.ask("> " if sys.stdin.isatty() else "").strip()
+            except KeyboardInterrupt:
+                self._say("Ctrl-D ends")
+                continue
+            except EOFError:
+                return
+            if line in ("/quit", "/exit"):
+                return
+            if line.startswith("/"):
+                self._command(*line[1:].split(maxsplit=1))
+            elif line:
+                self._ask(line)
+
+    def _ask(self, text: str) -> None:
+        seed = self.sampling.get("seed", random.randrange(2**31))  # the same of both, so that they differ by their weights only
+        for place, talk in enumerate(self.talks):
+            messages = [*self.said[place], Message(role="user", content=text)]
+            system = [Message(role="system", content=self.system)] if self.system else []
+            defaults = {"temperature": talk.temperature, "top_p": talk.top_p}
+            question = Question(messages=[*system, *messages], draft=self.draft, **{**defaults, **self.sampling, "seed": seed})
+            if len(self.talks) > 1:
+                self._say(f"{place + 1} {talk.speaker.name}", style="bold")
+            exchange = self._answered(talk, question)
+            if "error" in exchange.done:
+                self._say(exchange.done["error"], style="red")
+                continue
+            self.last[place], answer = exchange, Message(role="assistant", content=exchange.text)
+            self.said[place] = [*messages, answer]
+            self._say(_figures(exchange), style="dim")
+
+    def _answered(self, talk: Talking, question: Question) -> Exchange:
+        exchange, stopped = Exchange(talk.speaker, question), False
+        talk.ask(question)
+        while not exchange.done:
+            try:
+                exchange.add(line := talk.line())
+                if not stopped:
+                    for text, accepted in [*line.get("pieces", []), [line.get("rest", ""), False]]:
+                        self.console.print(Text(visible(text, lines=True), "green" if accepted else ""), end="", soft_wrap=True)
+                        self.console.file.flush()
+            except KeyboardInterrupt:
+                talk.stop()
+                stopped = True
+        self.console.print()
+        return exchange
+
+    def _command(self, name: str = "help", value: str = "") -> None:
+        if name in ("up", "down"):
+            self._rate(name, value)
+        elif name in SETTINGS:
+            self._set(name, value)
+        elif name == "draft":
+            self.draft = value != "off" if value else self.draft
+            self._say(f"the drafter is {'on' if self.draft else 'off'}")
+        elif name == "system":
+            self.system = value or self.system
+            self._say(visible(self.system, lines=True) or "there is no system prompt")
+        elif name == "new":
+            self._begin()
+        else:
+            self._say(HELP)
+
+    def _set(self, name: str, value: str) -> None:
+        try:
+            if value:
+                self.sampling[name] = getattr(Question.model_validate({"messages": [USER], name: value}), name)
+            self._say(f"{name} {self.sampling.get(name, getattr(self.talks[0], name, 'another one for each answer'))}")
+        except ValidationError as error:
+            self._say(f"{name} {value}: {error.errors()[0]['msg'].lower()}", style="red")
+
+    def _rate(self, value: str, words: str) -> None:
+        number, _, rest = words.partition(" ")
+        named = number.isdigit() and 0 < int(number) <= len(self.talks)
+        place, comment = (int(number) - 1, rest) if named else (0, words)
+        exchange = self.last[place]
+        if exchange is None:
+            self._say("there is no answer yet")
+        elif len(self.talks) > 1 and not named:
+            self._say(f"whose answer? /{value} 1 or /{value} 2")
+        elif why := why_not_kept(self.lake, exchange.speaker):
+            self._say(f"not kept: {why}")
+        else:
+            keep(self.lake, exchange, value, comment.strip())
+            self._say(f"kept in {self.lake.place}: the next run of {exchange.speaker.workload} reads it with thumb {value}")
+
+    def _say(self, text: str, style: str = "") -> None:
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _figures(exchange: Exchange) -> str:
+    done = exchange.done
+    rate = f"{done['tokens'] / done['seconds']:.1f} tokens/s" if done["seconds"] else ""
+    drafted = f"{done['accepted'] / done['drafted']:.0%} of {done['drafted']} drafted tokens" if done.get("drafted") else ""
+    drafted = f"{drafted} accepted" if drafted else ""
+    ended = {"length": "cut at max_tokens", "stopped": "stopped"}.get(done["done"], "")
+    left = f"{done['dropped']} oldest messages left out, to fit the context" if done["dropped"] else ""
+    return ", ".join(part for part in (f"{done['tokens']} tokens", rate, drafted, ended, left) if part)

@@ -1,0 +1,79 @@
+"""What people think of an answer in `millrace chat`, kept in the lake as log objects, which the next run reads
+(resources/reading/chats.py).
+
+    exchange = Exchange(speaker, question)
+    keep(lake, exchange, "down", "it invents a price")       # <lake>/chats/<workload>/dt=<day>/<id>.jsonl
+
+An object has the exchange and the feedback on it, as `millrace capture` would write them. Answers that nobody rates are not
+kept.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from model_ops.atomic_files import write_text
+from resources.capture.feedback import feedback_record
+from resources.capture.record import envelope
+from resources.chatting.speaker import Speaker
+from resources.chatting.talking import Question
+from resources.lake import Lake
+from resources.reading.chats import chats_of
+from resources.releasing.signature import SignatureError, sign
+from stores.mirror.no_mirror import NoMirror
+
+
+@dataclass
+class Exchange:
+    """A question and what was answered so far. done: the last line of the answer."""
+
+    speaker: Speaker
+    question: Question
+    id: str = field(default_factory=lambda: f"chat-{uuid4().hex}")
+    at: float = field(default_factory=time.time)
+    text: str = ""
+    done: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Takes a line of the answer."""
+        self.text += "".join(text for text, _ in line.get("pieces", ())) + line.get("rest", "")
+        if "pieces" not in line:
+            self.done = dict(line)
+
+
+def why_not_kept(lake: Lake | None, speaker: Speaker) -> str:
+    """Why feedback on a speaker's answers is not kept; "" if it is."""
+    if lake is None or not speaker.workload:
+        return f"{speaker.name} belongs to no workload of a lake, so no run would read what you think of its answers"
+    if not isinstance(lake.mirror, NoMirror):
+        return "the lake lies in a bucket, and feedback of a chat is kept in lakes on a disk only"
+    return ""
+
+
+def keep(lake: Lake, exchange: Exchange, value: str, comment: str = "") -> None:
+    """Writes the exchange with a thumb; a later thumb on the same answer replaces it."""
+    question, done, meta = exchange.question, exchange.done, {}
+    with suppress(SignatureError):
+        meta["user"] = sign("").name
+    request = {"model": exchange.speaker.workload, **question.model_dump(exclude={"draft"}), **meta}
+    choice = {"index": 0, "message": {"role": "assistant", "content": exchange.text},
+              "finish_reason": "length" if done.get("done") == "length" else "stop"}
+    usage = {"prompt_tokens": done.get("prompt_tokens"), "completion_tokens": done.get("tokens")}
+    answer = {"id": exchange.id, "object": "chat.completion", "created": int(exchange.at), "model": exchange.speaker.workload,
+              "choices": [choice], "usage": usage}
+    record = envelope(request, answer, {
+        "at": exchange.at, "request_id": exchange.id, "status": 200, "release": exchange.speaker.release or None,
+        "digest": exchange.speaker.digest or None, "latency_ms": round(1_000 * done.get("seconds", 0)),
+        "ttft_ms": round(1_000 * (done.get("first_s") or 0)), "client": "millrace chat"})
+    said = {"id": exchange.id, "name": "thumbs", "value": value, "source": "millrace chat", "comment": comment or None}
+    thumb = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), **feedback_record(json.dumps(said).encode())}
+    day = datetime.fromtimestamp(exchange.at, UTC).date()
+    path = chats_of(lake.root, exchange.speaker.workload) / f"dt={day}" / f"{exchange.id}.jsonl"
+    write_text(path, f"{json.dumps(record)}\n{json.dumps(thumb)}\n")

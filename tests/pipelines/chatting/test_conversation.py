@@ -1,0 +1,67 @@
+"""`millrace chat` in a terminal: what is asked, shown, stopped and rated."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pipelines.chatting.conversation import Conversation
+from resources.lake import Lake
+from tests.resources.chatting.stand_in import ANSWER, DONE, StandIn
+
+
+@pytest.fixture
+def talk(tmp_path, monkeypatch):
+    """talk(lines, [speakers]): what was printed. A line may be an exception, which the keyboard raises."""
+    monkeypatch.setenv("MILLRACE_USER", "ana")
+    lake = Lake.open(tmp_path / "lake")
+
+    def talk(lines, *speakers, **sampling):
+        waiting = iter([*lines, EOFError()])
+
+        def ask(_):
+            line = next(waiting)
+            if isinstance(line, BaseException):
+                raise line
+            return line
+
+        shown = io.StringIO()
+        console = Console(file=shown, width=80, force_terminal=False)
+        Conversation(console, lake, speakers, "Be brief.", sampling, True, ask).run()
+        return shown.getvalue()
+
+    talk.lake = lake
+    return talk
+
+
+def test_an_answer_grows_keeps_its_history_and_cannot_steer_the_terminal(talk):
+    speaker = StandIn()
+    said = talk(["", "one", "two", "/new", "three"], speaker, temperature=0.0, seed=4, top_p=None)
+    assert "The small cat\\x1b[31m!\n" in said and "\x1b" not in said and "4 tokens, 8.0 tokens/s, 67% of 3 drafted tokens accepted" in said
+    histories = [[message.content for message in each.messages] for each in speaker.asked]
+    assert histories == [["Be brief.", "one"], ["Be brief.", "one", "The small cat\x1b[31m!", "two"], ["Be brief.", "three"]]
+    assert (speaker.asked[0].temperature, speaker.asked[0].top_p, speaker.asked[0].seed) == (0.0, 0.9, 4)
+
+
+def test_settings_are_changed_and_wrong_ones_are_one_line(talk):
+    speaker = StandIn()
+    said = talk(["/temperature", "/temperature 0.3", "/top_p 7", "/max_tokens 5", "/draft off", "/system Be kind.", "/nope", "hi"], speaker)
+    assert "temperature 0.7\ntemperature 0.3\n" in said and "top_p 7: input should be less than or equal to 1" in said and "Ctrl-D" in said
+    asked = speaker.asked[0]
+    assert (asked.temperature, asked.max_tokens, asked.draft, asked.messages[0].content) == (0.3, 5, False, "Be kind.")
+
+
+def test_ctrl_c_stops_an_answer_and_ctrl_d_ends(talk, monkeypatch):
+    speaker = StandIn(lines=[ANSWER[0], KeyboardInterrupt(), DONE], waits=True)
+    said = talk([KeyboardInterrupt(), "hi"], speaker)
+    assert said.startswith("Ctrl-D ends\n") and speaker.stopped == 1 and "stopped" in said.splitlines()[-1]
+
+
+def test_two_answer_with_histories_of_their_own_and_the_same_seed(talk):
+    one, two = StandIn(), StandIn("org/model", workload="", lines=[{"error": "the message has 9 tokens"}])
+    said = talk(["hi", "/up", "/up 1 good", "/down 2"], one, two)
+    assert "1 champion 1 of tutor" in said and "2 org/model" in said and "the message has 9 tokens" in said
+    assert (one.asked[0].seed == two.asked[0].seed and "whose answer?" in said) or "there is no answer yet" in said
+    assert "the next run of tutor reads it with thumb up" in said and "there is no answer yet" in said
+    [path] = (talk.lake.root / "chats/tutor").rglob("*.jsonl")
+    assert '"comment": "good"' in path.read_text()

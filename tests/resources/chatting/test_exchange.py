@@ -1,0 +1,57 @@
+"""A thumb in a chat becomes rows of the lake, which an erasure reaches."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from resources.chatting.exchange import Exchange, keep, why_not_kept
+from resources.chatting.talking import Question
+from resources.erasing.asked import ask_for
+from resources.erasing.forget import forget
+from resources.lake import Lake
+from resources.reading.chats import with_chats
+from resources.reading.ingest import ingest
+from resources.releasing.signature import Signature
+from resources.tables import Tables
+from tests.resources.chatting.stand_in import ANSWER, StandIn
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    monkeypatch.setenv("MILLRACE_USER", "ana")
+    return Lake.open(tmp_path / "lake")
+
+
+def rated(lake, text="what does a small cat want for its dinner tonight", value="down"):
+    exchange = Exchange(StandIn().speaker, Question(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]))
+    for line in ANSWER:
+        exchange.add(line)
+    keep(lake, exchange, value, "wrong cat")
+    return exchange
+
+
+def read(lake):
+    sources = with_chats(lake.root, "tutor", {})
+    ingest(Tables(lake), "tutor", sources, [datetime.now(UTC).date()])
+    return [Tables(lake).open(name).to_pyarrow_table().to_pylist() for name in ("interactions", "feedback")]
+
+
+def test_the_next_run_reads_a_rated_answer_with_its_thumb_and_who_rated_can_be_forgotten(lake):
+    assert with_chats(lake.root, "tutor", {"gateway": 1}) == {"gateway": 1}  # nothing was rated yet
+    exchange = rated(lake)
+    [[row], [thumb]] = read(lake)
+    assert row["request_id"] == exchange.id and row["source"] == "millrace_chat" and row["served_model_digest"] == "d" * 64
+    assert "small cat" in row["messages"] and row["completion_tokens"] == 4 and row["user_hash"]
+    assert thumb["interaction_id"] == row["interaction_id"] and thumb["comment"] == "wrong cat" and thumb["name"] == "thumbs"
+    keep(lake, exchange, "up")  # another mind
+    [[row], [thumb]] = read(lake)
+    assert thumb["comment"] is None and len(with_chats(lake.root, "tutor", {})) == 1
+    forget(lake, ask_for(Tables(lake), "user", "ana"), Signature("bo", "test"), vacuum=True)
+    assert not any(b"dinner tonight" in path.read_bytes() for path in lake.root.rglob("*") if path.is_file())
+    assert with_chats(lake.root, "tutor", {}) == {}  # an empty folder would stop the run
+    assert not any(Tables(lake).open(name).to_pyarrow_table().num_rows for name in ("interactions", "feedback"))
+
+
+def test_a_model_of_no_workload_keeps_nothing(lake):
+    assert why_not_kept(lake, StandIn().speaker) == "" and "no workload" in why_not_kept(lake, StandIn(workload="").speaker)
+    assert "no workload" in why_not_kept(None, StandIn().speaker)
