@@ -37,8 +37,7 @@ class Conversation:
     def __init__(self, console: Console, lake: Lake | None, talks: Sequence[Talking], system: str, sampling: dict, draft: bool,
                  ask: Callable[[str], str] = input):
         self.console, self.lake, self.talks, self.ask = console, lake, talks, ask
-        self.system, self.draft = system, draft
-        self.sampling = {name: value for name, value in sampling.items() if value is not None}
+        self.system, self.draft, self.sampling = system, draft, dict(sampling)
         self._begin()
 
     def _begin(self) -> None:

@@ -24,9 +24,11 @@ def chat(
         str | None, typer.Option(help="system prompt; \"\" for none", show_default="the one of most training rows")] = None,
     temperature: Annotated[
         float | None, typer.Option(help="0: greedy", show_default="as the release serves", min=0, max=5)] = None,
-    top_p: Annotated[float | None, typer.Option(help="share of the probability", show_default="as the release serves")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="share of the mass", show_default="as the release serves", min=0.01, max=1)] = None,
     max_tokens: Annotated[int, typer.Option(help="longest answer", min=1, max=32_768)] = 512,
-    seed: Annotated[int | None, typer.Option(help="of the sampling", show_default="another one for each answer", min=0)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="of the sampling", show_default="another for each answer", min=0, max=2**31 - 1)] = None,
     draft: Annotated[bool, typer.Option("--draft/--no-draft", help="with the release's drafter")] = True,
     lake: LakeOption = None,
 ) -> None:
@@ -54,8 +56,10 @@ def chat(
         for talk in talks:
             said = f"{talk.speaker.name}: {talk.speaker.drafting.label}, {talk.positions:,} tokens of context"
             console.print(said, markup=False, highlight=False, soft_wrap=True)
+        given = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
+        sampling = {name: value for name, value in given.items() if value is not None}
         if page:
-            front = stack.enter_context(chat_page(place, talks, prompt, port))
+            front = stack.enter_context(chat_page(place, talks, prompt, {**sampling, "draft": draft}, port))
             console.print(f"{front.url}  (Ctrl-C ends)", markup=False, highlight=False, soft_wrap=True)
             _until_interrupted()
             return
@@ -63,7 +67,6 @@ def chat(
             console.print(f"system prompt: of {learnt.share:.0%} of the training rows of {learnt.name} (/system shows it)",
                           highlight=False)
         console.print("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends", highlight=False)
-        sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
         Conversation(console, place, talks, prompt, sampling, draft).run()
 
 

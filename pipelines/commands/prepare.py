@@ -111,7 +111,8 @@ def show(
     if html is not None:
         require_writable(html.absolute().parent)
     with errors.status("rendering ..."):
-        place = lake_to_keep_in(lake_location(recipe, lake), asked=lake is not None)
+        at = lake_location(recipe, lake)
+        place = lake_to_keep_in(at, asked=(at / "lake.json").exists())
         picture, note = picture_of(load_recipe(recipe), place, split, count, row)
     print_picture(picture, console, note)
     if html is not None:

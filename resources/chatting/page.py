@@ -1,6 +1,6 @@
 """The page of `millrace chat --page`: one or two speakers side by side, on this machine only.
 
-    with chat_page(lake, [talk, other], system, port) as front: front.url
+    with chat_page(lake, [talk, other], system, {"seed": 3}, port) as front: front.url
 
 One file without a network. It answers only requests that name this address as their Host, and that come from this page (Origin,
 Sec-Fetch-Site): a web page elsewhere can neither read a conversation, by DNS rebinding, nor start one.
@@ -12,7 +12,7 @@ import asyncio
 import json
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ POLICY = ("default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{non
 
 
 class _Page:
-    def __init__(self, lake: Lake | None, talks: Sequence[Talking], system: str):
-        self.lake, self.talks, self.system = lake, talks, system
+    def __init__(self, lake: Lake | None, talks: Sequence[Talking], system: str, sampling: Mapping[str, Any]):
+        self.lake, self.talks, self.system, self.sampling = lake, talks, system, sampling
         self.busy = [threading.Lock() for _ in talks]
         self.exchanges: dict[str, Exchange] = {}
         self.front: Front | None = None
@@ -73,10 +73,11 @@ class _Page:
             "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"})
 
     async def _about(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response({"system": self.system, "speakers": [
-            {"name": talk.speaker.name, "positions": talk.positions, "temperature": talk.temperature, "top_p": talk.top_p,
-             "drafting": talk.speaker.drafting.label, "drafts": talk.speaker.drafting.method != "none",
-             "not_kept": why_not_kept(self.lake, talk.speaker)} for talk in self.talks]})
+        served = {"temperature": self.talks[0].temperature, "top_p": self.talks[0].top_p}
+        return web.json_response({"system": self.system, "sampling": {**served, **self.sampling}, "speakers": [
+            {"name": talk.speaker.name, "positions": talk.positions, "drafting": talk.speaker.drafting.label,
+             "drafts": talk.speaker.drafting.method != "none", "not_kept": why_not_kept(self.lake, talk.speaker)}
+            for talk in self.talks]})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         said = await request.json()
@@ -140,9 +141,11 @@ def _refused(status: int, why: str) -> web.Response:
 
 
 @contextmanager
-def chat_page(lake: Lake | None, talks: Sequence[Talking], system: str, port: int = 0) -> Iterator[Front]:
-    """The page, for as long as the block runs; port 0: a free one. Raises ChatError if the port is taken."""
-    page = _Page(lake, talks, system)
+def chat_page(lake: Lake | None, talks: Sequence[Talking], system: str, sampling: Mapping[str, Any],
+              port: int = 0) -> Iterator[Front]:
+    """The page, for as long as the block runs; port 0: a free one. sampling: what the page begins with, instead of what the
+    model is served with. Raises ChatError if the port is taken."""
+    page = _Page(lake, talks, system, sampling)
     page.front = Front(HOST, port, 0.0, answers=page.answers, passes=())
     try:
         with page.front as front:

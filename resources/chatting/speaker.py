@@ -49,7 +49,7 @@ class Speaker:
 
     @property
     def words(self) -> list[str]:
-        """Of the process that answers (model_ops/answering/talk.py)."""
+        """Of the process that answers (model_ops/serving/talk.py)."""
         drafter = [str(self.drafter)] if self.drafter is not None else []
         return [str(self.model), self.drafting.method, str(self.drafting.num_speculative_tokens), *drafter]
 

@@ -108,7 +108,7 @@ def talking(speaker: Speaker) -> Iterator[Talking]:
     """A process that loads the model, for as long as the block runs. It is in a session of its own: Ctrl-C stops an answer, and
     not the model. Its standard error is not read, because a library's message may quote what was said."""
     process = subprocess.Popen(
-        python_module("model_ops.answering.talk", *speaker.words), env=child_environment(HF_HUB_OFFLINE="1"), text=True,
+        python_module("model_ops.serving.talk", *speaker.words), env=child_environment(HF_HUB_OFFLINE="1"), text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         yield Talking(speaker, process)

@@ -36,7 +36,7 @@ def talk(tmp_path, monkeypatch):
 
 def test_an_answer_grows_keeps_its_history_and_cannot_steer_the_terminal(talk):
     speaker = StandIn()
-    said = talk(["", "one", "two", "/new", "three"], speaker, temperature=0.0, seed=4, top_p=None)
+    said = talk(["", "one", "two", "/new", "three"], speaker, temperature=0.0, seed=4)
     assert "The small cat\\x1b[31m!\n" in said and "\x1b" not in said and "4 tokens, 8.0 tokens/s, 67% of 3 drafted tokens accepted" in said
     histories = [[message.content for message in each.messages] for each in speaker.asked]
     assert histories == [["Be brief.", "one"], ["Be brief.", "one", "The small cat\x1b[31m!", "two"], ["Be brief.", "three"]]

@@ -27,7 +27,7 @@ def talks():
 @pytest.fixture
 def ask(lake, talks):
     """ask("POST", "/chat", body, **headers): status, headers and lines of the answer."""
-    with chat_page(lake, talks, "Be brief.") as front:
+    with chat_page(lake, talks, "Be brief.", {"seed": 3}) as front:
         def ask(method, path, body=None, **headers):
             connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=20)
             given = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -50,6 +50,7 @@ def test_the_page_is_one_file_that_loads_nothing_and_runs_only_its_own_script(as
     assert f"script-src 'nonce-{nonce}'" in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
     assert "innerHTML" not in PAGE.read_text() and headers["Cache-Control"] == "no-store"  # what a model says is never HTML
     about = json.loads(ask("GET", "/about")[2])
+    assert about["sampling"] == {"temperature": 0.7, "top_p": 0.9, "seed": 3}
     assert about["system"] == "Be brief." and [each["name"] for each in about["speakers"]] == ["champion 1 of tutor", "org/model"]
     assert about["speakers"][0] | {"not_kept": ""} == about["speakers"][0] and "no workload of a lake" in about["speakers"][1]["not_kept"]
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from tiny_models import write_target
 
-from model_ops.answering import talk as module
-from model_ops.answering.talk import Talk, _Text
 from model_ops.errors import ModelError
+from model_ops.serving import talk as module
+from model_ops.serving.talk import Talk, _Text
 
 ASKED = {"messages": [{"role": "system", "content": "Add."}, {"role": "user", "content": "def add(a, b): return a + b"}], "temperature": 0.0,
          "top_p": 1.0, "max_tokens": 24, "seed": 3, "draft": True}

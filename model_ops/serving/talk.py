@@ -1,6 +1,6 @@
 """A model that is talked to, in a process of its own: questions in, answers out as they grow, one JSON object a line.
 
-    python -m model_ops.answering.talk MODEL METHOD K [DRAFTER]        # METHOD: none, ngram, suffix, drafter
+    python -m model_ops.serving.talk MODEL METHOD K [DRAFTER]        # METHOD: none, ngram, suffix, drafter
 
 in:  {"messages": [...], "temperature": 0.7, "top_p": 1, "max_tokens": 256, "seed": 0, "draft": true}, or {"stop": true}
 out: {"ready": true, "positions": 4096, "temperature": 0.7, "top_p": 1.0} first; of an answer after each round
