@@ -24,11 +24,13 @@ COLUMNS = 160
 
 def millrace(*words: str | Path, check: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs the command; fails the test unless its exit code is `check`. An error that is a bug of the command is raised."""
+    from model_ops.precision import Speeds
     from pipelines import cli
     from pipelines.running import submit
 
     with _as_process(["millrace", *map(str, words)], {**os.environ, **environment}) as (out, error), _consoles(), \
-            mock.patch.object(submit, "start_process", _RunInThisProcess):
+            mock.patch.object(submit, "start_process", _RunInThisProcess), \
+            mock.patch("model_ops.precision.best_speeds", lambda threads: Speeds(50.0, 20.0)):  # seconds for each new lake
         code = cli._carry_out()
     code = code if isinstance(code, int) else int(code is not None)
     return _checked(subprocess.CompletedProcess(list(words), code, out.getvalue(), error.getvalue()), check)

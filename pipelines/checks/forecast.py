@@ -25,7 +25,6 @@ from rich.text import Text
 
 from model_ops.atomic_files import write_json
 from model_ops.devices import DEVICES
-from model_ops.precision import cpu_speeds
 from model_ops.wording import duration, size
 from pipelines.checks.environment import accelerators
 from pipelines.checks.finding import Check, Finding, ok, run_checks
@@ -35,7 +34,7 @@ from pipelines.checks.place import bytes_needed, logged_bytes
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import Recipe
 from pipelines.planning.model_sizes import ModelSizes, model_sizes
-from pipelines.planning.stage_seconds import Speed, Traffic, speed_of, stage_seconds
+from pipelines.planning.stage_seconds import Traffic, speed_of, stage_seconds
 from pipelines.running.outcome import Outcome
 from pipelines.terminal.plain_console import say
 from resources.deciding.past_costs import WORKERS
@@ -84,6 +83,7 @@ class Forecast:
     last: str = ""
     kept_in: Path | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    gflops: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -115,9 +115,11 @@ def forecast_of_run(recipe: Recipe, place: Path) -> Forecast | None:
 
 
 def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again: bool = True) -> Forecast | None:
-    """again: measure the processor for a second; False: its kept speed, if there is one."""
+    """again: measure the processor for a second, also where an earlier run of this lake did."""
     characters = [count for look in looks.values() if look.holds_logs for count in look.characters]
-    speed = _speed(recipe, again) if characters else None
+    kept_in = _kept_in(recipe, place)
+    past = _read(kept_in)
+    speed = _speed(recipe, past.get("gflops", 0.0), again) if characters else None
     if speed is None:
         return None
     gflops, measured_by = speed
@@ -131,30 +133,28 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again:
         return None  # reported with the base model
     if not estimated:
         return None
-    kept_in = _kept_in(recipe, place)
-    past = _read(kept_in)
     disk, sizes = bytes_needed(recipe, base, dict(looks)), model_sizes(recipe, base)
     on_disk = {MADE[name]: count for name, count in disk.items() if name in MADE}
     lines = [_line(recipe, name, each, past.get("stages", {}).get(name, {}), sizes, on_disk, traffic)
              for name, each in estimated.items()]
     at_least = "at least " if any(look.has_more for look in looks.values()) else ""
     basis = f"for {at_least}about {traffic.records:,} records of {traffic.tokens:,} tokens, {measured_by}"
-    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}))
+    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}), gflops)
 
 
-def _speed(recipe: Recipe, again: bool) -> tuple[float, str] | None:
-    """GFLOP/s and where the number is from; None for an accelerator that no table names."""
+def _speed(recipe: Recipe, kept: float, again: bool) -> tuple[float, str] | None:
+    """GFLOP/s and where the number is from; None for an accelerator that no table names. kept: of an earlier run, whose
+    corrections are relative to it; other work on the machine only makes a new number smaller."""
     devices = accelerators()
     if devices:
         name, count = next(iter(devices.items()))
         device = DEVICES.get(name.lower())
         return None if device is None else (device.bf16_tflops * 1e3, f"one of {count}x{name} by its data sheet, not measured")
-    if again:
+    gflops, of = kept, ""
+    if again or not kept:
         found = speed_of(recipe)
-    else:
-        speeds = cpu_speeds(recipe.threads)
-        found = Speed(getattr(speeds, speeds.precision), speeds.precision)
-    return found.gflops, f"{found.gflops:,.0f} GFLOP/s in {found.precision}, measured here"
+        gflops, of = max(kept, found.gflops), f" in {found.precision}"
+    return gflops, f"{gflops:,.0f} GFLOP/s{of}, measured here"
 
 
 def _line(recipe: Recipe, name: str, estimated: float, past: Mapping[str, float], sizes: ModelSizes,
@@ -234,7 +234,8 @@ def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
             new[line.stage] = {"estimated": line.estimated, "predicted": line.seconds, "took": round(took[line.stage], 2)}
             if (peak := outcome.step_peak_memory_mb.get(line.stage)) is not None:
                 new[line.stage]["memory_bytes"] = peak * 2**20
-        content = {"stages": {**found.measured, **new}, "said": f"The last run took {said}." if len(made) > 1 else found.last}
+        last = f"The last run took {said}." if len(made) > 1 else found.last
+        content = {"gflops": found.gflops, "stages": {**found.measured, **new}, "said": last}
         with suppress(OSError):  # the run is over: its work counts, not this note
             found.kept_in.parent.mkdir(parents=True, exist_ok=True)
             write_json(found.kept_in, content)

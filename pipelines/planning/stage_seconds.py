@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from model_ops.precision import best_speeds
+from model_ops import precision as processor
 from model_ops.training.settings import TrainingSettings
 from pipelines.contract.base_choice import look_at_base
 from pipelines.contract.recipe import Recipe
@@ -55,7 +55,7 @@ class Speed:
 def speed_of(recipe: Recipe) -> Speed:
     """This machine's speed with the recipe's threads, measured in a second or two."""
     asked = {settings.resolved().precision for settings in recipe.trained.values()} - {"auto"}
-    speeds = best_speeds(recipe.threads)
+    speeds = processor.best_speeds(recipe.threads)
     precision = asked.pop() if len(asked) == 1 else speeds.precision
     return Speed(getattr(speeds, precision), precision)
 

@@ -1,10 +1,9 @@
 """`millrace run` begins with what the run takes and ends with what happened; the run between them stands in."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from pipelines.checks import forecast as forecasting
+from pipelines.planning.stage_seconds import Speed
 from pipelines.running import follow as following
 from pipelines.running import submit as submitting
 from pipelines.running.outcome import Outcome
@@ -19,7 +18,7 @@ def run(tmp_path, monkeypatch):
     put(tmp_path / "gateway" / "2026-06-01.jsonl", PAIR)
     (tmp_path / "recipe.yaml").write_text("workload: helper\nbase_model: tiny\nsources: {gateway: {uri: gateway}}\n")
     lake = Lake.open(tmp_path / "lake")
-    monkeypatch.setattr(forecasting, "cpu_speeds", lambda threads: SimpleNamespace(float32=50.0, precision="float32"))
+    monkeypatch.setattr(forecasting, "speed_of", lambda recipe: Speed(50.0, "float32"))
     monkeypatch.setattr(forecasting, "accelerators", dict)
     monkeypatch.setattr(submitting, "submit", lambda *_: None)
 
@@ -36,7 +35,7 @@ def test_a_run_begins_with_its_cost_and_ends_with_what_is_next(run):
     assert said.index("what it does") < said.index("in all") < said.index("time ") < said.index("made        interactions")
     assert "fine-tunes the base" in said and budget["sft_model"] > 0 and "millrace run" in said
     again, _ = run(Outcome(state="succeeded"))
-    assert "The last run took" in " ".join(again.split())
+    assert "The last run took" in " ".join(again.split()) and "50 GFLOP/s, measured here" in " ".join(again.split())
 
 
 def test_a_selection_shows_its_own_stages_or_no_table(run):

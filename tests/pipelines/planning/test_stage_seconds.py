@@ -58,7 +58,7 @@ def test_epochs_count_the_records_and_an_unknown_size_predicts_nothing(tmp_path)
 
 def test_the_speed_is_of_the_precision_that_trains(monkeypatch):
     asked = []
-    monkeypatch.setattr(module, "best_speeds", lambda threads: asked.append(threads) or Speeds(40.0, 100.0))
+    monkeypatch.setattr(module.processor, "best_speeds", lambda threads: asked.append(threads) or Speeds(40.0, 100.0))
     text = Path(RECIPES / "quick.yaml").read_text()
     assert speed_of(read_recipe(text, RECIPES)) == Speed(100.0, "bfloat16")
     fixed = read_recipe(text.replace("{layers: 7,", "{layers: 7, precision: float32,").replace("steps: 30,", "steps: 30, precision: float32,")
