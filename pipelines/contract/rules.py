@@ -14,6 +14,7 @@ from model_ops.serving.adapters import MAX_RANKS
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import TAUGHT_BY_BOTH, TRAINED_STAGES, RecipeFields
 from pipelines.contract.text import Place
+from resources.reading.chats import NAME as RATED
 from resources.stages import STAGES, stage
 from resources.tables import SCHEMAS
 
@@ -224,7 +225,7 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
 
 
 def _the_data(recipe: RecipeFields) -> Broken:
-    known = [*recipe.sources, *recipe.seeds]
+    known = [*recipe.sources, *recipe.seeds, RATED]
     mixtures = {("datasets", "sft"): recipe.datasets.sft,
                 **{("datasets", "named", name): named for name, named in recipe.datasets.named.items()}}
     for place, mixture in mixtures.items():
@@ -246,8 +247,11 @@ def _the_data(recipe: RecipeFields) -> Broken:
             yield ("datasets", "rl_prompts", "tasks", name), (
                 "these items are under evals too, so a model would be trained on what it is measured by; name other tasks")
     for name in recipe.retention.counts_only if recipe.retention else ():
-        if name not in recipe.sources:
+        if name not in (*recipe.sources, RATED):
             yield "retention.counts_only", f"no source is called {name}; there are {', '.join(recipe.sources)}"
+    if RATED in known[:-1]:
+        yield ("sources" if RATED in recipe.sources else "seeds", RATED), (
+            "answers that people rate in `millrace chat` have this name; give another one")
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:

@@ -55,6 +55,8 @@ def said(folder, more):
     ("datasets: {named: {best: {mix: {gateway: 0}}}}", "datasets.named.best: mix holds only zeros; give at least one "
      "source or seed a share above 0"),
     ("retention: {counts_only: [gatway]}", "retention.counts_only: no source is called gatway; there are gateway"),
+    ("seeds: {millrace_chat: {uri: a.jsonl}}\ndatasets: {sft: {mix: {millrace_chat: 2, gateway: 1}}}",
+     "seeds.millrace_chat: answers that people rate in `millrace chat` have this name; give another one"),
     ("evals: {gsm8k: ./gsm8k.jsonl}", "evals.gsm8k: it holds './gsm8k.jsonl'; write `gsm8k: {uri: ...}`"),
     ("seeds: {a: s3://b/c}", "seeds.a: it holds a text that is not accepted; write `a: {uri: ...}`"),
     ("speculator: {architecture: draft_model, draft_model: 7}", "speculator.draft_model: it holds 7; give text, in quotes"),
