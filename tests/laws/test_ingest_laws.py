@@ -15,7 +15,7 @@ from resources.reading.sources import SourceSettings
 from resources.tables import Tables
 
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
-LAWS = settings(max_examples=8)
+LAWS = settings(max_examples=5)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

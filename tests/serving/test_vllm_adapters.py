@@ -25,7 +25,7 @@ from resources.serving.follow_adapters import FollowingAdapters
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]
 
 BY = Signature("ann", "MILLRACE_USER")
 BOTH = ("tutor", "support")

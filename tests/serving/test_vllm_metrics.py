@@ -19,7 +19,7 @@ from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
 from resources.tables import Tables
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]
 
 WORDS = ["--enforce-eager", "--max-model-len", "512"]
 REQUESTS = 8

@@ -28,7 +28,7 @@ from model_ops.progress import Progress
 from model_ops.rendering.chat_template import ChatTemplate
 from model_ops.rendering.row import Row
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]
 
 
 ROWS, NEW_TOKENS = 24, 32

@@ -183,7 +183,8 @@ def test_pairs_stay_while_one_of_their_sides_is_gone_or_cannot_be_read(tmp_path,
     assert not report.failed_objects and plain(found) == plain(read(tmp_path, "whole")[0])
 
 
-@pytest.mark.parametrize("first", range(KILLS_APART))
+@pytest.mark.parametrize("first", [
+    0, *(pytest.param(first, marks=pytest.mark.thorough) for first in range(1, KILLS_APART))])
 @pytest.mark.slow
 def test_killed_before_any_commit_while_sides_arrive_and_change(tmp_path, monkeypatch, first):
     """Before commit `first`, and before every KILLS_APART-th one after it."""
