@@ -128,7 +128,7 @@ def _form(context: dg.AssetExecutionContext, job: str, release: Manifest) -> str
         return "/jobs"
     filled = {"release": release.version, "digest": release.digest, "name": "", "reason": ""}
     form = quote(json.dumps({"ops": {f"{job}_release": {"config": filled}}}, indent=2))
-    return f"/locations/{quote(f'__repository__@{location}')}/jobs/{job}/playground/setup?config={form}"
+    return f"/locations/{quote(location)}/jobs/{job}/playground/setup?config={form}"
 
 
 @dg.asset_check(asset="release_candidate", blocking=True)

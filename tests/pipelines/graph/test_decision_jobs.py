@@ -134,7 +134,7 @@ def test_a_releases_page_links_to_the_forms_with_the_release_filled_in():
     context = SimpleNamespace(run=SimpleNamespace(tags=location_tags(Path("my-bot.yaml"))))
     link = _form(context, "approve", SimpleNamespace(version="0a1b2c", digest="d" * 64))
     place, _, asked = link.partition("?config=")
-    assert place == "/locations/__repository__%40my_bot/jobs/approve/playground/setup"
+    assert place == "/locations/my_bot/jobs/approve/playground/setup"
     form = json.loads(unquote(asked))["ops"][STEPS["approve"]]["config"]
     assert form["release"] == "0a1b2c" and ApproveForm(**form).digest == "d" * 64
     assert _form(SimpleNamespace(run=SimpleNamespace(tags={})), "approve", SimpleNamespace()) == "/jobs"
