@@ -42,16 +42,18 @@ OF_ONE_RUN = ("seconds", "tokens_per_second", "peak_memory", "resumed_from")
 """Prefixes of metrics that describe a run, not its result."""
 
 
-def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.MaterializeResult:
-    """The materialization of an artefact: its digest as the data version, metrics, tables and plots."""
+def shown(manifest: Manifest, workshop: Workshop, first: Mapping[str, Any] | None = None, **more: Any) -> dg.MaterializeResult:
+    """The materialization of an artefact: its digest as the data version, metrics, tables and plots. first: what the asset's
+    page begins with, instead of metrics of the same names."""
     directory = workshop.directory(manifest)
     metadata: dict[str, Any] = {
+        **(first or {}),
         "path": dg.MetadataValue.path(str(directory)),
         "version": manifest.version,
         "size_mb": round(sum(file.bytes for file in manifest.files) / 1e6, 3),
         "made_from": dg.MetadataValue.md(_inputs_table(manifest)),
         "sql": as_metadata(about_artefact(manifest)),
-        **_when(manifest, workshop),
+        **_when(manifest, workshop, first or {}),
         **more,
     }
     metadata |= column_lineage(manifest.name)
@@ -68,7 +70,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
         if file.path == "rendered.md":
             metadata["what_is_learnt"] = dg.MetadataValue.md(visible((directory / file.path).read_text(), lines=True))
         if file.path.endswith(".html"):
-            metadata[Path(file.path).stem] = dg.MetadataValue.path(str(directory / file.path))
+            metadata.setdefault(Path(file.path).stem, dg.MetadataValue.path(str(directory / file.path)))
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.digest))
 
 
@@ -101,9 +103,9 @@ def described(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collect
             "column_statistics": table(column_statistics(connection, query, with_texts=False)[1])}
 
 
-def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:
-    """The artefact's metrics; for a reused artefact, without the metrics of the run that made it."""
-    found = numbers(manifest.metrics)
+def _when(manifest: Manifest, workshop: Workshop, told: Collection[str]) -> dict[str, Any]:
+    """The artefact's metrics but those that are told already; for a reused artefact, without those of the run that made it."""
+    found = numbers({name: value for name, value in manifest.metrics.items() if name not in told})
     if not workshop.is_reused(manifest):
         return {"reused": False, **found}
     maker = {"made_by_run": dg.MetadataValue.dagster_run(manifest.run_id)} if manifest.run_id else {}

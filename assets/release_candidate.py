@@ -1,6 +1,9 @@
 """release_candidate: target, drafter, serving scripts and report, checked against the recipe's gates."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -9,14 +12,17 @@ from assets.presentation import shown, table
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.erased import APPROVAL_PAGE
+from resources.artefacts.manifest import Manifest
 from resources.artefacts.source_digest import source_digest
 from resources.artefacts.taint import rows_erased_from
 from resources.attesting.attest import attest, write_attestations
+from resources.launching.run_history import LOCATION_TAG
 from resources.releasing.adapter_form import adapter_base
 from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import champion_to_beat
 from resources.releasing.drafting_decision import decide_drafting, form_of
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.gate_result import GateResult
 from resources.releasing.gates import Compared, check_gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.parts import superseded
@@ -27,6 +33,7 @@ from resources.releasing.release_facts import facts_of
 from resources.releasing.release_signature import is_signed
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import read_evaluation, summarise
+from resources.releasing.verdict import verdict_of
 from resources.reporting.dashboard import dashboard_path
 from resources.signing.keys import signing_key
 from resources.stages import last_model
@@ -98,9 +105,30 @@ def release_candidate(
         attest(workshop.lake, directory, key)
     Endpoint(workshop.lake, workshop.workload).nominate(subject_of(directory))
     workshop.publish_catalog()
-    return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]),
-                 approval_page=dg.MetadataValue.path(str(directory / APPROVAL_PAGE)),
-                 dashboard=dg.MetadataValue.path(str(dashboard_path(workshop.lake, workshop.workload))))
+    return shown(manifest, workshop, first={
+        "verdict": f"{verdict_of(gates).sentence}.", "gates": table(_gate_rows(gates)),
+        **{page: dg.MetadataValue.path(str(directory / name))
+           for page, name in (("report", "report.html"), ("approval_page", APPROVAL_PAGE))},
+        **{job: dg.MetadataValue.url(_form(context, job, manifest)) for job in ("approve", "reject")},
+        "dashboard": dg.MetadataValue.path(str(dashboard_path(workshop.lake, workshop.workload)))})
+
+
+def _gate_rows(gates: Sequence[GateResult]) -> list[dict[str, str]]:
+    return [{"gate": gate.name,
+             "state": "nothing to compare" if gate.nothing_to_compare else "holds" if gate.passed else "missed",
+             "measured": "" if gate.measured is None else f"{gate.measured:z.4f}", "interval": gate.interval_text,
+             "wanted": gate.wanted_text, "about": gate.reason or gate.compared_text} for gate in gates]
+
+
+def _form(context: dg.AssetExecutionContext, job: str, release: Manifest) -> str:
+    """The Launchpad of a decision's job with this release filled in; the page that lists the jobs where the run has no code
+    location."""
+    location = context.run.tags.get(LOCATION_TAG)
+    if location is None:
+        return "/jobs"
+    filled = {"release": release.version, "digest": release.digest, "name": "", "reason": ""}
+    form = quote(json.dumps({"ops": {f"{job}_release": {"config": filled}}}, indent=2))
+    return f"/locations/{quote(location)}/jobs/{job}/playground/setup?config={form}"
 
 
 @dg.asset_check(asset="release_candidate", blocking=True)
@@ -112,6 +140,6 @@ def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     release = read_release(directory)
     return dg.AssetCheckResult(
         passed=not problems, description="; ".join(problems) or None,
-        metadata={"gates": table([gate.model_dump() for gate in release.gates]), "problems": "; ".join(problems) or "none",
+        metadata={"gates": table(_gate_rows(release.gates)), "problems": "; ".join(problems) or "none",
                   "rows_learnt_and_erased_since": erased_rows(workshop.lake, release)}
     )

@@ -14,7 +14,7 @@ def tell_shortages(context: dg.AssetExecutionContext, manifest: Manifest) -> Non
         return
     name, sources = manifest.name.rpartition("/")[2], manifest.metrics.get("sources", {})
     total = sum(sources.values())
-    instead = ", ".join(f"{source} {count:,} ({count / total:.0%})" for source, count in sorted(sources.items()))
+    instead = ", ".join(f"{source} {count:,} ({count / total:z.0%})" for source, count in sorted(sources.items()))
     message = f"{name}: {'; '.join(manifest.metrics['notes'])}{'; its training rows are ' + instead if instead else ''}"
     context.log.warning(message)
     relay({"event": "note", "message": message})

@@ -8,12 +8,16 @@ pipelines/graph/recipe_graph.py. Importing this module imports no torch; a test 
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import dagster as dg
 
 from pipelines.graph.recipe_graph import definitions
 from pipelines.storage.locations import RECIPES, find_recipe
+
+for _kind in (dg.BetaWarning, dg.PreviewWarning):
+    warnings.filterwarnings("ignore", category=_kind)  # for who writes the graph, not for who opens it
 
 
 def __getattr__(name: str) -> dg.Definitions:

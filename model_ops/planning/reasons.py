@@ -57,7 +57,7 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
         yield f"activation checkpointing none: all that blocks keep ({memory.kept / GIB:.1f} GiB) fits"
     else:
         without = memory_of(needs, replace(setup, checkpointing=lighter, offload=False), device).total
-        cost = (f"one more forward pass, {needs.forward_share:.0%} of the work" if setup.checkpointing == "full"
+        cost = (f"one more forward pass, {needs.forward_share:z.0%} of the work" if setup.checkpointing == "full"
                 else "cheap operations twice")
         because = (f"with {lighter} it takes {without / GIB:,.1f} GiB" if without > room
                    else f"with {lighter} only smaller micro-batches would fit")

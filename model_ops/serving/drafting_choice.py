@@ -143,7 +143,8 @@ def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = N
     elif ngram is None or drafter_low > ngram.tau or (gain_low is not None and gain_low >= 0):
         chosen = _of(drafter)
         beaten = "" if ngram is None else f", of the n-gram lookup {ngram.tau:.2f}"
-        paired = "" if gain_low is None else f"; its gain over the better lookup on the same prompts is at least {gain_low:.1%}"
+        paired = ("" if gain_low is None else
+                  f"; its gain over the better lookup on the same prompts is at least {gain_low:z.1%}")
         reason = f"{chosen.label}: {asked}; acceptance length {drafter.tau:.2f} (lower end {drafter_low:.2f}){beaten}{paired}"
     else:
         chosen = _of(ngram)
@@ -241,14 +242,14 @@ def _reason(chosen: Drafting, scores: Mapping[Drafting, float], worst: Mapping[D
     at = f"at {_counted(levels)} at a time"
     others = sorted((each for each in scores if each not in (chosen, NO_DRAFTING)), key=lambda each: -scores[each])
     if chosen == NO_DRAFTING:
-        said = f"no drafting: nothing that may be served is more than {TIE:.0%} faster {at}"
+        said = f"no drafting: nothing that may be served is more than {TIE:z.0%} faster {at}"
     else:
         said = f"{chosen.label}: {scores[chosen]:.2f} times the tokens/s without drafting {at}"
     if others:
         nearest = others[0]
         why = ""
         if nearest not in allowed:
-            why = f", whose p99 latency is {worst[nearest] - 1:.0%} above that without drafting (allowed: {p99_above:.0%})"
+            why = f", whose p99 latency is {worst[nearest] - 1:z.0%} above that without drafting (allowed: {p99_above:z.0%})"
         elif scores[nearest] >= scores[chosen]:
             why = ", a tie with what is simpler"
         said += f"; the best other is {nearest.label} with {scores[nearest]:.2f} times{why}"

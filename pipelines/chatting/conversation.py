@@ -139,7 +139,7 @@ class Conversation:
 def _figures(exchange: Exchange) -> str:
     done = exchange.done
     rate = f"{done['tokens'] / done['seconds']:.1f} tokens/s" if done["seconds"] else ""
-    drafted = f"{done['accepted'] / done['drafted']:.0%} of {done['drafted']} drafted tokens" if done.get("drafted") else ""
+    drafted = f"{done['accepted'] / done['drafted']:z.0%} of {done['drafted']} drafted tokens" if done.get("drafted") else ""
     drafted = f"{drafted} accepted" if drafted else ""
     ended = {"length": "cut at max_tokens", "stopped": "stopped"}.get(done["done"], "")
     left = f"{done['dropped']} oldest messages left out, to fit the context" if done["dropped"] else ""

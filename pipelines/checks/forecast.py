@@ -226,7 +226,7 @@ def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
     if len(made) > 1:
         predicted, real = sum(line.seconds for line in made), sum(took[line.stage] for line in made)
         ratio = real / predicted
-        how = f"{ratio:.1f} times as long" if ratio >= 1.05 else f"{ratio:.0%} of that" if ratio <= 0.95 else "as predicted"
+        how = f"{ratio:.1f} times as long" if ratio >= 1.05 else f"{ratio:z.0%} of that" if ratio <= 0.95 else "as predicted"
         said = f"{duration(real)} for what was made; {duration(predicted)} were predicted ({how})"
     if found.kept_in is not None and outcome.exit_code == 0:
         new: dict[str, dict[str, float]] = {}

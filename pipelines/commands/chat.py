@@ -64,7 +64,7 @@ def chat(
             _until_interrupted()
             return
         if prompt and system is None:
-            console.print(f"system prompt: of {learnt.share:.0%} of the training rows of {learnt.name} (/system shows it)",
+            console.print(f"system prompt: of {learnt.share:z.0%} of the training rows of {learnt.name} (/system shows it)",
                           highlight=False)
         console.print("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends", highlight=False)
         Conversation(console, place, talks, prompt, sampling, draft).run()

@@ -5,6 +5,7 @@ the endpoint's log are the same. The name in the form is what the person typed: 
 keys are trusted, the key of the process that runs the job signs the entry, as it does for a command.
 """
 
+from contextlib import suppress
 from pathlib import Path
 
 import dagster as dg
@@ -73,6 +74,8 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     if not recipe.release.enabled:
         return []
 
+    waiting = _candidate(place, recipe.workload)
+
     @dg.op(name="approve_release", description="Checks gates, digests and policy again, records who and why, moves the alias.")
     def approving(context: dg.OpExecutionContext, config: ApproveForm) -> None:
         with in_one_sentence(REFUSALS):
@@ -116,12 +119,19 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
 
     return [
         form_job("approve", approving, ApproveForm, "Approves a release, as `millrace approve` does: the form asks for its "
-                 "version, your name and a reason. Or lets a further alias name an approved release."),
+                 "version, your name and a reason. Or lets a further alias name an approved release.", release=waiting),
         form_job("reject", rejecting, RejectForm, "Refuses a candidate, or withdraws an approval, as `millrace reject` does. "
-                 "No run serves the release by itself then."),
+                 "No run serves the release by itself then.", release=waiting),
         form_job("rollback", rolling_back, RollbackForm, "Makes an earlier release champion again, as `millrace rollback` "
                  "does, and withdraws the release that it replaces."),
     ]
+
+
+def _candidate(place: Path, workload: str) -> str:
+    """The release that waits when the graph is loaded, for the forms to offer; "" for none."""
+    with suppress(LakeError, EndpointError, EndpointLogError, OSError):
+        return Endpoint(Lake.open(place, create=False), workload).read().candidate or ""
+    return ""
 
 
 def _signed(name: str, reason: str, context: dg.OpExecutionContext) -> Signature:

@@ -15,9 +15,9 @@ from pydantic import Field
 NAME = Field(default="", description="Your name, which is recorded with the decision; needed")
 
 
-def form_job(name: str, op: dg.OpDefinition, form: type[dg.Config], description: str) -> dg.JobDefinition:
-    """A job of one step whose form shows every field."""
-    shown = {"ops": {op.name: {"config": form().model_dump()}}}
+def form_job(name: str, op: dg.OpDefinition, form: type[dg.Config], description: str, **filled: str) -> dg.JobDefinition:
+    """A job of one step whose form shows every field. filled: values that the form offers."""
+    shown = {"ops": {op.name: {"config": form(**filled).model_dump()}}}
 
     @dg.job(name=name, description=description, config=shown)
     def job():

@@ -7,11 +7,10 @@ from collections.abc import Collection
 import dagster as dg
 
 from pipelines.graph.failures import failure_in_one_sentence
+from resources.launching.run_history import JOB_TAG
 from resources.stages import logs_stages
 
 TRAIN = "train"
-JOB_TAG = "millrace/job"
-"""Tag of a run: `<workload>/<job>`. dagster.yaml lets one run of each at a time."""
 
 
 def jobs(

@@ -282,9 +282,9 @@ def _curation(contents: Contents, text: _Text) -> None:
     seen = contents.seen
     about = "about " if seen.sampled or not contents.saw_everything else ""
     frequent = [item for item in seen.decisions if item["rule"] != "kept" and item["rows"] * 200 >= seen.sample_rows][:6]
-    dropped = [f"{plain(item['rule'].replace('_', ' '), 40)} {item['rows'] / seen.sample_rows:.0%}"
+    dropped = [f"{plain(item['rule'].replace('_', ' '), 40)} {item['rows'] / seen.sample_rows:z.0%}"
                for item in (frequent if seen.sample_rows else [])]
-    text.note(f"With the defaults {about}{seen.usable_share:.0%} of the requests stay ({contents.trainable:,})"
+    text.note(f"With the defaults {about}{seen.usable_share:z.0%} of the requests stay ({contents.trainable:,})"
               + (f"; the others: {', '.join(dropped)}." if dropped else "."))
     text.put("curation")
     if seen.pii:
@@ -295,7 +295,7 @@ def _curation(contents: Contents, text: _Text) -> None:
     text.put("pii", "redact", 2)
     languages = [item for item in seen.languages if item["rows"] * 100 >= seen.sample_rows]
     if len(languages) > 1:
-        told = ", ".join(f"{item['language']} {item['rows'] / seen.sample_rows:.0%}" for item in languages[:6])
+        told = ", ".join(f"{item['language']} {item['rows'] / seen.sample_rows:z.0%}" for item in languages[:6])
         text.note(f"Languages: {told}. To keep some only:", 2)
         text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
     least = FeedbackRules().least

@@ -18,6 +18,7 @@ from model_ops.atomic_files import write_text
 from model_ops.errors import FoundWrong, Misuse
 from pipelines.contract.recipe import load_recipe
 from pipelines.storage.lake_recipes import remembered
+from pipelines.storage.locations import location_name
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.source_digest import PROJECT
 from resources.lake import Lake
@@ -57,7 +58,7 @@ def code_locations(recipes: Sequence[Path]) -> list[dict[str, dict[str, str]]]:
     name."""
     places: dict[str, Path] = {}
     for path in (recipe.resolve() for recipe in recipes):
-        name = path.stem.replace("-", "_")
+        name = location_name(path)
         if places.setdefault(name, path) != path:
             raise UiError(f"{places[name]} and {path} would have the same name in the UI: rename one of the files")
     return [{"python_module": {"module_name": "pipelines.definitions", "attribute": str(path), "location_name": name,

@@ -13,10 +13,13 @@ import signal
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from rich.console import Console
 
+from assets.ownership import DATASETS, DRAFTER, MODELS, RELEASE, TRAFFIC
 from pipelines.keeping.daemon_lock import DaemonLock
 from pipelines.keeping.dagster_servers import (
     ServerEnded,
@@ -58,8 +61,11 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
         try:
             for server in servers:
                 server.start()
-            console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.place}; Ctrl-C ends it",
-                          soft_wrap=True)
+            while all(server.is_running for server in servers) and not _answers(host, port):
+                time.sleep(0.5)
+            if all(server.is_running for server in servers):
+                console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.place}; Ctrl-C ends it\n"
+                              f"Its graph, unfolded: {graph_address(host, port)}", soft_wrap=True)
             while all(server.is_running for server in servers):
                 time.sleep(0.5)
         except KeyboardInterrupt:
@@ -67,6 +73,19 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
         finally:
             _end(servers)
         raise ServerEnded("a server of the UI ended by itself; its last lines above say why")
+
+
+def graph_address(host: str, port: int) -> str:
+    """Of the graph with its groups unfolded: a group that is folded shows no asset."""
+    groups = ",".join(f"global@global:{group}" for group in (TRAFFIC, DATASETS, MODELS, DRAFTER, RELEASE))
+    return f"http://{host}:{port}/asset-groups?expanded={groups}"
+
+
+def _answers(host: str, port: int) -> bool:
+    with suppress(OSError, HTTPException), closing(HTTPConnection(host, port, timeout=2)) as connection:
+        connection.request("GET", "/server_info")
+        return connection.getresponse().status == 200
+    return False
 
 
 def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> Lake:

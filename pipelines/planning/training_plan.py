@@ -177,7 +177,7 @@ def _memory_table(memory: MemoryOf, room_gib: float) -> Group:
         before += size
     table.add_section()
     table.add_row(Text("in all", style="bold"), Text(f"{before:,.2f}", style="bold"),
-                  Text(f"{before / room_gib:.0%}", style="bold green" if before < 0.9 * room_gib else "bold yellow"))
+                  Text(f"{before / room_gib:z.0%}", style="bold green" if before < 0.9 * room_gib else "bold yellow"))
     return Group(table)
 
 

@@ -34,6 +34,7 @@ from pipelines.running.lineage_events import Events, Tell, lineage_events
 from pipelines.running.outcome import INTERRUPTED
 from pipelines.running.submit import EXIT, STARTED, Run, others_running, runs_of
 from pipelines.storage.lake_recipes import remember
+from pipelines.storage.locations import location_name
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.leftovers import kept_seconds
 from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
@@ -41,7 +42,7 @@ from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake, LakeError
 from resources.lake_use import LakeInUse, at_work
 from resources.launching.relay import relay
-from resources.launching.run_history import HOST_TAG, PROCESS_TAG
+from resources.launching.run_history import HOST_TAG, LOCATION_TAG, PROCESS_TAG, RUN_TAG
 from resources.lineage_events.settings import OpenLineageError
 from resources.process_stamp import this_process
 from resources.reading.chats import with_chats
@@ -52,8 +53,6 @@ from resources.stages import daily_stages, logs_stages
 from resources.tables import Tables
 from stores.s3 import S3Error
 
-RUN_TAG = "millrace/run"
-"""Tag of a Dagster run: the id of the submitted run that it belongs to."""
 NOT_RETRIED = {"dagster/max_retries": "0"}
 """The daemon does not continue a run of `millrace run`: the next `millrace run` does."""
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
@@ -159,10 +158,10 @@ def _run(
     if daily:
         days = _days(recipe, lake, request.partition, instance)
         graph = definitions(request.recipe, request.lake)  # the first day is known only now
-        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request.id, events):
+        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request, events):
             return 1
     rest = [key for key in chosen if key.path[-1] not in logs]
-    if rest and not _execute(graph, "train", rest, instance, lake, {}, request.id, events):
+    if rest and not _execute(graph, "train", rest, instance, lake, {}, request, events):
         return 1
     return 0
 
@@ -221,22 +220,28 @@ def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterIn
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
+def location_tags(recipe: Path) -> dict[str, str]:
+    """Tags by which the UI shows a run under the code location of its recipe."""
+    return {LOCATION_TAG: location_name(recipe), ".dagster/repository": f"__repository__@{location_name(recipe)}"}
+
+
 def _range_tags(days: list[date]) -> dict[str, str]:
     return dict(zip(RANGE_TAGS, (days[0].isoformat(), days[-1].isoformat()), strict=True))
 
 
 def _execute(
     graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str],
-    submitted_as: str, events: Events,
+    request: RunRequest, events: Events,
 ) -> bool:
     run_id = str(uuid.uuid4())
-    listener = _Listener({key.path[-1] for key in keys}, lake, events(run_id, job), runs_of(lake) / submitted_as)
+    listener = _Listener({key.path[-1] for key in keys}, lake, events(run_id, job), runs_of(lake) / request.id)
     instance.add_event_listener(run_id, listener)
     result = graph.resolve_job_def(job).execute_in_process(
         instance=instance,
         run_id=run_id,
         asset_selection=keys,
-        tags={**tags, PROCESS_TAG: this_process(), HOST_TAG: socket.gethostname(), RUN_TAG: submitted_as, **NOT_RETRIED},
+        tags={**tags, PROCESS_TAG: this_process(), HOST_TAG: socket.gethostname(), RUN_TAG: request.id,
+              **location_tags(request.recipe), **NOT_RETRIED},
         raise_on_error=False,
     )
     if listener.interrupted:

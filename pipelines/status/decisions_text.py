@@ -65,8 +65,8 @@ def corrections(decisions: Sequence[Decision]) -> list[str]:
     for action, spelled in SPELLED.items():
         cost, gain = cost_ratio(decisions, action), gain_ratio(decisions, action)
         if cost.n or gain.n:
-            said.append(f"{spelled}: costs are predicted times {cost.value:.2f} ({cost.n} outcomes), gains times "
-                        f"{gain.value:.2f} ({gain.n} outcomes)")
+            said.append(f"{spelled}: costs are predicted times {cost.value:z.2f} ({cost.n} outcomes), gains times "
+                        f"{gain.value:z.2f} ({gain.n} outcomes)")
     return said
 
 
@@ -84,7 +84,7 @@ def _option(option: Option) -> list[str]:
     days, requests = option.payback_days, option.break_even_requests
     return [option.action, duration(option.predicted_cost_s) if option.predicted_cost_s else "",
             _gain(option.action, option.predicted_gain), _gain(option.action, option.gain_lower),
-            duration(days * 86_400) if days is not None else "", f"{requests:,.0f}" if requests is not None else "",
+            duration(days * 86_400) if days is not None else "", f"{requests:z,.0f}" if requests is not None else "",
             option.why_not]
 
 
@@ -110,7 +110,7 @@ def _gain(action: str, gain: Any) -> str:
     """Of drafters the relative rise of the acceptance length, else the fall of the held-out loss."""
     if gain is None or action == "nothing":
         return ""
-    return f"{gain:+.1%}" if action in OF_A_DRAFTER else f"{gain:+.4f} nats"
+    return f"{gain:+z.1%}" if action in OF_A_DRAFTER else f"{gain:+z.4f} nats"
 
 
 def _sentence(text: str) -> str:

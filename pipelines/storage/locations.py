@@ -19,9 +19,14 @@ def find_recipe(name: str) -> Path | None:
     places = [Path(place) for place in os.environ.get("MILLRACE_RECIPES", "").split(os.pathsep) if place]
     for place in [*places, RECIPES]:
         for path in sorted(place.glob("*.y*ml")) if place.is_dir() else [place]:
-            if path.is_file() and path.stem.replace("-", "_") == name.replace("-", "_"):
+            if path.is_file() and location_name(path) == name.replace("-", "_"):
                 return path
     return None
+
+
+def location_name(recipe_path: Path) -> str:
+    """The code location that shows a recipe in the UI."""
+    return recipe_path.stem.replace("-", "_")
 
 
 def lake_location(recipe_path: Path, given: str | Path | None = None) -> Path:

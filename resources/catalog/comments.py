@@ -184,7 +184,7 @@ COLUMNS = {
     "prompt": "the prompt",
     "prompt_characters": "length of the prompt, in characters",
     "prompt_sha256": "sha256 of the prompt",
-    "prompt_shape": "kind of request: first word or tool, and a hash of instructions and tools",
+    "prompt_shape": "kind of request: what the session asks for or a tool, and a hash of instructions and tools",
     "prompt_token_ids": "token ids of the prompt",
     "prompt_tokens": "length of the prompt in tokens",
     "provider": "provider that served the model, as logged",

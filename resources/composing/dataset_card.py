@@ -56,13 +56,13 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
         "## Mixture", "", "Training rows. Weight: rows in the split for each row that there was.", "",
         *_table(("source", "written by", "rows", "share", "weight"),
                 [[each["source"], "a model" if each["synthetic"] else "traffic or people", each["rows"],
-                  f"{each['share']:.1%}", f"{each['weight']:.3g}"] for each in found["mixture"]]),
+                  f"{each['share']:z.1%}", f"{each['weight']:.3g}"] for each in found["mixture"]]),
         *(["Asked for and not there: " + "; ".join(metrics["notes"]) + ".", ""] if metrics["notes"] else []),
         "## Languages", "",
         *_table(("language", "rows"), [[each["language"] or "not detected", each["rows"]] for each in found["languages"][:20]]),
         "## Prompt shapes", "", "Share of each split; shapes of fewer than five rows are not listed.", "",
         *_table(("shape", "rows", "train", "validation", "test"),
-                [[f"`{each['shape'] or 'none'}`", each["rows"], *(f"{each[split]:.1%}" for split in SPLITS)]
+                [[f"`{each['shape'] or 'none'}`", each["rows"], *(f"{each[split]:z.1%}" for split in SPLITS)]
                  for each in found["shapes"]]),
         "## Decisions", "", "Curated rows and seeds by what became of them.", "",
         *_table(("decision", "rows"), sorted(metrics["by_rule"].items())),

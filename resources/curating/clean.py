@@ -43,6 +43,7 @@ from resources.curating.pii import Redactor, finder
 from resources.curating.pii_scan import might_hold
 from resources.curating.presidio import model_name
 from resources.curating.quality import measures
+from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, choose_topics, digest_of, keep_topics, kept_topics
 from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.shingles import threads
 from resources.reading.finish_reasons import WHOLE
@@ -54,6 +55,9 @@ BYTES_AT_A_TIME = 256 << 20
 
 LEAST_BYTES_OF_A_PART = 4 << 20
 """Smaller parts cost more to begin than a second core saves."""
+
+ROWS_OF_TOPICS, BYTES_OF_TOPICS = 100_000, 32 << 20
+"""The newest rows, and of their sessions about so much text, that topics of requests are chosen from."""
 
 MOST_WORKERS = 4
 """Parts cleaned at the same time, on as many cores. Redaction is Python and runs in one part at a time."""
@@ -120,15 +124,16 @@ class _Part:
 def clean(tables: Tables, workload: str, days: Sequence[date], settings: CurationSettings) -> CleanReport:
     """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError where a row has no decision."""
     report = CleanReport(days={day: {"rows": 0} for day in sorted(set(days))})
-    for group, parts in _cleaned_groups(tables, workload, sorted(set(days)), settings):
+    topics = _topics(tables, workload, settings)
+    for group, parts in _cleaned_groups(tables, workload, sorted(set(days)), settings, topics):
         _commit(tables, workload, group, parts, report)
     if report.read != report.kept + sum(report.dropped.values()):
         raise RuntimeError(f"clean {workload}: {report.read} rows read, but {report.kept} kept and {report.dropped}")
     return report
 
 
-def cleaned_with(settings: CurationSettings) -> str:
-    """Digest of everything that cleaning depends on: settings, source code, and the model that finds personal data."""
+def cleaned_with(settings: CurationSettings, topics: pa.Table | None = None) -> str:
+    """Digest of everything that cleaning depends on: settings, source code, the model that finds personal data, and topics."""
     asked = settings.model_dump(mode="json", include={
         "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True, "length": True,
         "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up", "least"},
@@ -136,7 +141,7 @@ def cleaned_with(settings: CurationSettings) -> str:
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
     code = source_digest("resources/curating/clean.py")
-    return hashlib.sha256(f"{json.dumps(asked, sort_keys=True)}{code}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{json.dumps(asked, sort_keys=True)}{code}{digest_of(topics)}".encode()).hexdigest()[:16]
 
 
 def stale_days(tables: Tables, workload: str, settings: CurationSettings | None = None) -> list[date]:
@@ -144,7 +149,7 @@ def stale_days(tables: Tables, workload: str, settings: CurationSettings | None 
 
     With `settings`, also days that were cleaned with other settings or code, and days whose feedback changed since.
     """
-    digest = cleaned_with(settings) if settings else None
+    digest = cleaned_with(settings, _topics(tables, workload, settings)) if settings else None
     fresh = FreshDays(tables, workload, digest)
     stale = _stale_rows(tables, workload, fresh.unknown, digest)
     stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(
@@ -192,7 +197,7 @@ def _attach_chains(connection: duckdb.DuckDBPyConnection, files: list[str], days
 
 
 def _cleaned_groups(
-    tables: Tables, workload: str, days: list[date], settings: CurationSettings
+    tables: Tables, workload: str, days: list[date], settings: CurationSettings, topics: pa.Table | None
 ) -> Iterator[tuple[list[date], Iterator[_Part]]]:
     """Groups of days with their cleaned parts, in order. Parts of the groups that follow are cleaned meanwhile."""
     workers = min(threads(), MOST_WORKERS)
@@ -208,7 +213,7 @@ def _cleaned_groups(
             if (asked := next(wanted, None)) is not None:
                 group, part, parts = asked
                 files = {name: slice_files(tables, name, workload, group) for name in ("interactions", "cleaned_interactions")}
-                running.append(pool.submit(_clean_part, files | of_all_days, group, part, parts, settings))
+                running.append(pool.submit(_clean_part, files | of_all_days, group, part, parts, settings, topics))
 
         def results(parts: int) -> Iterator[_Part]:
             for _ in range(parts):
@@ -260,13 +265,13 @@ def _commit(tables: Tables, workload: str, days: list[date], parts: Iterator[_Pa
 
 
 def _clean_part(
-    files: Mapping[str, list[str]], days: list[date], part: int, parts: int, settings: CurationSettings
+    files: Mapping[str, list[str]], days: list[date], part: int, parts: int, settings: CurationSettings, topics: pa.Table | None
 ) -> _Part:
     with workbench() as connection:
         connection.execute(f"set threads = {max(1, threads() // MOST_WORKERS)}")  # parts share the cores
         _attach(connection, files, ("interactions", "feedback"))
         _attach_chains(connection, files["responses"], days)
-        facts = [_facts(connection, part, parts, settings)]
+        facts = [_facts(connection, part, parts, settings, topics)]
         decisions = [rows(connection, "curating/clean/decisions")]
         rules = run(connection, "curating/clean/counts").fetchall()
         pii = run(connection, "curating/clean/pii_counts").fetchall()
@@ -283,17 +288,48 @@ def _attach(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]
         attach_files(connection, name, SCHEMAS[name], files[name], PARTITIONS[name])
 
 
-def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> pa.Table:
-    """The cleaned rows of one part of the sessions; they stay as table `facts`, their broken rules as `broken_rules`."""
+def _topics(tables: Tables, workload: str, settings: CurationSettings) -> pa.Table | None:
+    """The kept topics of requests, or those of the newest traffic, which are then kept; None while too few people asked."""
+    if (kept := kept_topics(tables.lake, workload)) is not None:
+        return kept
+    days: list[date] = []
+    rows_taken = 0
+    for day, count in sorted(tables.rows_by_day("interactions", workload).items(), reverse=True):
+        if rows_taken < ROWS_OF_TOPICS:
+            days.append(day)
+            rows_taken += count
+    with workbench() as connection:
+        attach_slice(connection, tables, "interactions", workload, days)
+        if rows_taken < LEAST_PEOPLE or run(connection, "curating/shapes/people").fetchone() < (LEAST_PEOPLE,):
+            return None
+        size = sum(of_day for _, of_day in run(connection, "curating/clean/bytes_by_day").fetchall())
+        _attach_chains(connection, slice_files(tables, "interactions", workload), days)
+        _texts(connection, 0, -(-size // BYTES_OF_TOPICS) or 1, settings)
+        found = choose_topics(connection)
+    return keep_topics(tables.lake, workload, found) if len(found) else None
+
+
+def _texts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> None:
+    """The tables `cleaned`, `conversations`, `texts` and `asked_words` of one part of the sessions."""
     for macro in MACROS:
         run(connection, macro)
     run(connection, "curating/clean/arrived", part=part, parts=parts)
     run(connection, "curating/clean/arrived_as_conversations")
-    attach_row_feedback(connection, settings.feedback.least)
     connection.register("redactions", _redactions(connection, settings))
     run(connection, "curating/clean/cleaned")
     run(connection, "curating/clean/cleaned_as_conversations")
     run(connection, "curating/clean/texts")
+    run(connection, "curating/shapes/plain_words")
+    run(connection, "curating/shapes/asked_words")
+
+
+def _facts(
+    connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings, topics: pa.Table | None
+) -> pa.Table:
+    """The cleaned rows of one part of the sessions; they stay as table `facts`, their broken rules as `broken_rules`."""
+    _texts(connection, part, parts, settings)
+    attach_topics(connection, topics)
+    attach_row_feedback(connection, settings.feedback.least)
     connection.register("measured", _measured(connection, settings))
     status = settings.status.model_dump()
     in_words = status.pop("drop_refused_in_words")
@@ -304,7 +340,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
     run(connection, "curating/clean/rules/length", **settings.length.model_dump())
     run(connection, "curating/clean/rules/refusal", drop_refused_in_words=in_words)
     run(connection, "curating/clean/broken_rules", keep_thumbs_up=settings.feedback.keep_thumbs_up)
-    facts = rows(connection, "curating/clean/facts", cleaned_with=cleaned_with(settings))
+    facts = rows(connection, "curating/clean/facts", cleaned_with=cleaned_with(settings, topics))
     connection.register("facts", facts)
     return facts
 

@@ -51,7 +51,7 @@ def _recovered(seen: Evidence, continued: bool) -> Estimate | None:
     value = share * max(0.0, seen.tau_released / seen.tau_served - 1)
     return Estimate(value, least * max(0.0, released_low / served_high - 1),
                     f"acceptance length {seen.tau_served:.3f} as served, {seen.tau_released:.3f} in the release's report; "
-                    f"{share:.0%} of what was lost comes back")
+                    f"{share:z.0%} of what was lost comes back")
 
 
 def _learnt(seen: Evidence, rise: Rise | None, continued: bool, step_share: float) -> Estimate | None:

@@ -110,15 +110,15 @@ def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts
 
 
 def _too_little(action: Action, seen: Evidence, option: Option, settings: DecideSettings) -> str:
-    low, value = option.gain_lower or 0.0, round(option.predicted_gain or 0.0, 4) + 0.0  # no -0.00%
+    low, value = option.gain_lower or 0.0, option.predicted_gain or 0.0
     if action not in DRAFTERS:
         if low >= settings.least_loss_gain and low > 0:
             return ""
         wanted = f"less than {settings.least_loss_gain:g} (automation.decide.least_loss_gain)" if low > 0 else "not above 0"
-        return f"its held-out loss would fall by {value:.4f} nats a token; the lower bound of that, {low:.4f}, is {wanted}"
+        return f"its held-out loss would fall by {value:z.4f} nats a token; the lower bound of that, {low:z.4f}, is {wanted}"
     if low <= settings.least_gain:
-        return (f"its acceptance length would rise by {value:.2%}; the lower bound of that, {low + 0.0:.2%}, is not above "
-                f"{settings.least_gain:.2%} (automation.decide.least_gain)")
+        return (f"its acceptance length would rise by {value:z.2%}; the lower bound of that, {low:z.2%}, is not above "
+                f"{settings.least_gain:z.2%} (automation.decide.least_gain)")
     if settings.payback_days is None:
         return ""
     if seen.decode_hours_a_day is None:
@@ -128,7 +128,7 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
     if days is None or days > settings.payback_days:
         said = "never" if days is None else f"after {duration(days * 86_400)}"
         return (f"at the lower bound of its gain it pays back {said}, and {settings.payback_days:g} days are asked for; it "
-                f"would from {option.break_even_requests or 0:,.0f} requests a day on")
+                f"would from {option.break_even_requests or 0:z,.0f} requests a day on")
     return ""
 
 
@@ -136,15 +136,15 @@ def _why(cause: Found, chosen: Option) -> str:
     what, seconds = SPELLED[chosen.action], chosen.predicted_cost_s
     cost = f" costs about {duration(seconds)}" if seconds is not None else ", whose cost is unknown,"
     cost += f" ({chosen.cost_says})" if chosen.cost_says else ""
-    money = f" ({chosen.predicted_money:,.2f})" if chosen.predicted_money is not None else ""
+    money = f" ({chosen.predicted_money:z,.2f})" if chosen.predicted_money is not None else ""
     if cause.kind in WISHES:
         return f"{what}{cost}{money}: {cause.request.by if cause.request else f'a {_wish(cause)}'} asks for it"
     if chosen.action in DRAFTERS:
         back = f" and pays back in {duration(chosen.payback_days * 86_400)}" if chosen.payback_days is not None else ""
-        return (f"{what}{cost}{money}{back}: the acceptance length rises by {chosen.predicted_gain or 0:.1%}, at least "
-                f"{chosen.gain_lower or 0:.1%}")
-    return (f"{what}{cost}{money}: the held-out loss falls by {chosen.predicted_gain or 0:.4f} nats a token, at least "
-            f"{chosen.gain_lower or 0:.4f}")
+        return (f"{what}{cost}{money}{back}: the acceptance length rises by {chosen.predicted_gain or 0:z.1%}, at least "
+                f"{chosen.gain_lower or 0:z.1%}")
+    return (f"{what}{cost}{money}: the held-out loss falls by {chosen.predicted_gain or 0:z.4f} nats a token, at least "
+            f"{chosen.gain_lower or 0:z.4f}")
 
 
 def _why_nothing(cause: Found, seen: Evidence, settings: DecideSettings, options: Sequence[Option]) -> str:

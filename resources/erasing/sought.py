@@ -8,7 +8,7 @@ A text is found by pieces of 12 to 32 characters that look the same in plain tex
 angle bracket, ampersand or line break. Text that is not ASCII is also sought as JSON escapes it. So an excerpt of 64 characters
 or more is found; a few words of it may not be. Instructions (system and developer messages) are the product's own text and
 are not sought, and neither are phrases that other interactions have. A prompt shape's name (`zebra#09775227`) holds a
-prompt's first word, so names that only erased rows have are sought like ids, and also as keys of JSON: reports count by shape.
+word of a prompt, so names that only erased rows have are sought like ids, and also as keys of JSON: reports count by shape.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Needs no recipe and no lake: the pipeline's own ingest reads the logs in place i
 afterwards. Counts of records, days, tokens and identical rows cover everything. If there are more rows than `sample`, the
 expensive measures (cleaning, personal data, near duplicates, shapes, the drafter) run on whole sessions drawn by hash. A
 sample contains both copies of a pair less often than one copy, so its share of near duplicates is a lower bound. The result
-has only ids, counts and the first words of prompt shapes, never what users wrote.
+has only ids, counts and the words of prompt shapes, never what users wrote.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def inspect(
             found.sampled = found.totals["rows"] > sample or found.totals["characters"] > SAMPLE_CHARACTERS
             if found.sampled:
                 share = min(sample / found.totals["rows"], SAMPLE_CHARACTERS / found.totals["characters"])
-                tell(f"drawing about {share:.1%} of {found.totals['rows']:,} rows")
+                tell(f"drawing about {share:z.1%} of {found.totals['rows']:,} rows")
                 tables = _sample(tables, Tables(Lake.open(Path(folder) / "sample")), share)
             tell("cleaning, looking for personal data")
             days = sorted(tables.rows_by_day("interactions", WORKLOAD))

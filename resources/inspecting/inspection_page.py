@@ -59,7 +59,7 @@ def headline(found: Inspection) -> list[tuple[str, str]]:
                (short(totals["tokens_in"]), "prompt tokens"), (short(totals["tokens_out"]), "answer tokens"),
                (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read")]
     if totals["rows"]:
-        figures.append((("≤ " if found.sampled else "") + f"{found.usable_share:.0%}", "would survive curation"))
+        figures.append((("≤ " if found.sampled else "") + f"{found.usable_share:z.0%}", "would survive curation"))
         if found.acceptance.get("K3"):
             figures.append((f"{found.acceptance['K3']:.2f}", "tokens a forward, n-gram drafter, K = 3"))
     return figures
@@ -84,7 +84,7 @@ def sections(found: Inspection) -> list[Section]:
 
 
 def _share(count: float, of: float) -> str:
-    return f"{count / of:.1%}" if of else ""
+    return f"{count / of:z.1%}" if of else ""
 
 
 def _formats(found: Inspection) -> Section:
@@ -129,7 +129,7 @@ def _names(found: Inspection) -> Section:
             rows.append((kind, f"and {len(items) - MOST_NAMED:,} more", "", "", "", "", ""))
     logged = found.totals["logged"] / found.totals["rows"]
     note = "Tokens are the log's own." if logged == 1 else (
-        f"Tokens are the log's own on {logged:.0%} of the rows; elsewhere estimated at 4 characters of JSON text each.")
+        f"Tokens are the log's own on {logged:z.0%} of the rows; elsewhere estimated at 4 characters of JSON text each.")
     return Section("Workloads, clients, models", ("", "name", "rows", "share", "tokens in", "tokens out", "failed"), rows, note,
                    frozenset({2, 3, 4, 5, 6}))
 
@@ -181,9 +181,11 @@ def _shapes(found: Inspection) -> Section:
     rows = []
     for shape in found.shapes[:MOST_NAMED]:
         taus = shape["acceptance"] or {}
-        rows.append((shape["shape"], f"{shape['rows']:,}", f"{shape['share']:.1%}", *(_tau(taus.get(f"K{k}")) for k in DRAFTS)))
-    note = (f"{counted(len(found.shapes), 'shape')}: the first word of a request's new message, or the tool whose result it "
-            "brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers on.")
+        rows.append((shape["shape"], f"{shape['rows']:,}", f"{shape['share']:z.1%}",
+                     *(_tau(taus.get(f"K{k}")) for k in DRAFTS)))
+    note = (f"{counted(len(found.shapes), 'shape')}: what the session asks for, past its greeting, or the tool whose result a "
+            "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers "
+            "on.")
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
     return Section("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
 
@@ -246,7 +248,7 @@ def shape_bars(found: Inspection) -> list[dict[str, Any]]:
         word, _, key = shape["shape"].partition("#")
         tau = (shape["acceptance"] or {}).get("K3")
         bars.append({
-            "shape": word or "(no word)", "key": key, "share": f"{shape['share']:.1%}", "tau": _tau(tau),
+            "shape": word or "(no word)", "key": key, "share": f"{shape['share']:z.1%}", "tau": _tau(tau),
             "width": round(shape["share"] / most * 100, 1), "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
         })
     return bars

@@ -41,7 +41,7 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
     )
     healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
     health = Check(
-        "requests that failed or hold no answer", f"{1 - healthy:.1%}", f"at most {MOST_FAILED:.0%}",
+        "requests that failed or hold no answer", f"{1 - healthy:z.1%}", f"at most {MOST_FAILED:z.0%}",
         1 - healthy <= MOST_FAILED, "more than that is an error of the producer: fix it before training on the rest",
     )
     return [
@@ -80,11 +80,11 @@ def _student(found: Inspection, usable: int, about: str, volume: Check, health: 
     checks = [
         Check("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{STUDENT_ROWS:,}", usable >= STUDENT_ROWS,
               "a smaller model must see most kinds of requests in training"),
-        Check(f"traffic in the {NARROW_SHAPES} most frequent prompt shapes", f"{top:.0%}", f"{NARROW_SHARE:.0%}",
+        Check(f"traffic in the {NARROW_SHAPES} most frequent prompt shapes", f"{top:z.0%}", f"{NARROW_SHARE:z.0%}",
               top >= NARROW_SHARE,
               "narrow traffic is what a student can take over; this one is spread like "
               f"{counted(round(spread), 'equal shape')}"),
-        Check("copies of other rows", f"{copies:.1%}", f"at most {MOST_DUPLICATES:.0%}", copies <= MOST_DUPLICATES,
+        Check("copies of other rows", f"{copies:z.1%}", f"at most {MOST_DUPLICATES:z.0%}", copies <= MOST_DUPLICATES,
               "when most requests repeat, a cache in front of the model is the cheaper first step"),
         volume, health,
     ]

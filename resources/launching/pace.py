@@ -99,7 +99,7 @@ class Pace:
             return said
         if event.get("tokens_per_second"):
             said.append(f"{event['tokens_per_second']:,.0f} tokens/s")
-            said += [f"MFU {event['mfu']:.0%}"] if event.get("mfu") else []
+            said += [f"MFU {event['mfu']:z.0%}"] if event.get("mfu") else []
         elif self.rate is not None:
             said.append(_speed(self.rate, event.get("unit", "")))
         return said

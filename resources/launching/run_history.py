@@ -25,9 +25,13 @@ from resources.launching.postgres import postgres_url
 from resources.process_stamp import is_same_process
 from resources.sql_files import sql_text
 
-PROCESS_TAG, HOST_TAG = "millrace/process", "millrace/host"
-"""Tags of a run: the stamp of its process, and the name of the machine that has it."""
+PROCESS_TAG, HOST_TAG, JOB_TAG, RUN_TAG = "millrace/process", "millrace/host", "millrace/job", "millrace/run"
+"""Tags of a run: the stamp of its process, the machine that has it, WORKLOAD/JOB (dagster.yaml lets one run of each at a time),
+and the id of the `millrace run` it is a part of."""
 IN_PROGRESS = ("STARTED", "STARTING", "CANCELING", "QUEUED")
+
+LOCATION_TAG = "dagster/code_location"
+"""Dagster's own tag: the name of the code location that a run is of."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,9 @@ class SeenRun:
     ended_at: datetime | None
     process: str = ""
     host: str = ""
+    workload: str = ""
+    submitted: str = ""
+    """The `millrace run` that it is a part of; "" for none."""
 
     @property
     def is_in_progress(self) -> bool:
@@ -56,13 +63,14 @@ class SeenRun:
 
 def runs(lake: Lake, limit: int = 200) -> list[SeenRun]:
     """The newest runs, newest first."""
+    asked = {"tag": PROCESS_TAG, "host": HOST_TAG, "of": JOB_TAG, "submitted": RUN_TAG, "count": limit}
     if postgres_url():
-        found = _postgres_rows("history/postgres/runs", tag=PROCESS_TAG, host=HOST_TAG, count=limit)
+        found = _postgres_rows("history/postgres/runs", **asked)
     else:
-        found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", tag=PROCESS_TAG, host=HOST_TAG,
-                      count=limit)
-    return [SeenRun(run_id, job or "", status or "", _time(started), _time(ended), process or "", host or "")
-            for run_id, job, status, started, ended, process, host in found]
+        found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
+    return [SeenRun(run_id, job or "", status or "", _time(started), _time(ended), process or "", host or "",
+                    (of or "").partition("/")[0], submitted or "")
+            for run_id, job, status, started, ended, process, host, of, submitted in found]
 
 
 def running(lake: Lake) -> list[SeenRun]:

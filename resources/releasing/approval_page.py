@@ -40,6 +40,7 @@ _THAN = ("Sorted by harm: by how many nats per token the candidate finds the log
 HARM = {CHAMPION: _THAN.format("the champion"), "base": _THAN.format("its base"),
         None: "Sorted by harm: how unlikely the candidate finds the logged answer, in nats per token (there is no other model "
               "to compare with). It answers greedily."}
+COSTS = "Cost, size, latency"
 NONE = "not measured"
 
 
@@ -63,7 +64,7 @@ def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Rel
     former = _former(lake, release.workload, champion.release) if champion else _Side()
     beside = candidate.report.get("side_by_side", {})
     other = beside.get("against")
-    sections = [summary.before_charts()[0]] if summary.gates else []
+    sections = summary.sections()[:1] if summary.gates else []
     sections += [_scores(candidate, beside, champion), _costs(lake, candidate, former, release, champion)]
     if summary.facts is not None:
         sections.append(summary.facts.changed())
@@ -107,17 +108,17 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
     gain = find(found, "loss_increase", of="target", against=CHAMPION)
     if gain is not None:
         both = [find(found, "loss", of=role) for role in (CHAMPION, "target")]
-        rows.append(["held-out loss, all rows (nats/token)", *(f"{each.value:.4f}" if each else NONE for each in both),
+        rows.append(["held-out loss, all rows (nats/token)", *(f"{each.value:z.4f}" if each else NONE for each in both),
                      _with(gain.value, gain.low, gain.high), f"{gain.n:,} {gain.counted}"])
     against_champion = [each for each in found if each.against == CHAMPION]
     for each in (each for each in against_champion if each.what == "accuracy_gain" and each.of == "target"):
         both = [find(found, "accuracy", of=role, on=each.on, sampling=each.sampling) for role in (CHAMPION, "target")]
-        rows.append([f"{each.on}, {each.sampling}", *(f"{of.value:.3f}" if of else NONE for of in both),
+        rows.append([f"{each.on}, {each.sampling}", *(f"{of.value:z.3f}" if of else NONE for of in both),
                      _with(each.value, each.low, each.high), f"{each.n:,} {each.counted}"])
-    for each in (each for each in against_champion if each.what == "acceptance_gain" and each.sampling == AS_LOGGED):
+    for each in _accepted_beside(candidate):
         both = [find(found, "acceptance_length", of=name, sampling=AS_LOGGED) for name in (CHAMPION, each.of)]
-        rows.append([f"acceptance length, {each.sampling} (tokens per forward; share)",
-                     *(f"{of.value:.3f}" if of else NONE for of in both), _with(each.value, each.low, each.high),
+        rows.append([f"acceptance length, {each.sampling}, both drafters on the candidate's target (tokens per forward; share)",
+                     *(f"{of.value:z.3f}" if of else NONE for of in both), _with(each.value, each.low, each.high),
                      f"{each.n:,} {each.counted}"])
     notes = ["Both on the same rows. Intervals are 95 %. A loss is better lower; a score and an acceptance length, higher."]
     if not rows:
@@ -130,17 +131,24 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
 
 def _costs(lake: Lake, candidate: _Side, former: _Side, release: Release, champion: Champion | None) -> Section:
     """Acceptance, size, latency, cost and erased rows, each as its own report measured it."""
-    rows = [["acceptance length (tokens per forward)", _tau(former), _tau(candidate)],
-            ["weights of the target (MB)", _size(former, 0), _size(candidate, 0)],
+    rows = [["weights of the target (MB)", _size(former, 0), _size(candidate, 0)],
             ["weights of the drafter (MB)", _size(former, 1), _size(candidate, 1)]]
     rows += _in_servers(former, candidate)
     rows.append(["rows learnt and erased since", *(f"{rows_erased_from(lake, side.served):,}" if side.served else NONE
                                                    for side in (former, candidate))])
-    before = f"champion {champion.release}" if champion else "champion"
-    return Section(
-        "Cost, size, latency, acceptance", ["measured", before, "candidate"], rows,
-        f"Each as its own evaluation report measured it; the candidate at K {release.num_speculative_tokens}, as logged. "
-        "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine.")
+    if not _accepted_beside(candidate):  # else the scores have both, on the same rows: a second figure would contradict them
+        rows.insert(0, ["acceptance length (tokens per forward)", _tau(former), _tau(candidate)])
+    note = (f"Each as its own evaluation report measured it; the candidate at K {release.num_speculative_tokens}, as logged. "
+            "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine.")
+    if champion is None:
+        return Section(COSTS, ["measured", "candidate"], [[row[0], row[2]] for row in rows], note)
+    return Section(COSTS, ["measured", f"champion {champion.release}", "candidate"], rows, note)
+
+
+def _accepted_beside(candidate: _Side) -> list[Measurement]:
+    """Gains of acceptance over the champion's drafter, on the same rows."""
+    return [each for each in candidate.measurements
+            if each.what == "acceptance_gain" and each.against == CHAMPION and each.sampling == AS_LOGGED]
 
 
 def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
@@ -151,10 +159,10 @@ def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
         for at in dict.fromkeys(each for rate in rates for each in rate):
             found = [rate.get(at) for rate in rates]
             where = f"{FORMS.get(name, name)}, {at} at a time"
-            rows.append([f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:.2f}" if each else NONE
+            rows.append([f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:z.2f}" if each else NONE
                                                                  for each in found)])
             if any(each and "p99_s" in each for each in found):
-                rows.append([f"latency p99 (s), {where}", *(f"{each['p99_s']:.3f}" if each and "p99_s" in each
+                rows.append([f"latency p99 (s), {where}", *(f"{each['p99_s']:z.3f}" if each and "p99_s" in each
                                                             else NONE for each in found)])
     return rows
 
@@ -170,11 +178,11 @@ def _size(side: _Side, place: int) -> str:
     if len(side.served) <= place:
         return "-" if side.served else NONE
     weights = sum(file.bytes for file in side.served[place].files if file.path.endswith(".safetensors"))
-    return f"{weights / 1e6:,.2f}"
+    return f"{weights / 1e6:z,.2f}"
 
 
 def _with(value: float, low: float | None, high: float | None) -> str:
-    return f"{value:.4f}" + ("" if low is None or high is None else f" ({low:.4f} to {high:.4f})")
+    return f"{value:z.4f}" + ("" if low is None or high is None else f" ({low:z.4f} to {high:z.4f})")
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
             parts.append(Markup('<path d="M{:.1f} {}H{:.1f}" stroke="currentColor" stroke-width="1.5"/>').format(
                 left + max(0.0, bar.low) / most * room, y + 6.5, left + bar.high / most * room))
         parts.append(Markup('<text x="{:.1f}" y="{}">{}</text>').format(
-            left + max(length, (bar.high or 0) / most * room) + 5, y + 11, f"{bar.value:.{digits}f}"))
+            left + max(length, (bar.high or 0) / most * room) + 5, y + 11, f"{bar.value:z.{digits}f}"))
     return _figure(title, unit, 12 + len(given) * row, parts)
 
 

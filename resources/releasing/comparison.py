@@ -8,7 +8,8 @@ Only manifests and release.json are read, so a release whose models are gone can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.gate_result import GateResult
 from resources.releasing.release import Release, ReleaseError, parts_of, read_release
+
+DIGEST = re.compile(r"(?=.*[a-f])(?=.*\d)[0-9a-f]{12,64}")
 
 
 @dataclass(frozen=True)
@@ -96,15 +100,16 @@ class _Side:
         served = [found for part in parts_of(release) if (found := _manifest(lake.root / part.path)) is not None]
         made = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
         made |= {manifest.name: manifest for manifest in served}
-        return cls(_gates(release), _facts(lake, release, served, made, own),
+        return cls(gates_by_name(release.gates), _facts(lake, release, served, made, own),
                    {key: value for name, manifest in made.items()
-                    for key, value in _flat(manifest.config, name.rpartition("/")[2]).items()})
+                    for key, value in flat(manifest.config, name.rpartition("/")[2]).items()})
 
 
-def _gates(release: Release) -> dict[str, str]:
-    return {f"{gate.name.replace('_', ' ')}{f' ({gate.compared_text})' if gate.compared_text else ''}":
-            "not measured" if gate.measured is None else
-            f"{gate.measured:.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}" for gate in release.gates}
+def gates_by_name(gates: Sequence[GateResult]) -> dict[str, str]:
+    """By name alone: on how many rows a gate was measured may differ between two releases."""
+    return {gate.name.replace("_", " "): (
+        "nothing to compare with" if gate.nothing_to_compare else "not measured" if gate.measured is None else
+        f"{gate.measured:z.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}") for gate in gates}
 
 
 def _facts(lake: Lake, release: Release, served: list[Manifest], made: Mapping[str, Manifest],
@@ -132,11 +137,11 @@ def _rows(manifest: Manifest) -> str:
     return f" ({rows:,} rows)" if isinstance(rows, int) else ""
 
 
-def _flat(value: Any, prefix: str) -> dict[str, str]:
-    """A setting's values by dotted key."""
+def flat(value: Any, prefix: str) -> dict[str, str]:
+    """A setting's values by dotted key. Digests are left out: the parts tell what was read."""
     if isinstance(value, dict) and value:
-        return {key: each for name, item in value.items() for key, each in _flat(item, f"{prefix}.{name}").items()}
-    return {prefix: str(value)}
+        return {key: each for name, item in value.items() for key, each in flat(item, f"{prefix}.{name}").items()}
+    return {} if DIGEST.fullmatch(str(value)) else {prefix: str(value)}
 
 
 def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:

@@ -85,8 +85,8 @@ def drafting_sections(choice: Choice) -> list[Section]:
     columns = ["drafting", "K", "at a time", "tokens/s", "over none", "p99 (s)", "over none", "tau", "tau needed"]
     if choice.curve:
         rows = [[point.label + (" (served)" if point.label == choice.drafting.label else ""), str(point.num_speculative_tokens),
-                 str(point.concurrency), f"{point.tokens_per_second:,.0f}", f"{point.ratio:.2f}", f"{point.p99_s:.2f}",
-                 f"{point.p99_ratio:.2f}", *(f"{each:.2f}" if each else "" for each in (point.tau, point.tau_needed))]
+                 str(point.concurrency), f"{point.tokens_per_second:z,.0f}", f"{point.ratio:z.2f}", f"{point.p99_s:z.2f}",
+                 f"{point.p99_ratio:z.2f}", *(f"{each:z.2f}" if each else "" for each in (point.tau, point.tau_needed))]
                 for point in choice.curve]
         ends = " ".join(f"{each.label} {each.says}." for each in choice.break_even)
         note = (f"{_sentence(choice.reason)} Measured in {choice.server} with the traffic's own prompts and sampling; these "
@@ -94,7 +94,7 @@ def drafting_sections(choice: Choice) -> list[Section]:
     else:
         columns = ["drafting", "K", "tau"]
         rows = [[each.method + (" (served)" if _is(choice.drafting, each) else ""), str(each.num_speculative_tokens),
-                 f"{each.tau:.3f}"] for each in _shown(choice.replayed)]
+                 f"{each.tau:z.3f}"] for each in _shown(choice.replayed)]
         note = (f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass; lookups on validation answers, at "
                 "their best K.")
     missing = " ".join(f"Not measured: {name}: {why}." for name, why in choice.not_measured.items())

@@ -86,7 +86,7 @@ class GateResult(BaseModel):
     @property
     def interval_text(self) -> str:
         """`0.1200 to 0.1900`; "" without an interval."""
-        return "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
+        return "" if self.low is None or self.high is None else f"{self.low:z.4f} to {self.high:z.4f}"
 
     @property
     def figures(self) -> str:
@@ -94,7 +94,7 @@ class GateResult(BaseModel):
         interval = f"95 % interval {self.interval_text}" if self.interval_text else ""
         about = "; ".join(part for part in (interval, self.compared_text) if part)
         unit = f" {self.unit}" if self.unit not in ("", "ratio", "share") else ""
-        return f"{self.measured:.6g}{unit}{f' ({about})' if about else ''}"
+        return f"{self.measured:z.6g}{unit}{f' ({about})' if about else ''}"
 
     @property
     def held(self) -> str:

@@ -147,4 +147,5 @@ def _mix(dataset: Manifest) -> list[list[str]]:
     """Rows of each source of the training split, most first."""
     rows = {source: count for source, count in dataset.metrics.get("sources", {}).items() if isinstance(count, int)}
     whole = sum(rows.values())
-    return [[source, f"{count:,}", f"{count / whole:.1%}"] for source, count in sorted(rows.items(), key=lambda each: -each[1])]
+    return [[source, f"{count:,}", f"{count / whole:z.1%}"]
+            for source, count in sorted(rows.items(), key=lambda each: -each[1])]

@@ -13,16 +13,20 @@ from markupsafe import Markup
 from model_ops.evaluation.measurement import AS_LOGGED
 from resources.releasing.charts import Bar, bars, lines
 from resources.releasing.server_sections import FORMS
+from resources.releasing.server_sections import TITLE as IN_A_SERVER
 
+LOSSES, ACCEPTANCE = "Models on held-out sessions", "Acceptance length"
+"""Titles of sections with charts."""
 SHAPES_SHOWN = 8
 
 
-def report_charts(report: Mapping[str, Any], speed: Mapping[str, Any], losses: Mapping[str, float]) -> list[Markup]:
-    """Only those that something was measured for."""
-    found = []
-    if losses:
-        found.append(bars("Held-out loss", [Bar(name, loss) for name, loss in losses.items()], "nats per answer token"))
-    return found + _acceptance(report) + _in_a_server(speed.get("in_server", {}))
+def report_charts(report: Mapping[str, Any], speed: Mapping[str, Any], losses: Mapping[str, float]) -> dict[str, list[Markup]]:
+    """By the title of the section that they belong to; only those that something was measured for."""
+    found = {
+        LOSSES: [bars("Held-out loss", [Bar(name, loss) for name, loss in losses.items()], "nats per answer token")]
+        if losses else [],
+        IN_A_SERVER: _in_a_server(speed.get("in_server", {})), ACCEPTANCE: _acceptance(report)}
+    return {title: charts for title, charts in found.items() if charts}
 
 
 def _acceptance(report: Mapping[str, Any]) -> list[Markup]:

@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from model_ops.atomic_files import write_text
 from model_ops.evaluation.measurement import HELD_OUT, REFERENCE, TARGET, Measurement, find, measurements_of
@@ -32,13 +30,15 @@ from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
 from resources.releasing.release_facts import ReleaseFacts
-from resources.releasing.report_charts import report_charts
+from resources.releasing.report_charts import ACCEPTANCE, LOSSES, report_charts
 from resources.releasing.section import Section
 from resources.releasing.server_sections import server_sections
 from resources.releasing.verdict import Verdict, verdict_of
 from resources.stages import model_chain, stage
 
 BLOCKS_SHOWN = 5
+NOTHING = "-"
+"""In the place of a number that there cannot be."""
 COMPARED_WITH_UNQUANTIZED = (("recovery", "recovery", "", "4f"), ("divergence", "divergence", " nats/token", "3g"),
                              ("agreement", "agreement", "", "4f"), ("accuracy_kept", "score kept", "", "3f"))
 """Measurement, its title, its unit, its digits."""
@@ -73,23 +73,19 @@ class Summary:
     def verdict(self) -> Verdict:
         return verdict_of(self.gates)
 
-    @property
-    def charts(self) -> list[Markup]:
-        return report_charts(self.evaluation, self.speed, {name: found.value for name in self.models for found in [
-            find(self.measurements, "loss", of=stage(name).role)] if found})
-
-    def before_charts(self) -> list[Section]:
-        """Gates, and what changed."""
-        return ([self._gates()] if self.gates else []) + ([self.facts.changed()] if self.facts else [])
-
-    def after_charts(self) -> list[Section]:
-        """Every other section; what a release was made from comes last."""
-        found = self.sections()[1 if self.gates else 0:]
-        return found + ([*self.facts.mixed(), self.facts.made_from()] if self.facts else [])
+    def all_sections(self) -> list[Section]:
+        """Gates and what changed first, what a release was made from last; each chart in the section that it is about."""
+        found, first = self.sections(), 1 if self.gates else 0
+        if self.facts:
+            found = [*found[:first], self.facts.changed(), *found[first:], *self.facts.mixed(), self.facts.made_from()]
+        charts = report_charts(self.evaluation, self.speed, {name: loss.value for name in self.models for loss in [
+            find(self.measurements, "loss", of=stage(name).role)] if loss})
+        found = [replace(section, charts=charts.pop(section.title, ())) for section in found]
+        return found + [Section(title, [], [], charts=left) for title, left in charts.items()]
 
     def card_sections(self) -> list[Section]:
         """The sections of a model card, which shows no rows."""
-        return [section for section in (*self.before_charts(), *self.after_charts()) if not section.shows_rows]
+        return [section for section in self.all_sections() if not section.shows_rows and (section.rows or section.note)]
 
     def sections(self) -> list[Section]:
         found = [self._gates()] if self.gates else []
@@ -125,13 +121,15 @@ class Summary:
         for gate in self.gates:
             problem = missed(gate)
             state = "missed" if problem else "nothing to compare" if gate.nothing_to_compare else "holds"
-            measured = "not measured" if gate.measured is None else f"{gate.measured:.4f}"
+            measured = "not measured" if gate.measured is None else f"{gate.measured:z.4f}"
+            measured = NOTHING if gate.nothing_to_compare else measured
             about = gate.reason if gate.measured is None else gate.compared_text + self._drafted(gate)
             rows.append([gate.name.replace("_", " "), state, measured, gate.interval_text, gate.wanted_text, about])
         return Section(
             "Gates", ["gate", "state", "measured", "95 % interval", "wanted", "of"], rows,
             "A loss or a score must meet its bound at the unfavourable end of the interval, a kept score at the favourable "
-            "one. Losses are in nats per answer token; scores and gains are shares. A gate that was not measured is missed.",
+            "one. Losses are in nats per answer token; scores and gains are shares. A gate whose measurement failed is missed; "
+            "one that has nothing to compare with yet is neither held nor missed.",
         )
 
     def _drafted(self, gate: GateResult) -> str:
@@ -141,8 +139,8 @@ class Summary:
 
     def _tasks(self) -> Section:
         rows = [
-            [found.on, found.of if not found.against else f"{found.of} - {found.against}", found.sampling, f"{found.value:.3f}",
-             "" if found.low is None else f"{found.low:.3f} to {found.high:.3f}", f"{found.n:,}"]
+            [found.on, found.of if not found.against else f"{found.of} - {found.against}", found.sampling,
+             f"{found.value:z.3f}", "" if found.low is None else f"{found.low:z.3f} to {found.high:z.3f}", f"{found.n:,}"]
             for found in self.measurements if found.what in ("accuracy", "accuracy_gain")
         ]
         rows += [[suite, why, "", "not measured", "", ""] for suite, why in self.evaluation.get("not_measured", {}).items()
@@ -172,12 +170,12 @@ class Summary:
         rows = []
         for name, manifest in self.models.items():
             loss = find(self.measurements, "loss", of=stage(name).role)
-            value, perplexity = (f"{loss.value:.4f}", f"{math.exp(loss.value):.3f}") if loss else ("not measured", "")
+            value, perplexity = (f"{loss.value:z.4f}", f"{math.exp(loss.value):z.3f}") if loss else ("not measured", "")
             scheme = manifest.config.get("scheme")
-            rows.append([f"{name} ({scheme})" if scheme else name, value, perplexity, f"{_weights_mb(manifest):.2f} MB",
+            rows.append([f"{name} ({scheme})" if scheme else name, value, perplexity, f"{_weights_mb(manifest):z.2f} MB",
                          manifest.version])
         return Section(
-            "Models on held-out sessions", ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows,
+            LOSSES, ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows,
             self._recovery_note(),
         )
 
@@ -215,7 +213,7 @@ class Summary:
         if served is None or unquantized is None:
             return []
         sizes = _weights_mb(served), _weights_mb(unquantized)
-        return [["size", "", f"{sizes[0] / sizes[1]:.3f}", "", f"{sizes[0]:.2f} of {sizes[1]:.2f} MB"]]
+        return [["size", "", f"{sizes[0] / sizes[1]:z.3f}", "", f"{sizes[0]:z.2f} of {sizes[1]:z.2f} MB"]]
 
     def _recovery_note(self) -> str:
         same = self.evaluation["same_directory"]
@@ -226,14 +224,15 @@ class Summary:
         rows = [
             [
                 found["drafter"], str(found["num_speculative_tokens"]),
-                found["sampling"], f"{found['tau']:.3f}",
-                f"{found['tau_low']:.3f} to {found['tau_high']:.3f}", f"{found['prompts']:,}", f"{found['looping_share']:.0%}",
+                found["sampling"], f"{found['tau']:z.3f}",
+                f"{found['tau_low']:.3f} to {found['tau_high']:.3f}", f"{found['prompts']:,}",
+                f"{found['looping_share']:z.0%}",
             ]
             for found in self.evaluation["acceptance"]
             if found["drafter"] != "none"
         ]
         return Section(
-            "Acceptance length",
+            ACCEPTANCE,
             ["drafter", "K", "sampling", "tau", "95 % interval", "prompts", "looping answers"], rows,
             "Tokens emitted per target forward pass, by the exact draft-and-verify decoder; K tokens are drafted. n-gram and "
             "suffix have their best K on the validation split. Small models loop when they are greedy, which flatters an "
@@ -247,15 +246,15 @@ class Summary:
         if "skipped" in drafts:
             return Section(title, columns, [], f"Not measured: {drafts['skipped']}.")
         rows = [
-            [found["sampling"], str(drafts["num_speculative_tokens"]), f"{found['tau']:.3f}",
-             f"{found['tau_low']:.3f} to {found['tau_high']:.3f}",
-             " ".join(f"{share:.2f}" for share in found["accepted_by_position"]), f"{found['prompts']:,}",
-             str(found["best_num_speculative_tokens"]), f"{found['speed_up']:.2f}"]
+            [found["sampling"], str(drafts["num_speculative_tokens"]), f"{found['tau']:z.3f}",
+             f"{found['tau_low']:z.3f} to {found['tau_high']:z.3f}",
+             " ".join(f"{share:z.2f}" for share in found["accepted_by_position"]), f"{found['prompts']:,}",
+             str(found["best_num_speculative_tokens"]), f"{found['speed_up']:z.2f}"]
             for found in drafts["samplings"]
         ]
         return Section(title, columns, rows, (
             "tau is measured, with K drafts a round. The speed-up is an estimate (Leviathan, arXiv 2211.17192, theorem "
-            f"3.8): a token of the student costs {drafts['cost']:.3f} of a token of {drafts['teacher']}, counted in weights "
+            f"3.8): a token of the student costs {drafts['cost']:z.3f} of a token of {drafts['teacher']}, counted in weights "
             "that a token is multiplied with, every draft is equally likely to be accepted, and verifying drafts takes the "
             "time of one token, as it does in small batches. A best K of 0: drafting costs more than it gains. In vLLM: "
             "method draft_model."))

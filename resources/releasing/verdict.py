@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from model_ops.wording import counted
 from resources.releasing.gate_result import GateResult, missed
 
 
@@ -18,13 +19,16 @@ class Verdict:
 
 
 def verdict_of(gates: Sequence[GateResult]) -> Verdict:
-    """Gates that had nothing to compare with hold, and the sentence counts them."""
+    """Gates that have nothing to compare with are not counted among those that hold: the sentence names them."""
     if not gates:
         return Verdict(True, "No gate was set, so nothing was checked")
-    lost = [gate.name.replace("_", " ") for gate in gates if missed(gate)]
-    empty = sum(gate.nothing_to_compare for gate in gates)
+    lost, empty = ([gate.name.replace("_", " ") for gate in gates if chosen(gate)]
+                   for chosen in (missed, lambda gate: gate.nothing_to_compare))
+    count = len(gates) - len(empty)
+    without = f"; nothing to compare with yet: {', '.join(empty)}" if empty else ""
     if lost:
         verb = "is" if len(lost) == 1 else "are"
-        return Verdict(False, f"{len(lost)} of {len(gates)} gates {verb} missed: {', '.join(lost)}")
-    said = f"; {empty} had nothing to compare with" if empty else ""
-    return Verdict(True, f"All {len(gates)} gates hold{said}" if len(gates) > 1 else f"The only gate holds{said}")
+        return Verdict(False, f"{len(lost)} of {counted(count, 'gate')} {verb} missed: {', '.join(lost)}{without}")
+    if not count:
+        return Verdict(True, f"No gate was checked{without}")
+    return Verdict(True, (f"All {count} gates hold" if count > 1 else "The gate holds") + without)

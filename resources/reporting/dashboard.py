@@ -21,12 +21,13 @@ from model_ops.wording import counted, duration
 from resources.lake import Lake
 from resources.plain_text import finalize
 from resources.releasing.charts import Bar, bars
-from resources.reporting.dashboard_facts import Facts, ReleaseFacts, facts_of, served_of, summed
+from resources.releasing.verdict import verdict_of
+from resources.reporting.dashboard_facts import AROUND, Facts, ReleaseFacts, facts_of, served_of, summed
 from resources.reporting.day_charts import Cell, Dot, Period, columns, day_lines, dots, grid, periods, short_number
 
 TEMPLATES = Path(__file__).with_name("templates")
 RULES_SHOWN = 10
-GROUPS = ("traffic", "datasets", "models", "drafter", "release")
+GROUPS = ("traffic", "datasets", "models", "drafter", "release", AROUND)
 ACCEPTANCE, RECOVERY = "acceptance_length", "recovery"
 WEEK = 7
 SHORT = 6
@@ -51,7 +52,8 @@ def write_dashboard(lake: Lake, workload: str, path: Path, now: datetime | None 
     page = environment.get_template("dashboard.html.j2").render(
         facts=facts, lake=lake.place, tiles=tiles(facts), charts=charts(facts),
         served_of=lambda version: served_of(facts, version), newest_first=list(reversed(facts.releases)),
-        entries=_decided(facts), groups=GROUPS)
+        entries=_decided(facts), gates_of=_gates_said,
+        groups=[group for group in GROUPS if any(group in run.seconds for run in facts.runs)])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page)
     return path
@@ -64,12 +66,13 @@ def tiles(facts: Facts) -> list[dict[str, str]]:
     champion = _of(facts, facts.aliases.champion)
     since = next((entry.at for entry in reversed(facts.log) if entry.champion == facts.aliases.champion
                   and entry.action in ("promoted", "rolled back", "found")), None)
+    compared = len({row["dt"] for row in facts.drift if row["compared"]})
     alarms = sorted({row["dt"] for row in facts.drift if row["alarm"]})
     late = [row["p95_ms"] for row in week if row["p95_ms"] is not None]
     days = f"in {counted(len(week), 'day')}" if week else "no traffic yet"
     return [
         _tile("Requests", short_number(requests) if week else NONE, days),
-        _tile("Failed", f"{failed / requests:.1%}" if requests else NONE, f"{failed:,} of {requests:,}" if requests else days,
+        _tile("Failed", f"{failed / requests:z.1%}" if requests else NONE, f"{failed:,} of {requests:,}" if requests else days,
               bool(requests) and failed / requests > 0.05),
         _tile("Latency p95", _duration_ms(max(late)) if late else NONE,
               "worst day of the week" if late else "not logged"),
@@ -78,8 +81,9 @@ def tiles(facts: Facts) -> list[dict[str, str]]:
         _tile("Acceptance", _number(champion.measured(ACCEPTANCE) if champion else None), "tokens a forward, by its report"
               if champion and champion.measured(ACCEPTANCE) is not None else "not measured"),
         _tile("Candidate", (facts.aliases.candidate or "none")[:SHORT], _waits(facts), facts.aliases.candidate is not None),
-        _tile("Drift", counted(len(alarms), "day") if alarms else "none", f"last alarm {alarms[-1]:%d %b}" if alarms
-              else "no alarm" if facts.drift else "nothing compared yet", bool(alarms)),
+        _tile("Drift", counted(len(alarms), "day") if alarms else "no alarm" if compared else NONE,
+              f"last alarm {alarms[-1]:%d %b}" if alarms else f"in {counted(compared, 'day')} compared" if compared
+              else "no day was compared yet", bool(alarms)),
     ]
 
 
@@ -169,9 +173,9 @@ def _cost(facts: Facts) -> list[Markup]:
         return []
     by_group = {group: sum(run.seconds.get(group, 0.0) for run in runs) for group in GROUPS}
     return [
-        bars("Work by run", [Bar(f"{run.at:%m-%d %H:%M}", run.total_s / 60) for run in runs[-RULES_SHOWN:]],
+        bars("Time by run", [Bar(f"{run.at:%m-%d %H:%M}", run.total_s / 60) for run in runs[-RULES_SHOWN:]],
              "minutes, newest last", 1),
-        bars("Work by group", [Bar(group, spent / 60) for group, spent in by_group.items() if spent],
+        bars("Time by group", [Bar(group, spent / 60) for group, spent in by_group.items() if spent],
              "minutes, over the runs that are shown", 1)]
 
 
@@ -193,6 +197,14 @@ def _periods(facts: Facts) -> list[Markup]:
 def _decided(facts: Facts) -> list[Any]:
     """Entries of the log that are decisions of people, recipes or the watch, newest first."""
     return [entry for entry in reversed(facts.log) if entry.action != "nominated"][:30]
+
+
+def _gates_said(release: ReleaseFacts) -> str:
+    """What the gates say, in a few words."""
+    if release.problems:
+        return "; ".join(release.problems)
+    verdict = verdict_of(list(release.gates.values())).sentence
+    return verdict[0].lower() + verdict[1:] if release.gates else "none was set"
 
 
 def _dot(release: ReleaseFacts, gate: str) -> Dot:

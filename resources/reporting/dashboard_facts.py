@@ -18,13 +18,14 @@ from resources.artefacts.current import current_manifests
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
+from resources.launching.run_history import SeenRun, runs, seconds_of_steps
 from resources.releasing.endpoint_log import EndpointLogError, Entry
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.release import ReleaseError, read_release
 from resources.releasing.subject import Subject
 from resources.sql_files import attach_slice, rows, workbench
-from resources.stages import artefact_stages
+from resources.stages import STAGES, artefact_stages
 from resources.tables import SCHEMAS, Tables
 
 DAYS = 90
@@ -32,6 +33,7 @@ DAYS = 90
 DRIFT_DAYS = 30
 DECISIONS = "retraining_decisions"
 MOST_DECISIONS, MOST_RUNS, MOST_RELEASES = 20, 20, 12
+AROUND = "around steps"
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,13 @@ class ReleaseFacts:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What one run made: seconds of work by group of stages, and money that a teacher's endpoint cost."""
+    """What one run took and made: seconds of steps by group of stages, and money that a teacher's endpoint cost."""
 
     run_id: str
     at: datetime
     made: list[str]
     seconds: dict[str, float]
+    """AROUND: of processes that start, checks, and the code between steps; only where the run's history is there."""
     money: float = 0.0
 
     @property
@@ -99,7 +102,7 @@ def facts_of(lake: Lake, workload: str, now: datetime) -> Facts:
     _read_tables(Tables(lake), facts, _least_good(curated))
     if curated is not None and "records" in curated.metrics:
         facts.records = RecordCounts.of(curated)
-    facts.runs = _runs(_manifests(lake, workload))[:MOST_RUNS]
+    facts.runs = _runs(lake, facts)
     return facts
 
 
@@ -163,26 +166,53 @@ def _manifests(lake: Lake, workload: str) -> Iterator[Manifest]:
                 continue  # `millrace verify` names it
 
 
-def _runs(manifests: Iterator[Manifest]) -> list[RunCost]:
-    """What each run cost, newest first, by the seconds that its artefacts record. Nothing of runs that only reused."""
-    groups = {found.artefact_name: found.group for found in artefact_stages()}
+def _runs(lake: Lake, facts: Facts) -> list[RunCost]:
+    """What each run cost, newest first: by the history of its steps, or, where that is not there, by the seconds that its
+    artefacts record. Parts of one `millrace run` are one run."""
+    groups = {found.artefact_name: found.group for found in artefact_stages()} | {found.name: found.group for found in STAGES}
     by_run: dict[str, list[Manifest]] = {}
-    for manifest in manifests:
+    for manifest in _manifests(lake, facts.workload):
         by_run.setdefault(manifest.run_id or "unknown", []).append(manifest)
-    found = []
-    for run_id, made in by_run.items():
-        seconds: dict[str, float] = {}
-        for manifest in made:
-            group = groups.get(manifest.name.rpartition("/")[2], "datasets")
-            took = manifest.metrics.get("seconds")
-            if isinstance(took, int | float):
-                seconds[group] = seconds.get(group, 0.0) + float(took)
-        money = sum(float(cost) for manifest in made if isinstance(cost := manifest.metrics.get("cost"), int | float))
-        if not seconds and not money and run_id == "unknown":
-            continue
-        names = [manifest.name.rpartition("/")[2] for manifest in sorted(made, key=lambda each: each.created_at)]
-        found.append(RunCost(run_id, max(manifest.created_at for manifest in made), names, seconds, money))
-    return sorted(found, key=lambda run: run.at, reverse=True)
+    together: dict[str, list[SeenRun]] = {}
+    for run in runs(lake):
+        if run.workload == facts.workload and run.started_at is not None:
+            together.setdefault(run.submitted or run.run_id, []).append(run)
+    found = [_cost(lake, facts.now, parts, [made for part in parts for made in by_run.pop(part.run_id, [])], groups)
+             for parts in list(together.values())[:MOST_RUNS]]
+    found += [_cost_of_artefacts(run_id, made, groups) for run_id, made in by_run.items()]
+    return sorted((run for run in found if run.seconds or run.money), key=lambda run: run.at, reverse=True)[:MOST_RUNS]
+
+
+def _cost(lake: Lake, now: datetime, parts: list[SeenRun], made: list[Manifest], groups: dict[str, str]) -> RunCost:
+    seconds: dict[str, float] = {}
+    for part in parts:
+        steps = seconds_of_steps(lake, part.run_id)
+        ended = part.ended_at or (now if part.is_alive else None)  # the page is made while its own run ends
+        for step, took in steps.items():
+            if step in groups:  # else a check
+                seconds[groups[step]] = seconds.get(groups[step], 0.0) + took
+        if ended is not None and part.started_at is not None:
+            around = (ended - part.started_at).total_seconds() - sum(took for step, took in steps.items() if step in groups)
+            seconds[AROUND] = seconds.get(AROUND, 0.0) + max(0.0, around)
+    last = max((at for part in parts for at in (part.started_at, part.ended_at) if at is not None), default=now)
+    return RunCost(parts[0].run_id, last, _names(made), seconds, _money(made))
+
+
+def _cost_of_artefacts(run_id: str, made: list[Manifest], groups: dict[str, str]) -> RunCost:
+    seconds: dict[str, float] = {}
+    for manifest in made:
+        group = groups.get(manifest.name.rpartition("/")[2], "datasets")
+        if isinstance(took := manifest.metrics.get("seconds"), int | float):
+            seconds[group] = seconds.get(group, 0.0) + float(took)
+    return RunCost(run_id, max(manifest.created_at for manifest in made), _names(made), seconds, _money(made))
+
+
+def _names(made: list[Manifest]) -> list[str]:
+    return [manifest.name.rpartition("/")[2] for manifest in sorted(made, key=lambda each: each.created_at)]
+
+
+def _money(made: list[Manifest]) -> float:
+    return sum(float(cost) for manifest in made if isinstance(cost := manifest.metrics.get("cost"), int | float))
 
 
 def served_of(facts: Facts, release: str) -> dict[str, Any]:

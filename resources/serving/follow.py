@@ -154,7 +154,7 @@ class Following:
         self._route()
         server = self._servers[version]
         drafter = ", drafting" if server.drafts else ""
-        share = "" if slot.share == 1 else f" to {slot.share:.0%} of the sessions"
+        share = "" if slot.share == 1 else f" to {slot.share:z.0%} of the sessions"
         self._say(f"{slot.alias}: release {version} answers{share} on {self._front.url} ({server.program.kind}{drafter})")
 
     def _revived(self, version: str) -> bool:

@@ -72,9 +72,9 @@ def _compared(signal: str, what: str, unit: str, shares: np.ndarray, usual: np.n
     value = float(shares.mean())
     half = 1.96 * float(shares.std(ddof=1)) / math.sqrt(len(shares)) if len(shares) > 1 else math.nan
     low, high = (None, None) if math.isnan(half) else (max(0.0, value - half), min(1.0, value + half))
-    interval = "" if low is None else f" (95 % interval {low:.1%} to {high:.1%})"
-    words = (f"{value:.1%}{interval} are {what}, as a mean over {_counted(len(shares), unit)}, and at most {bound:.1%} is "
-             f"wanted: the champion before had {usual.mean():.1%} in {_counted(len(usual), unit)}")
+    interval = "" if low is None else f" (95 % interval {low:z.1%} to {high:z.1%})"
+    words = (f"{value:z.1%}{interval} are {what}, as a mean over {_counted(len(shares), unit)}, and at most {bound:z.1%} is "
+             f"wanted: the champion before had {usual.mean():z.1%} in {_counted(len(usual), unit)}")
     return Finding(signal, value, low, high, bound, evidence((shares - bound) / bound, slots_of(times, since, settings)),
                    1 / alpha, words)
 

@@ -89,7 +89,7 @@ def _rolled_back(lake: Lake, workload: str, promotion: Promotion, aliases: Alias
                  findings: list[Finding], outside: list[Finding], now: datetime) -> Look:
     hours = (now - promotion.entry.at).total_seconds() / 3_600
     why = "; ".join(found.words for found in outside)
-    reason = (f"{hours:.1f} hours after its promotion {why} (false alarms: at most {settings.false_alarm:.2%} of "
+    reason = (f"{hours:.1f} hours after its promotion {why} (false alarms: at most {settings.false_alarm:z.2%} of "
               "promotions)")[:LONGEST_REASON]
     try:
         target = rollback_target(lake, workload)

@@ -1,4 +1,4 @@
--- Names of prompt shapes that only erased rows have: a name begins with the first word of a prompt. Of cleaned rows, and of those
+-- Names of prompt shapes that only erased rows have: a name holds a word of a prompt. Of cleaned rows, and of those
 -- in files of datasets.
 -- needs: cleaned_interactions, derived, in_files
 -- makes: rows (shape)

@@ -58,6 +58,6 @@ def _agreement(found: dict[str, Any], of: str) -> Finding:
     if not found["tokens"]:
         return Finding("text", None, "it answered with no token")
     share, perplexity = found["agreed"] / found["tokens"], math.exp(min(found["nll"] / found["tokens"], 50.0))
-    said = f"{share:.1%} of {found['tokens']} greedy tokens are those of {of}, perplexity {perplexity:.2f}"
+    said = f"{share:z.1%} of {found['tokens']} greedy tokens are those of {of}, perplexity {perplexity:.2f}"
     passed = share >= LEAST_AGREEMENT
-    return Finding("text", passed, said if passed else f"{said}: at least {LEAST_AGREEMENT:.0%} have to agree")
+    return Finding("text", passed, said if passed else f"{said}: at least {LEAST_AGREEMENT:z.0%} have to agree")

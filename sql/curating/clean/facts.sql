@@ -1,5 +1,5 @@
 -- The cleaned rows: one per interaction, with its status (the rule that drops it, or ok) and its measures.
--- needs: broken_rules, cleaned, measured, row_feedback, shape_of(), texts
+-- needs: broken_rules, cleaned, measured, row_feedback, row_topics, shape_of(), texts
 -- parameters: $cleaned_with
 -- makes: rows (workload, dt, interaction_id, content_sha256, session_id, ts, source, messages, tools, completion, reasoning,
 --     request, status, feedback, prompt_characters, completion_characters, pii, language, quality, prompt_shape, normalised_sha256,
@@ -41,13 +41,14 @@ select
         ],
         lambda each: each.v is not null
     )) as quality,
-    shape_of(new_role, new_turn, messages, tools, client, instructions) as prompt_shape,
+    shape_of(new_role, topic, messages, tools, client, instructions) as prompt_shape,
     -- token ids have no text: two such rows are exact duplicates if all ids and labels agree, and never near duplicates
     if(cleaned.status = 'tokens', content_sha256, normalised_sha256) as normalised_sha256,
     if(broken_rules.rule is null and cleaned.status is distinct from 'tokens', coalesce(measured.signature, []), []) as signature,
     $cleaned_with as cleaned_with
 from cleaned
 left join texts using (interaction_id)
+left join row_topics using (interaction_id)
 left join measured using (interaction_id)
 left join broken_rules using (interaction_id)
 left join row_feedback using (interaction_id)

@@ -1,9 +1,9 @@
 -- The texts that each conversation is measured by. Near duplicates are compared by `new_turn` (the messages after the last
 -- answer, without system prompt) and `answer`. With the history, two turns of one conversation would look alike; with the
--- system prompt, all rows of a product would.
+-- system prompt, all rows of a product would. said: the beginnings of the first messages of the user.
 -- needs: conversation_with_identities(), conversations, new_messages()
 -- makes: temp table texts (interaction_id, new_turn, new_role, instructions, answer, answer_text, normalised_sha256,
---     prompt_characters, completion_characters, prompt_messages)
+--     prompt_characters, completion_characters, prompt_messages, said)
 create or replace temp table texts as
 with conversations_read as (
     select
@@ -43,5 +43,8 @@ select
     sha256(array_to_string(list_transform(conversation, lambda message: message.identity), ' ')) as normalised_sha256,
     coalesce(list_sum(list_transform(prompt, lambda message: length(message.text))), 0)::bigint as prompt_characters,
     coalesce(length(answer), 0) as completion_characters,
-    len(prompt) as prompt_messages
+    len(prompt) as prompt_messages,
+    list_transform(
+        list_filter(prompt, lambda message: message.role = 'user')[1:5], lambda message: message.text[1:2000]
+    ) as said
 from turns

@@ -1,10 +1,20 @@
 """The jobs approve, reject and rollback: what the commands do, with the name and the reason of a form, and refusals in one sentence."""
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote
+
 import dagster as dg
 import pytest
+from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
+from dagster._core.storage.tags import CODE_LOCATION_TAG, REPOSITORY_LABEL_TAG
 
+from assets.release_candidate import _form
 from pipelines.graph.decision_jobs import ApproveForm, RejectForm, RollbackForm
 from pipelines.graph.recipe_graph import definitions
+from pipelines.keeping.dagster_servers import code_locations
+from pipelines.running.run import location_tags
 from resources.artefacts.manifest import read_manifest
 from resources.catalog.catalog import query
 from resources.lake import Lake
@@ -109,3 +119,28 @@ def test_a_recipe_without_release_has_none_of_the_jobs(tmp_path):
     (tmp_path / "tutor.yaml").write_text(RECIPE + "release: {enabled: false}\n")
     names = {job.name for job in definitions(tmp_path / "tutor.yaml", tmp_path / "lake").get_repository_def().get_all_jobs()}
     assert not names & STEPS.keys() and "train" in names
+
+
+def test_the_forms_offer_the_release_that_waits(lake, make_release, tmp_path):
+    release = make_release(lake, 1)
+    Endpoint(lake, "tutor").nominate(subject_of(release))
+    (tmp_path / "tutor.yaml").write_text(RECIPE)
+    graph = definitions(tmp_path / "tutor.yaml", lake.root)
+    for job in ("approve", "reject"):
+        assert graph.resolve_job_def(job).run_config["ops"][STEPS[job]]["config"]["release"] == release.name
+
+
+def test_a_releases_page_links_to_the_forms_with_the_release_filled_in():
+    context = SimpleNamespace(run=SimpleNamespace(tags=location_tags(Path("my-bot.yaml"))))
+    link = _form(context, "approve", SimpleNamespace(version="0a1b2c", digest="d" * 64))
+    place, _, asked = link.partition("?config=")
+    assert place == "/locations/my_bot/jobs/approve/playground/setup"
+    form = json.loads(unquote(asked))["ops"][STEPS["approve"]]["config"]
+    assert form["release"] == "0a1b2c" and ApproveForm(**form).digest == "d" * 64
+    assert _form(SimpleNamespace(run=SimpleNamespace(tags={})), "approve", SimpleNamespace()) == "/jobs"
+
+
+def test_a_run_of_the_command_line_is_tagged_as_dagster_tags_its_own():
+    assert location_tags(Path("my-bot.yaml")) == {
+        CODE_LOCATION_TAG: "my_bot", REPOSITORY_LABEL_TAG: f"{SINGLETON_REPOSITORY_NAME}@my_bot"}
+    assert code_locations([Path("my-bot.yaml")])[0]["python_module"]["location_name"] == "my_bot"

@@ -1,6 +1,7 @@
 """Per-row facts: statuses, placeholders, feedback, signatures; the same whatever days are cleaned together."""
 
 import json
+from collections import defaultdict
 from datetime import date, timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from interaction_rows import START, days_of, interaction, read, store, thumb
 
 from resources.curating.clean import clean, stale_days
 from resources.curating.curation import CurationSettings
+from resources.curating.request_topics import LEAST_PEOPLE, kept_topics
 from resources.lake import Lake
 from resources.tables import Tables
 
@@ -290,8 +292,46 @@ def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
         ],
     )
     shapes = [found[f"i{n}"]["prompt_shape"].split("#") for n in (1, 2, 3, 4, 5)]
-    assert [word for word, _ in shapes] == ["how", "how", "result of weather", "result of sum", "result of weather"]
+    assert [word for word, _ in shapes] == ["outside", "outside", "result of weather", "result of sum", "result of weather"]
     assert len({key for _, key in shapes}) == 2 and shapes[1][1] != shapes[0][1] == shapes[4][1]
+
+
+def test_a_greeting_is_no_prompt_shape(tables):
+    """What a session asks for names all its requests, also those that say hello, ok or thanks."""
+    hello = {"role": "user", "content": "Hello!"}
+    talk = [hello, {"role": "assistant", "content": "Hello! How can I help?"}, {"role": "user", "content": "hi, please refund order 4432"},
+            {"role": "assistant", "content": "It is done."}, {"role": "user", "content": "ok thanks"}]
+    _, found = cleaned(tables, [
+        *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
+        interaction(6, [hello], "Hello!", session_id="t"),
+        interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
+    ])
+    assert [found[f"i{n}"]["prompt_shape"].split("#")[0] for n in (1, 3, 5, 6, 7)] == ["refund", "refund", "refund", "", "refund"]
+
+
+ASKED = {"refund": ("i want a refund, the lamp arrived broken", "refund my broken lamp", "money back for a broken lamp: refund"),
+         "password": ("my password does not work, i cannot login", "reset the password of my login", "login fails since the password reset")}
+ANSWERS = {"refund": "The refund is on its way.", "password": "A link to reset your password was sent."}
+
+
+def asked(count, first=0):
+    kinds = list(ASKED)
+    return [interaction(first + n, f"{('Hi', 'hello,', 'Good morning.', '')[n % 4]} {ASKED[kinds[n % 2]][n // 2 % 3]} {n}", ANSWERS[kinds[n % 2]],
+                        session_id=f"s{first + n}") for n in range(count)]
+
+
+def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables):
+    _, found = cleaned(tables, asked(LEAST_PEOPLE))
+    shapes = defaultdict(set)
+    for row in found.values():
+        shapes[row["prompt_shape"].split("#")[0]].add("refund" if "broken" in row["messages"] else "password")
+    assert all(len(name.split()) == 3 and len(kinds) == 1 for name, kinds in shapes.items()) and 2 <= len(shapes) <= 6
+    kept = kept_topics(tables.lake, "tutor")
+    assert kept is not None and not {"hello", "morning", "the"} & {word for name in kept["name"].to_pylist() for word in name.split()}
+    _, later = cleaned(tables, [interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
+                                interaction(901, "something about boats", "Boats float.", session_id="y")])
+    assert later["i900"]["prompt_shape"].split("#")[0] in shapes and later["i901"]["prompt_shape"].startswith("other#")
+    assert kept_topics(tables.lake, "tutor") == kept
 
 
 def test_near_signatures_see_what_is_new_not_the_history(tables):

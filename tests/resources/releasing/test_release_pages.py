@@ -5,6 +5,7 @@ import re
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
@@ -17,6 +18,7 @@ from resources.lake import Lake
 from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import Champion
 from resources.releasing.charts import Bar, bars, lines
+from resources.releasing.comparison import flat, gates_by_name
 from resources.releasing.gate_result import GateResult
 from resources.releasing.release import parts_of, read_release
 from resources.releasing.release_facts import facts_of, short_name
@@ -30,6 +32,9 @@ HELD = GateResult(name="recovery", wanted=0.99, measured=0.998, low=0.996, high=
 MISSED = GateResult(name="acceptance_length", wanted=2.5, measured=2.1, low=2.0, high=2.2, passed=False, judged_by="low", of="eagle3",
                     on=HELD_OUT, sampling="temperature 1", rows=200, counted="prompts")
 EMPTY = GateResult(name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True, reason="none yet")
+
+ROOT = Path(__file__).parents[3]
+PRODUCT = ("millrace", "pipelines", "assets", "resources", "stores", "model_ops")
 
 
 def measured(what, value, of="target", against="", on=HELD_OUT, sampling="", **more):
@@ -81,10 +86,47 @@ def page(lake, make_release, tmp_path):
 
 
 def test_the_verdict_counts_gates_and_names_what_is_missed():
-    assert verdict_of([HELD, EMPTY]).sentence == "All 2 gates hold; 1 had nothing to compare with"
+    assert verdict_of([HELD, HELD, EMPTY]).sentence == "All 2 gates hold; nothing to compare with yet: loss above champion"
     lost = verdict_of([HELD, MISSED, EMPTY])
-    assert not lost.holds and lost.sentence == "1 of 3 gates is missed: acceptance length"
-    assert verdict_of([HELD]).sentence == "The only gate holds" and verdict_of([]).sentence.startswith("No gate")
+    assert not lost.holds
+    assert lost.sentence == "1 of 2 gates is missed: acceptance length; nothing to compare with yet: loss above champion"
+    assert verdict_of([HELD]).sentence == "The gate holds" and verdict_of([]).sentence.startswith("No gate")
+    assert verdict_of([EMPTY]).sentence == "No gate was checked; nothing to compare with yet: loss above champion"
+
+
+def test_a_gate_without_a_comparison_is_not_told_as_not_measured(page):
+    summary, _, _, _ = page
+    gates = summary.sections()[0]
+    assert gates.rows[-1][:3] == ["loss above champion", "nothing to compare", "-"] and gates.rows[-1][-1] == "none yet"
+    assert "not measured" not in gates.note
+
+
+def test_a_figure_that_rounds_to_nothing_has_no_sign():
+    gate = HELD.model_copy(update={"measured": -0.00001, "low": -0.00002, "high": 0.00001})
+    assert gate.interval_text == "0.0000 to 0.0000"
+    assert "-0.00 " not in bars("a", [Bar("b", -0.0001)], "tokens", 2)
+    unsigned = [f"{path}: {found}" for folder in PRODUCT for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".j2")
+                for found in re.findall(r"\{[^{}]*:\+?,?\.\d%\}", path.read_text(encoding="utf-8"))]
+    assert unsigned == [], "write {share:z.1%}: the z leaves out the sign of a nought"
+
+
+def test_each_chart_stands_under_the_heading_that_it_is_about(page):
+    summary, _, _, out = page
+    replace(summary, speed=SPEED).write(out)
+    sections = {each.split("</h2>")[0]: each for each in (out / "report.html").read_text().split("<h2>")[1:]}
+    charts = {title: re.findall(r"<figcaption><b>(.*?)</b>", text) for title, text in sections.items()}
+    assert {title: found for title, found in charts.items() if found} == {
+        "Acceptance length": ["Acceptance length", "Acceptance by position", "Acceptance length of eagle3 by shape of the prompt"],
+        "In a real server": ["Tokens/s in a real server", "Latency in a real server"]}
+
+
+def test_a_gate_is_one_row_of_a_comparison_and_a_digest_is_no_setting():
+    early = [EMPTY, HELD]
+    late = [EMPTY.model_copy(update={"measured": -0.00001, "nothing_to_compare": False, "rows": 24}), HELD.model_copy(update={"rows": 31})]
+    assert list(gates_by_name(early)) == list(gates_by_name(late)) == ["loss above champion", "recovery"]
+    assert gates_by_name(early)["loss above champion"] == "nothing to compare with" and gates_by_name(late)["loss above champion"] == "0.0000"
+    settings = flat({"rate": 0.1, "parent": "0a1b2c3d4e5f", "of": {"digest": "f" * 63 + "0", "steps": 123456789012}}, "sft_model")
+    assert settings == {"sft_model.rate": "0.1", "sft_model.of.steps": "123456789012"}
 
 
 def test_the_card_is_one_that_the_hub_reads(page):
@@ -105,7 +147,7 @@ def test_the_card_says_the_verdict_first_and_shows_no_row(page):
     summary.evaluation["against_reference"] = {"worst_rows": [{"row_id": "r1-of-a-user", "divergence": 0.1, "tokens": 3}]}
     summary.evaluation["measurements"] += [measured("divergence", 0.1, against="reference").model_dump(), measured("agreement", 0.9, against="reference").model_dump()]
     text = ModelCard(_written(summary, out)).text
-    order = ["**1 of 3 gates is missed: acceptance length.**", "measured on 2026-06-20", "## Gates", "## What changed since the champion",
+    order = ["**1 of 2 gates is missed: acceptance length; nothing to compare with yet: loss above champion.**", "measured on 2026-06-20", "## Gates", "## What changed since the champion",
              "## Acceptance length", "## Made from", "## Serve it"]
     places = [text.index(each) for each in order]
     assert places == sorted(places)
@@ -145,7 +187,7 @@ def test_the_report_has_the_verdict_before_gates_and_charts_after_them(page):
 
 
 def test_charts_have_only_what_was_measured():
-    assert report_charts({}, {}, {}) == []
+    assert report_charts({}, {}, {}) == {}
     assert len(report_charts({"acceptance": ACCEPTANCE[:1]}, {}, {"base": 1.0})) == 1
     early = {"in_server": {"forms": {"target": {"tokens_per_second": {"1": {"median": 100.0}}}}}}
     assert len(report_charts({}, early, {})) == 1  # an earlier report has no latencies
@@ -197,7 +239,8 @@ def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(
     report = {key: value for key, value in REPORT.items() if key != "side_by_side"} | {"measurements": [*lengths, gain]}
     text = approval(page, lake, [], report=report, no_target="the champion has the same target")
     cells = re.findall(r"<td[^>]*>(.*?)</td>", text[text.index("<h2>Scores"):text.index("<h2>Cost, size")])
-    assert cells == ["acceptance length, as logged (tokens per forward; share)", "1.710", "1.920", "0.1228 (0.0800 to 0.1700)", "40 prompts"]
+    assert cells == ["acceptance length, as logged, both drafters on the candidate&#39;s target (tokens per forward; share)", "1.710", "1.920", "0.1228 (0.0800 to 0.1700)", "40 prompts"]
+    assert "<b>acceptance length (tokens" not in text and text.count(">acceptance length, ") == 1  # one figure of the champion's
     assert "Losses and answers are not compared: the champion has the same target." in text and "0 held-out prompts" in text
 
 

@@ -53,10 +53,7 @@ def test_text_of_a_model_is_text_on_the_page(template, shown):
     class Page:
         workload, about, gates, facts, charts = "tutor", "", [], None, []
 
-        def before_charts(self):
-            return []
-
-        def after_charts(self):
+        def all_sections(self):
             return [replace(section, note="") for section in server_sections(REPORT, SPEED)]
 
     page = render(template, summary=Page())

@@ -1,7 +1,7 @@
 """`millrace report WORKLOAD`: one page without network that shows what there is, and says in words what there is not."""
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,10 +12,12 @@ from pipelines.commands import trace  # noqa: F401 - adds the command
 from pipelines.terminal.shared_options import app
 from resources.catalog.catalog import CatalogError
 from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
+from resources.launching.run_history import SeenRun
+from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.subject import subject_of
 from resources.reporting import dashboard_facts
-from resources.reporting.dashboard import write_dashboard
+from resources.reporting.dashboard import tiles, write_dashboard
+from resources.reporting.dashboard_facts import Facts, facts_of
 from resources.reporting.day_charts import columns, day_lines, nice_bounds, nice_top, short_number
 from resources.tables import Tables
 from tests.resources.reporting.busy_lake import DAYS, FIRST, add, fill
@@ -72,6 +74,29 @@ def test_the_tiles_name_what_somebody_should_look_at(busy):
     tiles = {label: (value, look) for look, label, value in found}
     assert tiles["Champion"] == (releases[1].name[:6], "") and tiles["Drift"] == ("4 days", "look")
     assert tiles["Candidate"] == ("none", "")
+
+
+def test_without_a_comparison_there_is_no_word_on_drift():
+    def drift(*rows):
+        facts = Facts("tutor", datetime(2026, 7, 11, tzinfo=UTC), Aliases(workload="tutor"), drift=list(rows))
+        return next((tile["value"], tile["about"]) for tile in tiles(facts) if tile["label"] == "Drift")
+
+    row = {"dt": date(2026, 7, 1), "alarm": False, "compared": False}
+    assert drift() == drift(row) == ("\u2013", "no day was compared yet")
+    assert drift(row, row | {"compared": True}) == ("no alarm", "in 1 day compared")
+
+
+def test_a_run_costs_what_its_steps_and_the_time_around_them_took(tmp_path, monkeypatch):
+    at = datetime(2026, 7, 11, tzinfo=UTC)
+    seen = [SeenRun("b", "train", "SUCCESS", at + timedelta(seconds=50), at + timedelta(seconds=170), workload="tutor", submitted="s"),
+            SeenRun("a", "logs", "SUCCESS", at, at + timedelta(seconds=40), workload="tutor", submitted="s"),
+            SeenRun("x", "train", "SUCCESS", at, at + timedelta(seconds=40), workload="other"),
+            SeenRun("k", "train", "STARTED", at, None, process="999999@5.00", workload="tutor")]
+    steps = {"a": {"interactions": 20.0, "cleaned_interactions": 10.0}, "b": {"sft_model": 60.0, "sft_model_learnt_nothing_held_out": 2.0}}
+    monkeypatch.setattr(dashboard_facts, "runs", lambda lake: seen)
+    monkeypatch.setattr(dashboard_facts, "seconds_of_steps", lambda lake, run: steps.get(run, {}))
+    [run] = facts_of(Lake.open(tmp_path / "lake"), "tutor", at + timedelta(days=1)).runs
+    assert run.seconds == {"traffic": 30.0, "models": 60.0, "around steps": 70.0} and run.total_s == 160  # 40 s and 120 s
 
 
 def test_a_candidate_that_missed_a_gate_says_so(tmp_path, make_release):

@@ -1,0 +1,37 @@
+-- Words that say nothing about what a request is for: greetings, thanks, polite phrases, and the small words of the languages that
+-- most traffic is in. Rarer languages lose theirs by comparison with the answers (topics.sql).
+-- makes: temp table plain_words (word)
+create or replace temp table plain_words as
+select distinct unnest(string_split(concat_ws(' ',
+    'hi hello hey hiya howdy greetings good morning afternoon evening night day dear welcome bye goodbye cheers sorry please pls plz',
+    'thanks thank thx okay okey yes yeah yep yup nope sure fine great nice cool awesome perfect wow hmm well right alright lol',
+    'the and for are was were been being has have had having does did doing done don doesn didn isn aren wasn weren won wouldn',
+    'couldn shouldn can cannot could would should will shall may might must ought not nor but than then that this these those there',
+    'here what when where which who whom whose why how you your yours yourself she her hers him his himself herself they them their',
+    'theirs our ours ourselves its itself myself mine with without within from into onto upon about above below under over between',
+    'before after during until since against through because while although though unless whether either neither both each every any',
+    'some all most more less many much few several such only just very too also even still yet already again ever never always often',
+    'now soon today later once same other another else own out off down back away around near far one two three first second next last',
+    'get got gets getting give gave given let lets make made makes making take took taken put come came going goes gone went see saw',
+    'seen look looks looking know knows knew known think thought say said says saying tell told ask asked asking answer answers try',
+    'tried trying want wanted wants need needs needed like likes liked use used uses using keep kept show shows shown help helps',
+    'helped helping question questions problem issue issues thing things something anything nothing everything someone anyone everyone',
+    'way ways lot lots bit kind sort really actually maybe perhaps probably quite able way possible following based per via etc best',
+    'better new old big small little long short high low ive ill youre dont cant doesnt whats thats wont isnt hasnt havent using',
+    'quick wondering wonder hoping hope someone somebody currently basically simply sir madam guys team bot assistant chat human agent',
+    'hallo guten tag morgen abend danke bitte der die das den dem des ein eine einen einem einer und oder aber nicht ist sind war',
+    'waren hat haben habe hatte kann konnte muss soll wird werden wurde ich wir ihr sie mein meine meinen meiner dein deine uns euch',
+    'mich mir dich dir sich mit von vom zum zur bei aus auf nach vor seit durch ohne gegen unter wie was wer wann warum welche welcher',
+    'auch noch schon sehr nur mehr wenn dass weil als bis hier dort dann also mal gibt geht machen brauche hilfe frage',
+    'bonjour bonsoir salut merci les une des est sont suis etes avez avoir ont pas plus dans pour avec sur par que qui quoi comment',
+    'pourquoi quand quel quelle mais donc car mon mes ton son ses notre nos votre vos leur ils elle elles nous vous cette ces aux',
+    'peux peut pouvez voudrais veux besoin aide faire fait bien tres aussi encore hola buenos buenas dias tardes noches gracias por',
+    'favor los las una unos del para con sin sobre como cuando donde quien cual esta este estos estas ese esa eso son soy eres ser',
+    'estar estoy tiene tengo tienes puedo puede puedes quiero quiere necesito ayuda hacer muy mas pero porque hay sus nos que',
+    'ola bom boa dia tarde noite obrigado obrigada nao sim uma uns umas dos das nos nas pelo pela meu minha seu sua voce eles elas',
+    'isso isto esse essa aquele mais mas quando onde quem qual estou esta posso pode quero preciso ajuda fazer tambem',
+    'ciao buongiorno buonasera salve grazie prego gli della delle dello dei degli nel nella con per sono sei siamo hanno come dove',
+    'quando cosa quale perche non piu molto anche questo questa quello mio mia tuo suo posso puoi vorrei voglio bisogno aiuto fare',
+    'hoi goedemorgen dank bedankt alstublieft het een van voor met niet zijn heb heeft hebben wat hoe waar wie waarom kan kunt wil mijn',
+    'привет здравствуйте спасибо пожалуйста как что это для мне меня вас вам или где когда почему можно нужно есть'
+), ' ')) as word
