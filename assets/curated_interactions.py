@@ -11,9 +11,12 @@ from assets.presentation import shown, table
 from resources.artefacts.manifest import external_input
 from resources.artefacts.source_digest import source_digest
 from resources.catalog.count_records import count_records
+from resources.catalog.enough_rows import shortage
+from resources.composing.seed_settings import SeedSettings
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.curating.record_counts import RecordCounts
+from resources.reading.sources import SourceSettings
 from resources.workshop.training_job import training_source
 from resources.workshop.workshop import Workshop
 
@@ -70,4 +73,18 @@ def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
         passed=counts.adds_up,
         metadata={"read": counts.read, "kept": counts.kept, "dropped": sum(counts.dropped.values()),
                   "quarantined": sum(counts.quarantined.values())},
+    )
+
+
+@dg.asset_check(asset="curated_interactions", blocking=True)
+def enough_rows_are_left(
+    workshop: dg.ResourceParam[Workshop], sources: dg.ResourceParam[dict[str, SourceSettings]],
+    seeds: dg.ResourceParam[dict[str, SeedSettings]],
+) -> dg.AssetCheckResult:
+    """Curation leaves rows, and no source of any size is in quarantine as a whole. Blocks the next steps."""
+    counts = RecordCounts.of(workshop.current("dataset", "curated_interactions"))
+    problem = shortage(workshop.lake, workshop.workload, counts, sources, len(seeds))
+    return dg.AssetCheckResult(
+        passed=not problem, description=problem or None,
+        metadata={"read": counts.read, "kept": counts.kept, "quarantined": sum(counts.quarantined.values())},
     )

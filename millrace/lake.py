@@ -120,7 +120,8 @@ class Lake:
 
         from resources.tables import PARTITIONS, SCHEMAS, Tables
 
-        stored = "decisions" if name == "decisions_history" else "" if name == "decisions" else name
+        made = {"decisions_history": "decisions", "feedback_records": "feedback", "decisions": "", "feedback": ""}
+        stored = made.get(name, name)
         if stored in SCHEMAS:
             columns = dict(pl.from_arrow(SCHEMAS[stored].empty_table()).schema)
             files = Tables(self._place).files(stored)
@@ -138,13 +139,18 @@ class Lake:
     def dataset(self, name: str, version: str | None = None, split: Split | None = None) -> pl.LazyFrame:
         """The rows of a dataset as a lazy frame, with a column `split`: the file of the row, such as train.
 
-        name: workload/name, such as math-tutor/sft_dataset. version: by default the current one. split: only rows of this
-        split. Raises Error for a dataset, version or split that the lake does not have.
+        name: workload/name, such as math-tutor/sft_dataset, or the name alone where one workload has it. version: its first
+        digits, current (the default) or previous. split: only rows of this split. Raises Error for a
+        dataset, version or split that the lake does not have.
 
         >>> lake.dataset("math-tutor/sft_dataset", split="train").head(3).collect()
         """
         import polars as pl
 
+        from resources.composing.dataset_diff import CURRENT, PREVIOUS, version_named
+
+        if version in (CURRENT, PREVIOUS):
+            name, version = version_named(self._place, name, version)
         home = self._artefact(f"{name}@{version}" if version else name, "datasets")
         files = {file.stem: file for file in sorted(home.rglob("*.parquet"))}
         if split is not None and split not in files:

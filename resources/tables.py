@@ -35,11 +35,11 @@ def _columns(**fields: pa.DataType) -> pa.Schema:
 SCHEMAS: dict[str, pa.Schema] = {
     # The ledger of log objects. state: found, read, failed; problem: why it failed; read_as: the source's settings when it was
     # read; partners: objects with the other side of its request-response pairs; content_sha256: of its bytes as read, which
-    # identifies a moved object.
+    # identifies a moved object; unread_keys: JSON of [path, field that would read it, records].
     "objects": _columns(
         workload=_TEXT, source=_TEXT, uri=_TEXT, etag=_TEXT, bytes=pa.int64(), modified=_TIME, rows=pa.int64(),
         days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT, problem=_TEXT, read_as=_TEXT,
-        partners=pa.list_(_TEXT), content_sha256=_TEXT,
+        partners=pa.list_(_TEXT), content_sha256=_TEXT, unread_keys=_TEXT,
     ),
     # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. alias_id: a second
     # id of the request that feedback may name (a gateway's own, a span's). workload_name: what the record itself calls its

@@ -33,6 +33,7 @@ def forget(
     from resources.erasing.asked import ForgetError, ask_for
     from resources.erasing.forget import complete_unfinished, plan_erasure, vacuum_only
     from resources.erasing.forget import forget as erase
+    from resources.erasing.raw_keys import named_in_logs
     from resources.releasing.signature import sign
     from resources.tables import Tables
 
@@ -53,6 +54,7 @@ def forget(
         vacuum_only(place)
         plan.vacuumed = True
     plan.completed += completed
+    plan.unmapped = list(named_in_logs(place, identifier.strip())) if kind == "user" else []
     if format == ReportFormat.json:
         print(as_json(plan))
     else:

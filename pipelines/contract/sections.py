@@ -36,8 +36,9 @@ seeds:
   generated: {uri: s3://seeds/generated/, synthetic: true}
   old: {dataset: old-tutor/sft_dataset}
 """),
-    Section("sources.*.fields", "sources.fields", "For records of no known format; `millrace inspect` proposes a mapping. A "
-            "key with a dot is quoted, `[\"user.id\"]`, and a path goes on inside a text that is JSON.", """\
+    Section("sources.*.fields", "sources.fields", "For records of no known format; `millrace inspect` proposes a mapping. "
+            "Without a request, columns of records that a known format reads. A key with a dot is quoted, `[\"user.id\"]`, and "
+            "a path goes on inside a text that is JSON.", """\
 sources:
   app:
     uri: ./app/*.jsonl
@@ -45,6 +46,9 @@ sources:
   surveys:
     uri: ./surveys.csv
     fields: {id: message_id, feedback: rating}
+  gateway:
+    uri: ./gateway/*.jsonl
+    fields: {user: actor.login, cost: billing.amount}
 """),
     Section("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
             "(`curation.decontamination`), and the evaluation asks items whose answers it can score "

@@ -38,6 +38,8 @@ def print_plan(plan: Plan, lake: Lake, console: Console) -> None:
         if applied:
             said = "A tombstone was written: its records will not be read."
         say(console, f"No row of {lake.place} belongs to this {plan.kind}. {said}")
+        for sentence in plan.unmapped:
+            say(console, f"! {sentence}.", "yellow")
         if plan.vacuumed:
             say(console, "Old files of the tables were removed: earlier versions of the tables can no longer be read.")
         return
@@ -84,6 +86,7 @@ def _remarks(plan: Plan) -> Iterator[str]:
     if rows:
         yield (f"{counted(rows, 'row')} of other users stay in {counted(sessions, 'session')} that they share, and may repeat "
                "the text: forget these sessions too if they must go.")
+    yield from (f"{sentence}." for sentence in plan.unmapped)
     if plan.tainted:
         yield ("Weights cannot lose rows: run the recipe again for models without them, then approve the new release. With "
                "release.gates.erased_rows: 0, tainted releases are refused.")

@@ -23,6 +23,7 @@ from pipelines.init.write_recipe import (
 )
 from pipelines.terminal.plain_console import say
 from resources.inspecting.inspection_page import headline
+from resources.reading.unread_keys import unread_text
 
 USUAL_PLACES = ("logs", "data", "traffic")
 
@@ -91,6 +92,9 @@ def print_made(made: Made, console: Console) -> None:
     for source in made.left_out:
         why = source.look.problems[0][1] if source.look.problems else "it holds no records"
         say(console, f"Left out: {source.uri}: {why}.", "yellow")
+    for source in (*contents.of("logs"), *contents.of("feedback")):
+        if keys := contents.seen.unread.get(source.uri):
+            say(console, f"{source.name}: {unread_text(keys, source.look.proposed)}.", "yellow")
     if contents.base.kind == "tiny":
         say(console, "base_model is tiny, a toy built by the run: it shows that your logs reach a release. For a useful "
                      "model, name one in the recipe.")

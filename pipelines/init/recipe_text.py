@@ -22,6 +22,7 @@ from resources.curating.row_rules import FeedbackRules
 from resources.inspecting.findings import Inspection, Verdict
 from resources.inspecting.survey import FoundSource
 from resources.reading.local_path import local_path
+from resources.reading.unread_keys import fields_of, unread_text
 
 WIDTH = 100
 LENGTHS = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
@@ -183,6 +184,7 @@ def _sources(contents: Contents, text: _Text) -> None:
         text.put(source.name, None, 2)
         text.put("uri", place(source.uri, contents.home), 4)
         _fields(source, text)
+        _unread(source, contents, text)
         if mapping and source.kind == "logs":
             text.note("Records of other workloads are left for their own recipes; without this line all count as "
                       f"{contents.workload}.", 4)
@@ -217,6 +219,15 @@ def _fields(source: FoundSource, text: _Text) -> None:
         text.put("fields", None, 4)
         for name, path in source.look.proposed.items():
             text.put(name, path, 6)
+
+
+def _unread(source: FoundSource, contents: Contents, text: _Text) -> None:
+    """Keys that nothing reads, and the `fields` that would read them, to be uncommented."""
+    keys = contents.seen.unread.get(source.uri, [])
+    if keys:
+        text.note(plain(unread_text(keys, source.look.proposed), 600) + ".", 4)
+    if (fields := fields_of(keys)) and not source.look.proposed:
+        text.put("fields", fields, 4, off=True)
 
 
 def _names(contents: Contents) -> list[str]:

@@ -42,11 +42,13 @@ from resources.tables import PARTITIONS, SCHEMAS, Tables
 
 ARTEFACTS = "artefacts"
 """The part of the catalog that is built from manifests, pointers, releases and endpoints. Each other part is a table."""
+UNDER = {"decisions": "decisions_history", "feedback": "feedback_records"}
+"""Tables whose view has another name, since a view of their own name is made of it."""
 _OF_ARTEFACTS = ("artefacts", "models", "lineage_edges", "lineage_nodes", "lineage", "weight_lineage", "nodes", "edges",
                  "decisions")
 _MADE_WITH_DATASETS = ("datasets", "metrics")
-_LAST = ("acceptance_by_shape", "named_nodes", "log_lines_in", "users_in", "weights_holding", "ancestors", "descendants",
-         "steps_of", "why", "relations", "relation_columns")
+_LAST = ("feedback", "acceptance_by_shape", "named_nodes", "log_lines_in", "users_in", "weights_holding", "ancestors",
+         "descendants", "steps_of", "why", "relations", "relation_columns")
 _SEEN = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json",
          "releases/*/*/release.json", "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json",
          "endpoints/**/*", "datasets/*/*/*/erased.json", "models/*/*/*/tainted.json", "releases/*/*/tainted.json")
@@ -117,7 +119,7 @@ def _remake(
         run(connection, "catalog/metric_name")
     for name in SCHEMAS:
         if name in parts:
-            view = "decisions_history" if name == "decisions" else name
+            view = UNDER.get(name, name)
             _drop(connection, [view])
             files[view] = inside(lake, _create_table_view(connection, tables, name, view))
     if ARTEFACTS in parts:

@@ -29,6 +29,7 @@ import pyarrow as pa
 from model_ops.errors import Misuse
 from resources.catalog.build import update
 from resources.catalog.locked_catalog import SPILLS, Limits, files_of_views, locked, memory_gib
+from resources.catalog.meant import meant, missing_column
 from resources.catalog.question import NotAQuestionError, check_question
 from resources.damaged_files import naming_damage
 from resources.lake import Lake
@@ -65,7 +66,8 @@ def ask(
         if opened is not None:
             opened(connection)
         memory = memory_gib(connection)
-        with _said_plainly(lake, memory), naming_damage(lambda: _files_read(connection, lake, sql)):
+        with (_said_plainly(lake, memory, lambda said: _meant(connection, sql, said)),
+              naming_damage(lambda: _files_read(connection, lake, sql))):
             check_question(connection, sql)
             reader = connection.sql(sql, params=parameters or None).to_arrow_reader(10_000)
 
@@ -166,8 +168,9 @@ def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConn
 
 
 @contextmanager
-def _said_plainly(lake: Lake, memory: float) -> Iterator[None]:
-    """Errors of a query as one sentence; memory: in GiB. While rows are read, Arrow passes DuckDB's on as OSError."""
+def _said_plainly(lake: Lake, memory: float, hint: Callable[[str], str] = lambda said: "") -> Iterator[None]:
+    """Errors of a query as one sentence; memory: in GiB; hint: what to add to DuckDB's. While rows are
+    read, Arrow passes DuckDB's on as OSError."""
     try:
         yield
     except NotAQuestionError as error:
@@ -180,7 +183,16 @@ def _said_plainly(lake: Lake, memory: float) -> Iterator[None]:
         elif said.startswith("Permission Error"):
             said = ("a query reads only the tables and datasets of the lake "
                     f"({said.removeprefix('Permission Error: ')}); plain DuckDB on {lake.catalog} reads other files")
-        raise CatalogError(said) from error
+        raise CatalogError(said + hint(said)) from error
+
+
+def _meant(connection: duckdb.DuckDBPyConnection, sql: str, said: str) -> str:
+    """A question about the column that may have been meant, of the relations that the query names."""
+    if not (missing := missing_column(said)):
+        return ""
+    listed = connection.execute("select relation, column_name from relation_columns").fetchall()
+    name = meant(missing, {column for relation, column in listed if relation in sql})
+    return f" Did you mean {name}?" if name else ""
 
 
 def _files_read(connection: duckdb.DuckDBPyConnection, lake: Lake, sql: str) -> list[Path]:

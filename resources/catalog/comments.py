@@ -18,7 +18,8 @@ from resources.tables import sql_literal
 RELATIONS = {
     "objects": "Log objects (files) found, and whether each was read: one row per object and workload",
     "interactions": "Logged requests with their answer, as logged: one row per request and choice",
-    "feedback": "Feedback from people and programs on answers: thumbs, scores, labels",
+    "feedback": "Feedback from people and programs on answers: thumbs, scores, labels; with the user of the answer",
+    "feedback_records": "Feedback as the table has it, without the user",
     "quarantine": "Log lines that could not be read, with their place and the reason",
     "cleaned_interactions": "Interactions with personal data replaced, and the measures of the rules on single rows",
     "decisions": "Decisions in force: why each record was kept or dropped; of curation and sampling, the current version",
@@ -257,10 +258,14 @@ COLUMNS = {
 
 OWN_COLUMNS = {
     ("objects", "content_sha256"): "sha256 of the object's bytes as read; identifies a moved object",
+    ("objects", "unread_keys"): "keys of its records that nothing reads, as JSON: [path, field that would read it, records]",
     ("cleaned_interactions", "quality"): "measures of the rules on single rows: lengths, shares of repeated text, ...",
     ("feedback", "source"): "who gave the feedback: a person, a program, a benchmark, as logged",
+    ("feedback_records", "source"): "who gave the feedback: a person, a program, a benchmark, as logged",
     ("feedback", "comment"): "the comment text",
+    ("feedback_records", "comment"): "the comment text",
     ("feedback", "name"): "what was rated: thumbs, or a score's name",
+    ("feedback_records", "name"): "what was rated: thumbs, or a score's name",
     ("decisions", "version"): "version of curated_interactions or sft_dataset that decided; null in other stages",
     ("decisions_history", "version"): "version of curated_interactions or sft_dataset that decided; null in other stages",
     ("judgements", "name"): "what was scored: quality or difficulty",

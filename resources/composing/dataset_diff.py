@@ -72,6 +72,13 @@ def compare_versions(
             rows(connection, "composing/diff/each_row") if each_row else None)
 
 
+def version_named(lake: Lake, name: str, word: str) -> tuple[str, str]:
+    """Name and version of a dataset; word: current, previous (before the current one) or a version's first digits."""
+    registry, own = _found(lake, name)
+    other = registry.current("dataset", own) if word == PREVIOUS else None
+    return f"{registry.workload}/{own}", _chosen(registry, own, registry.versions("dataset", own), word, other).version
+
+
 def _found(lake: Lake, name: str) -> tuple[Registry, str]:
     home = lake.artefacts("dataset")
     there = sorted(f"{path.parent.parent.name}/{path.parent.name}" for path in home.glob("*/*/current.json"))

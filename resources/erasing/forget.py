@@ -73,6 +73,8 @@ class Plan:
     vacuumed: bool = False
     is_known: bool = False
     completed: int = 0
+    unmapped: list[str] = field(default_factory=list)
+    """Where logs name the user, or users, under keys that nothing reads."""
 
     @property
     def is_empty(self) -> bool:

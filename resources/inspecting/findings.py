@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from resources.reading.unread_keys import UnreadKey
+
 
 @dataclass(frozen=True)
 class Check:
@@ -60,6 +62,10 @@ class Inspection:
     verdicts: list[Verdict] = field(default_factory=list)
     proposed: dict[str, dict[str, str]] = field(default_factory=dict)
     """`fields` that would read the records of no known format, by uri: guesses to check."""
+    unread: dict[str, list[UnreadKey]] = field(default_factory=dict)
+    """Keys of the records that nothing reads, by uri."""
+    clashes: dict[str, int] = field(default_factory=dict)
+    """Numbers of records in which two names of one column contradict each other, by what was read."""
 
     @property
     def usable_share(self) -> float:

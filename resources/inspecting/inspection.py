@@ -39,6 +39,7 @@ from resources.lake import Lake
 from resources.reading.field_mapping import FieldMapping
 from resources.reading.ingest import IngestReport, ingest
 from resources.reading.sources import SourceError, SourceSettings, list_objects
+from resources.reading.unread_keys import summed
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.tables import Tables
 
@@ -126,7 +127,11 @@ def _counted(
             formats=listed("formats"), days=listed("days"), workloads=listed("by_workload_name"),
             clients=listed("by_client"), models=listed("by_model"), quarantined=listed("quarantined"),
             repeated=listed("repeated")[0], feedback=listed("feedback"), limited_to=limit, failed=listed("failed"),
+            clashes=dict(sum(map(Counter, report.clashes.values()), Counter())),
         )
+    for name, keys in report.unread_keys.items():
+        uri = next((uri for uri in uris if name.startswith(f"input-{uris.index(uri) + 1}")), sources[name].uri)
+        found.unread[uri] = summed([*found.unread.get(uri, []), *keys])
     if any(item["code"] == "unknown_format" for item in found.quarantined):
         found.proposed = _proposed(sources)
     if not found.totals["rows"] and not found.feedback:

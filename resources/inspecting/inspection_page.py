@@ -21,6 +21,7 @@ from resources.inspecting.far_days import REMEDY, far_days
 from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED, proposal_text
 from resources.plain_text import finalize
+from resources.reading.unread_keys import fields_line, fields_of
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_BARS = 120
@@ -75,7 +76,7 @@ def short(number: float) -> str:
 
 def sections(found: Inspection) -> list[Section]:
     """All non-empty tables, in reading order."""
-    parts = [_formats(found), _quarantine(found)]
+    parts = [_formats(found), _quarantine(found), _unread(found)]
     if found.totals["rows"]:
         parts += [_health(found), _names(found), _sizes(found), _decisions(found), _examples(found), _pii(found),
                   _languages(found), _shapes(found), _acceptance(found)]
@@ -106,6 +107,20 @@ def _quarantine(found: Inspection) -> Section:
     rows = [(item["code"], f"{item['lines']:,}", item["first_place"], item["message"]) for item in found.quarantined]
     columns = ("code", "lines", "first place", "what is wrong there")
     return Section("Lines and files that cannot be read", columns, rows, "", frozenset({1}))
+
+
+def _unread(found: Inspection) -> Section:
+    """Keys that nothing reads, those first that a field would read, and the line that would read them."""
+    rows = []
+    notes = [f"{counted(count, 'record')} with two values of {said}." for said, count in found.clashes.items()]
+    for uri, keys in found.unread.items():
+        rows += [(key.path, f"{key.records:,}", fields_line({key.field: key.path}) if key.field else "")
+                 for key in keys[:MOST_NAMED]]
+        if len(keys) > MOST_NAMED:
+            rows.append((f"and {len(keys) - MOST_NAMED:,} more", "", ""))
+        if fields := fields_of(keys):
+            notes.append(f"A guess to check, for the source {uri} of a recipe: {fields_line(fields)}.")
+    return Section("Keys that nothing reads", ("key", "records", "what would read it"), rows, " ".join(notes), frozenset({1}))
 
 
 def _health(found: Inspection) -> Section:

@@ -15,7 +15,7 @@ from typing import Any
 
 from resources.reading.field_mapping import FieldMapping, request_in, response_in
 from resources.reading.json_paths import path_of, structure_in
-from resources.reading.moments import moment_of
+from resources.reading.moments import is_moment
 
 MOST_RECORDS = 100
 _DEEPEST, _MOST_PATHS = 6, 400
@@ -51,7 +51,7 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
     seen = _Seen(values, len(records))
     found = _contents(seen)
     for name, pattern, fits in (
-        ("session", _SESSION, _is_word), ("user", _USER, _is_word), ("time", _TIME, _is_time), ("id", _ID, _is_word),
+        ("session", _SESSION, _is_word), ("user", _USER, _is_word), ("time", _TIME, is_moment), ("id", _ID, _is_word),
         ("model", _MODEL, _is_word), ("workload", _WORKLOAD, _is_word),
     ):
         found[name] = seen.named(pattern, fits, distinct=name == "id")
@@ -192,7 +192,7 @@ def _is_response(value: Any) -> bool:
 
 def _is_prose(value: Any) -> bool:
     """A text of several words, of a script without spaces, or a long one."""
-    if not isinstance(value, str) or structure_in(value) is not None or _is_time(value) or _UUID.fullmatch(value):
+    if not isinstance(value, str) or structure_in(value) is not None or is_moment(value) or _UUID.fullmatch(value):
         return False
     return " " in value.strip() or not value.isascii() or len(value) > _LONG * 4
 
@@ -202,19 +202,10 @@ def _is_word(value: Any) -> bool:
         isinstance(value, int) and not isinstance(value, bool))
 
 
-def _is_time(value: Any) -> bool:
-    """A form that moments.py knows, or epoch in seconds to nanoseconds between 2000 and 2100."""
-    if isinstance(value, str) and re.fullmatch(r"\d{9,19}(\.\d+)?", value):
-        value = float(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return any(946_684_800 <= value / scale <= 4_102_444_800 for scale in (1, 1e3, 1e6, 1e9))
-    return isinstance(value, str) and len(value) <= 60 and not re.fullmatch(r"[-+\d.,]*", value) and bool(moment_of(value))
-
-
 def _is_recent(value: Any) -> bool:
     """A time that no other number is likely to be."""
     if isinstance(value, str):
-        return _is_time(value) and not value.isdecimal()
+        return is_moment(value) and not value.isdecimal()
     return isinstance(value, int | float) and not isinstance(value, bool) and any(
         1_400_000_000 <= value / scale <= 2_200_000_000 for scale in (1, 1e3))
 

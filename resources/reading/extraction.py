@@ -11,8 +11,10 @@ Arrow buffers; SQL parses the JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import duckdb
 import numpy as np
@@ -21,15 +23,18 @@ import pyarrow.compute as pc
 
 from resources.reading.call_turns import call_turns
 from resources.reading.context_elsewhere import NEEDLES, context_of
+from resources.reading.field_mapping import MEASURES
 from resources.reading.finish_reasons import finish_reason_of
-from resources.reading.formats import Format
-from resources.reading.json_text import mended
+from resources.reading.formats import BY_NAME, Format
+from resources.reading.json_text import json_text, mended
+from resources.reading.keys_read import WITHOUT, keys_read, looks_beside
 from resources.reading.moments import moment_of
 from resources.reading.normal_messages import normal_messages
 from resources.reading.otlp import joined_call_of, model_call_of
 from resources.reading.providers.calls import call_of
 from resources.reading.providers.litellm_calls import provider_chat_of
 from resources.reading.responses_api import chat_of
+from resources.reading.synonyms import BESIDE, Reader
 from resources.reading.user_hash import hash_key
 from resources.sql_files import run, sql_text
 
@@ -67,14 +72,16 @@ class Extraction:
     """Turns lines into checked rows.
 
     workloads: every workload of the recipe, `workload` first. route: (object index, text, format that failed) to the format
-    that should read the record, None where no format does.
+    that should read the record, None where no format does. fields: of the sources that name any, their paths by field.
     """
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, workload: str, workloads: Sequence[str],
-        route: Callable[[int, str, Format], Format | None],
+        route: Callable[[int, str, Format], Format | None], fields: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ):
         self._connection, self._workload, self._workloads, self._route = connection, workload, list(workloads), route
+        self._fields, self._readers = fields, dict[tuple[str, str], Reader]()
+        connection.create_function("beside_of", self._beside_of, ["VARCHAR", "VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
@@ -101,13 +108,16 @@ class Extraction:
                 run(self._connection, f"reading/formats/{form.name}/{query}")
         if "interactions" in form.fills:
             self._stage_interactions(form)
+        else:
+            self._look_beside(form)
         if form.paired:
             run(self._connection, f"reading/formats/{form.name}/pair_sides")
         self._check_feedback(form)
         rerouted = self._reroute_faulty(form)
         if "interactions" in form.fills:
             run(self._connection, "reading/extraction/quarantine_checked")
-        if "feedback" in form.fills:
+        run(self._connection, "reading/extraction/count_unread")
+        if "feedback" in form.fills or looks_beside(form):
             run(self._connection, "reading/extraction/stage_feedback")
             run(self._connection, "reading/extraction/quarantine_feedback")
         rerouted += self._repair_surrogates(form)
@@ -139,19 +149,37 @@ class Extraction:
         self._connection.register("lines", pa.Table.from_batches(_batches(with_last_values(lines)), LINES))
         run(self._connection, "reading/extraction/records")
 
+    def _beside_of(self, raw: str, source: str, form: str) -> str:
+        reader = self._readers.get((source, form))
+        if reader is None:
+            fields = self._fields.get(source, {})
+            if form.startswith("fields:"):
+                fields = {name: f"{BESIDE}.{key}" for name, key in MEASURES.items() if name in fields}
+            reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
+        try:
+            return json_text(reader.of(json.loads(raw)))
+        except (ValueError, RecursionError):  # the format's SQL says what is wrong
+            return "{}"
+
+    def _look_beside(self, form: Format) -> None:
+        fielded = [] if form.name.startswith("fields:") else list(self._fields)
+        run(self._connection, "reading/extraction/beside", form=form.name, looks=looks_beside(form),
+            read=sorted(keys_read(form)), fielded=fielded, without=WITHOUT)
+
     def _stage_interactions(self, form: Format) -> None:
+        self._look_beside(form)
         self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
         run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key(), needles=NEEDLES,
             is_mapped=form.name.startswith("fields:"))
 
     def _check_feedback(self, form: Format) -> None:
-        select = f"reading/formats/{form.feedback_as or form.name}/feedback"
-        self._view("extracted_feedback", select if "feedback" in form.fills else None)
+        select = f"reading/formats/{form.name}/feedback"
+        self._view("extracted_feedback", select if "feedback" in form.fills else None, form.turns)
         run(self._connection, "reading/extraction/checked_feedback", workload=self._workload, workloads=self._workloads)
 
-    def _view(self, name: str, select: str | None) -> None:
+    def _view(self, name: str, select: str | None, turns: bool = False) -> None:
         select = sql_text(select or "reading/extraction/without_feedback")
-        self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select))
+        self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, turns=turns))
 
     def _reroute_faulty(self, form: Format) -> list[Rerouted]:
         """Removes the records that `form` could not extract and that are of another format, or of none."""

@@ -5,7 +5,8 @@
 
 A mapped record has the keys of a known format, whose SQL reads it: `openai_pairs` for a request and its answer, `messages`
 for a whole conversation, `feedback` for feedback alone. Bodies of another provider's API stay as they are (`as_logged`), so
-that the provider's format can read them.
+that the provider's format can read them. What else a record has goes along under BESIDE (`synonyms`). Without a request, the
+fields are columns of records that a known format reads (`adds`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from resources.reading.json_paths import Steps, steps_of, structure_in, value_at
 from resources.reading.providers.streams import joined
 from resources.reading.streams import CHUNK, is_chunk
+from resources.reading.synonyms import BESIDE, measured
 
 ROLES = {
     "human": "user", "prompter": "user", "customer": "user", "gpt": "assistant", "chatgpt": "assistant", "ai": "assistant",
@@ -33,6 +35,9 @@ ROLES = {
 
 
 BODIES = {"lc", "object", "role", "tool_calls"}
+MEASURES = {"status": "status", "cost": "cost_usd", "latency": "latency_ms", "ttft": "ttft_ms",
+            "prompt_tokens": "prompt_tokens", "completion_tokens": "completion_tokens", "feedback": "feedback"}
+"""Fields whose value goes along under a name that has its unit."""
 LISTS = {"messages", "contents", "choices", "candidates", "generations"}
 """Keys of bodies and messages: JSON with one of them, or with objects in one of these lists, is not what somebody said."""
 UNREAD = {
@@ -85,6 +90,16 @@ class FieldMapping(BaseModel):
     workload: Path | None = Field(None, description="Name of the workload, as under `workloads`. Left out: the recipe's")
     feedback: Path | None = Field(
         None, description="Feedback on the answer: a number, true or false, or a word such as up or dislike. Left out: none")
+    provider: Path | None = Field(None, description="Name of the provider. Left out: the record's own")
+    status: Path | None = Field(
+        None, description="Whether the call failed: an HTTP status, false, or a word such as error. Left out: the record's own")
+    cost: Path | None = Field(None, description="Cost of the request in US dollars. Left out: the record's own")
+    latency: Path | None = Field(
+        None, description="Time until the whole answer: milliseconds, unless its name or text has a unit (duration_s, 1.2s). "
+        "Left out: the record's own")
+    ttft: Path | None = Field(None, description="Time until the first token, as latency. Left out: the record's own")
+    prompt_tokens: Path | None = Field(None, description="Tokens of the prompt. Left out: the response's own")
+    completion_tokens: Path | None = Field(None, description="Tokens of the answer. Left out: the response's own")
 
     @model_validator(mode="after")
     def _sensible(self):
@@ -95,8 +110,8 @@ class FieldMapping(BaseModel):
             raise ValueError("give one of response and answer: both name the answer")
         if not asked and (self.response or self.answer or self.system or self.tools):
             raise ValueError("the request is missing; give request, messages or prompt")
-        if not asked and not (self.feedback and (self.id or self.session)):
-            raise ValueError("nothing can be read; give request and response, or for feedback alone feedback and id or session")
+        if not asked and self.given.keys() <= {"workload"}:
+            raise ValueError("nothing can be read; give request and response, or a column such as user or cost")
         if self.prompt and not (self.response or self.answer):
             raise ValueError("prompt is given and the answer is missing; give response or answer")
         return self
@@ -108,6 +123,11 @@ class FieldMapping(BaseModel):
     def given(self) -> dict[str, str]:
         """The paths that are given, by field."""
         return self.model_dump(exclude_none=True)
+
+    @property
+    def adds(self) -> bool:
+        """Whether the fields are only columns beside what a known format reads."""
+        return not (self.request or self.messages or self.prompt)
 
     @cached_property
     def _steps(self) -> dict[str, Steps]:
@@ -129,6 +149,7 @@ class FieldMapping(BaseModel):
             told = self._told(found)
         except _MissingError:
             return None
+        told |= {BESIDE: self._others(record), "feedback": None}
         found["response"] = joined(found["response"]) or found["response"]
         bodies = {name: structure_in(found[name]) if isinstance(found[name], str) else found[name]
                   for name in ("request", "response")}
@@ -141,24 +162,37 @@ class FieldMapping(BaseModel):
         """What a gateway writes next to a request and its response, in the keys of openai_pairs."""
         return {key: self._word(found, name) for key, name in (
             ("request_id", "id"), ("timestamp", "time"), ("user_id", "user"), ("session_id", "session"),
-            ("workload_id", "workload"), ("feedback", "feedback"))}
+            ("workload_id", "workload"), ("feedback", "feedback"), ("provider", "provider"))}
+
+    def _others(self, record: dict[str, Any]) -> dict[str, Any] | None:
+        """What the record has beside the paths of the fields, and columns under the names that `synonyms` reads."""
+        others = dict(record)
+        for steps in self._steps.values():
+            _without(others, steps)
+        for name, key in MEASURES.items():
+            if steps := self._steps.get(name):
+                others[key] = measured(name, steps, value_at(record, steps))
+        return _without_none(others) or None
 
     def _mapped(self, record: dict[str, Any]) -> dict[str, Any]:
         found = self._found(record)
         told = self._told(found)
-        if not (self.request or self.messages or self.prompt):
+        if self.adds:
             return self._feedback_alone(told)
+        told |= {BESIDE: self._others(record), "feedback": None}
         request = self._request(found)
         request.update({name: value for name in ("model", "tools") if (value := self._extra(found, name)) is not None})
         if self.response or self.answer:
             return _without_none(told | {"request": request, "response": self._response(found)})
         if "messages" not in request:
             raise self._missing("request", "a request without messages, and no response is named,")
-        beside = _without_none({name: told.pop(name) for name in ("user_id", "feedback")})
+        metadata = _without_none({"user_id": told.pop("user_id")})
         told |= {key: request.get(key) for key in ("messages", "tools", "model")}
-        return _without_none(told | {"id": told.pop("request_id"), "metadata": beside})
+        return _without_none(told | {"id": told.pop("request_id"), "metadata": metadata})
 
     def _feedback_alone(self, told: dict[str, Any]) -> dict[str, Any]:
+        if not self.feedback or not (self.id or self.session):
+            raise _MissingError("is read by no known format, and fields names no request")
         if told["feedback"] is None:
             raise self._missing("feedback")
         if told["request_id"] is None and told["session_id"] is None:
@@ -230,6 +264,15 @@ class FieldMapping(BaseModel):
 
 class _MissingError(Exception):
     """A record is not as the fields say."""
+
+
+def _without(record: dict[str, Any], steps: Steps) -> None:
+    """Takes the value at a path out of a record, whose inner objects stay as they are."""
+    if len(steps) > 1 and isinstance(inner := record.get(steps[0]), dict):
+        record[steps[0]] = inner = dict(inner)
+        _without(inner, steps[1:])
+    else:
+        record.pop(steps[0], None)
 
 
 def _without_none(record: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ the order of reading. Every run checks read = kept + dropped + quarantined.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -30,6 +31,7 @@ from resources.reading.remembered_ties import ties_of
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
 from resources.reading.span_events import ReadApart
 from resources.reading.staging import Batch, Staging, staging
+from resources.reading.unread_keys import UnreadKey, summed
 from resources.sql_files import run, workbench
 from resources.tables import Tables
 
@@ -120,6 +122,12 @@ class IngestReport(BaseModel):
     named: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Numbers of rows of the workload, by source and by the workload that their records name."""
     mixed: list[MixedWorkloads] = Field(default_factory=list)
+    unread_keys: dict[str, list[UnreadKey]] = Field(default_factory=dict)
+    """Keys of the records that nothing reads, by source."""
+    fields: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """The `fields` that sources have, by source."""
+    clashes: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Numbers of records in which two names of one column contradict each other, by source and by what was read."""
 
     @property
     def first_failure(self) -> str:
@@ -146,7 +154,7 @@ def ingest(
     Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects and
     CountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
     """
-    report = IngestReport()
+    report = IngestReport(fields={name: source.fields.given for name, source in sources.items() if source.fields})
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
         _, report.moved_objects = _notice(ledger, tables, sources, look_for_days=days is not None)
         apart = ReadApart()
@@ -209,6 +217,7 @@ def _read(
             names[name] = names.get(name, 0) + count
         found = {uri: counted for uri, *counted in run(stage.connection, "reading/batch/object_days").fetchall()}
         aside = run(stage.connection, "reading/batch/quarantined_objects").fetchall()
+        unread = _unread_keys(stage, batch, report)
         done = []
         for entry in batch.read:
             records, own_days = found[entry.uri]
@@ -216,7 +225,7 @@ def _read(
             form = batch.formats.get(entry.uri, "")
             done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem="",
                                 read_as=sources[entry.source].read_as, partners=batch.partners.get(entry.uri, ()),
-                                content_sha256=batch.digests.get(entry.uri, "")))
+                                content_sha256=batch.digests.get(entry.uri, ""), unread_keys=unread.get(entry.uri, "")))
             apart.add(done[-1], number)
         ledger.put([*done, *batch.failed])
         report.failed_objects += [entry.uri for entry in batch.failed]
@@ -225,6 +234,24 @@ def _read(
         for reason, objects, first_uri, message in aside:
             _add_reason(report.set_aside, reason, Reason(objects=objects, first_uri=first_uri, message=message))
         ledger.save(tables)
+
+
+def _unread_keys(stage: Staging, batch: Batch, report: IngestReport) -> dict[str, str]:
+    """Adds unread keys and contradictions to the report; returns the keys by uri, as the ledger has them."""
+    sources, found = {entry.uri: entry.source for entry in batch.read}, {}
+    for uri, kind, path, other, records in run(stage.connection, "reading/batch/object_unread_keys").fetchall():
+        source = sources[uri]
+        if kind == "unread":
+            found.setdefault(uri, []).append([path, other, int(records)])
+            continue
+        column, winner = path.split("\t")
+        said = f"{column}: {winner} is read, not {other}"
+        clashes = report.clashes.setdefault(source, {})
+        clashes[said] = clashes.get(said, 0) + int(records)
+    for uri, keys in found.items():
+        known = report.unread_keys.get(sources[uri], [])
+        report.unread_keys[sources[uri]] = summed([*known, *map(UnreadKey.of, keys)])
+    return {uri: json.dumps(keys) for uri, keys in found.items()}
 
 
 def _add_reason(known: dict[str, Reason], name: str, reason: Reason) -> None:

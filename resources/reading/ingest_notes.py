@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from model_ops.wording import counted
 from resources.reading.ingest import IngestReport, Reason
 from resources.reading.ties import TIES
+from resources.reading.unread_keys import unread_text
 
 MOST_REASONS = 8
 
@@ -32,6 +33,11 @@ def notes_on(report: IngestReport) -> Iterator[str]:
         yield (f"{source}: {counted(records, 'record')} left out as repeated_id: an earlier record with the same id has other "
                "contents (`millrace sql \"from decisions where rule = 'repeated_id'\"`)")
     yield from map(str, report.mixed)
+    for source, said in sorted(report.clashes.items()):
+        for words, records in sorted(said.items()):
+            yield f"{source}: {counted(records, 'record')} with two values of {words} (`fields` can name another path)"
+    for source, keys in sorted(report.unread_keys.items()):
+        yield f"{source}: {unread_text(keys, report.fields.get(source))}"
     records = sum(sum(day.values()) for day in report.ties.values())
     if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):
         yield (f"none of the {records:,} feedback records names an interaction that was read: compare the ids of both with "

@@ -55,6 +55,8 @@ class Entry:
     read_as: str = ""
     partners: tuple[str, ...] = ()
     content_sha256: str = ""
+    unread_keys: str = ""
+    """JSON of [path, field that would read it, records] for the keys of its records that nothing reads."""
 
     @property
     def mapped_to(self) -> set[str]:

@@ -2,7 +2,8 @@
 
     for form, records in by_fields(part, source.fields): ...       # Records of a format, or a Problem
 
-Fields come first: a record that has what they name is read by them even where a known format would recognise it.
+Fields without a request are columns of records that a known format reads. Else fields come first: a record that has what they
+name is read by them even where a known format would recognise it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ def by_fields(part: Records, fields: FieldMapping) -> Iterator[tuple[Format | No
 
 def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | str:
     """The format that a mapped record is read by, and the record in its keys; or what the record lacks."""
+    if fields.adds and (form := next((form for form in FORMATS.values() if form.recognises(record)), None)) is not None and (
+        "interactions" in form.fills
+    ):
+        return form, record
     if (logged := fields.as_logged(record)) is not None:
         form = next((form for form in FORMATS.values() if form.recognises(logged)), None)
         if form is not None and form is not PAIRS and f"fields:{form.name}" in MAPPED:
@@ -57,7 +62,7 @@ def _read(text: str, fields: FieldMapping) -> tuple[Format | None, str]:
     found = mapped_format(record, fields)
     if not isinstance(found, str):
         try:
-            return found[0], json_text(found[1])
+            return found[0], text if found[1] is record else json_text(found[1])
         except (ValueError, RecursionError):  # nested too deeply, or numbers that are too long
             return found[0], "0"
     if (form := next((form for form in FORMATS.values() if form.recognises(record)), None)) is not None:

@@ -63,6 +63,15 @@ def moment_of(written: str | None) -> str | None:
     return None if found is None else _read(found.groupdict())
 
 
+def is_moment(value: Any) -> bool:
+    """Whether a value is a time: a text of a known form, or an epoch in seconds to nanoseconds between 2000 and 2100."""
+    if isinstance(value, str) and re.fullmatch(r"\d{9,19}(\.\d+)?", value):
+        value = float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return any(946_684_800 <= value / scale <= 4_102_444_800 for scale in (1, 1e3, 1e6, 1e9))
+    return isinstance(value, str) and len(value) <= 60 and not re.fullmatch(r"[-+\d.,]*", value) and bool(moment_of(value))
+
+
 def logged_time(times: Iterable[Any]) -> str | None:
     """Of the times that a record names, the first that is understood; else the first that says anything."""
     given = [time if isinstance(time, str) else json_text(time) for time in times if time not in (None, "", 0)]

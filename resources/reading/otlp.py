@@ -21,6 +21,7 @@ from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
 from resources.reading.log_reader import LONGEST_BYTES
 from resources.reading.otlp_messages import ROLE_OF_EVENT, content_of, structured, system_of, tools_of
+from resources.reading.synonyms import columns_in
 
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
 PARAMETERS = {
@@ -165,6 +166,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     def first(*names: str) -> Any:
         return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
 
+    beside = columns_in(attributes)
     begun, ended = _nanoseconds(item.get("startTimeUnixNano")), _nanoseconds(item.get("endTimeUnixNano"))
     when = begun or _nanoseconds(item.get("timeUnixNano")) or _nanoseconds(item.get("observedTimeUnixNano"))
     status = item.get("status") or {}
@@ -181,8 +183,9 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "trace_id": item.get("traceId"),
         "written_ts": None if when is None else str(when // 1000),
         "workload": first("workload_id", "millrace.workload", "gen_ai.workflow.name", "gen_ai.agent.name"),
-        "session_id": first("gen_ai.conversation.id", "session.id", "traceloop.association.properties.session_id"),
-        "user_id": first("enduser.id", "user.id", "traceloop.association.properties.user_id"),
+        "session_id": first("gen_ai.conversation.id", "session.id", "traceloop.association.properties.session_id")
+        or beside.get("session"),
+        "user_id": first("enduser.id", "user.id", "traceloop.association.properties.user_id") or beside.get("user"),
         "model": first("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
         "provider": first("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"),
         "fingerprint": first("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint"),

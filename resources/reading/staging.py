@@ -49,7 +49,8 @@ PROBLEMS_TOGETHER = 1024
 """Problems of the line reader that are inserted into the quarantine at a time."""
 
 BATCH_TABLES = (
-    "batch", "quarantined", "skipped", "pair_sides", "span_sides", "staged", "staged_feedback", "no_interactions", "no_feedback"
+    "batch", "quarantined", "skipped", "pair_sides", "span_sides", "staged", "staged_feedback", "no_interactions",
+    "no_feedback", "unread_keys",
 )
 
 _QUARANTINED = pa.schema(
@@ -87,7 +88,8 @@ class Staging:
     def __init__(self, connection: duckdb.DuckDBPyConnection, workload: str, sources: dict[str, SourceSettings]):
         self.connection, self.workload, self.sources = connection, workload, sources
         others = {name for source in sources.values() for name in source.workloads.values()} - {workload}
-        self._extraction = Extraction(connection, workload, [workload, *sorted(others)], self._route)
+        fields = {name: source.fields.given for name, source in sources.items() if source.fields}
+        self._extraction = Extraction(connection, workload, [workload, *sorted(others)], self._route, fields)
         self._pairing = Pairing(connection, self._extraction)
         self._spans = SpanEvents(connection, self._extraction, workload)
         self._entries: list[Entry] = []

@@ -94,7 +94,7 @@ def test_tables_are_lazy_and_hold_what_sql_shows(lake):
     assert frame.collect().height == lake.sql("select count(*) as n from interactions")["n"][0] == 3
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEMAS if name != "decisions"])
+@pytest.mark.parametrize("name", [name for name in SCHEMAS if name not in ("decisions", "feedback")])
 def test_a_table_that_nothing_was_written_to_has_its_columns(lake, name):
     assert lake.table(name).collect_schema().names() == SCHEMAS[name].names
 
@@ -102,6 +102,8 @@ def test_a_table_that_nothing_was_written_to_has_its_columns(lake, name):
 def test_decisions_are_those_in_force_and_their_history_is_a_table_of_its_own(lake):
     assert lake.table("decisions").collect().columns == lake.sql("from decisions").columns
     assert lake.table("decisions_history").collect_schema().names() == SCHEMAS["decisions"].names
+    assert lake.table("feedback_records").collect_schema().names() == SCHEMAS["feedback"].names
+    assert lake.table("feedback").collect_schema().names() == [*SCHEMAS["feedback"].names, "user_hash"]
 
 
 def test_older_files_that_lack_a_column_are_read_with_it(tmp_path):
@@ -121,6 +123,8 @@ def test_datasets_by_split_and_version(lake):
     assert set(whole["n"]) == {2}
     first = lake.artefacts().filter(pl.col("is_current").not_())["version"].item()
     assert set(lake.dataset("tutor/sft_dataset", version=first).collect()["n"]) == {1}
+    assert lake.dataset("sft_dataset").collect().equals(whole)  # as `millrace diff` takes it
+    assert lake.dataset("sft_dataset", version="current").collect().equals(whole)
     assert lake.directory(f"tutor/sft_dataset@{first}").name == first
 
 

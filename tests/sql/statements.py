@@ -28,7 +28,7 @@ import duckdb
 SQL = Path(__file__).resolve().parents[2] / "sql"
 FIELDS = ("needs", "parameters", "placeholders", "makes")
 PYTHON_FUNCTIONS = {
-    "model_call_of", "joined_call_of", "chat_of", "call_of", "provider_chat_of", "normal_messages", "cleaned", "is_sought",
+    "model_call_of", "joined_call_of", "chat_of", "beside_of", "call_of", "provider_chat_of", "normal_messages", "cleaned", "is_sought",
     "call_turns", "moment_of", "context_of", "finish_reason_of",
 }
 """Functions that resources/reading/extraction.py and resources/erasing/pages.py register."""

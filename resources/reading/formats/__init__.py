@@ -61,13 +61,11 @@ FORMATS: dict[str, Format] = {
 
 MAPPED: dict[str, Format] = {
     f"fields:{name}": replace(
-        form, name=f"fields:{name}", recognises=lambda record: False, fills=("interactions", "feedback"),
-        rows_as=form.rows_as or name, feedback_as="field_conversations" if form.turns else "fields")
+        form, name=f"fields:{name}", recognises=lambda record: False, fills=("interactions",), rows_as=form.rows_as or name)
     for name, form in FORMATS.items()
     if name == "messages" or (form.fills == ("interactions",) and not (form.turns or form.streamed or form.plain_text))
 }
-"""Formats of records that a source's `fields` puts into the keys of another format, by name; their feedback is a key of the
-record."""
+"""Formats of records that a source's `fields` puts into the keys of another format, by name."""
 
 BY_NAME: dict[str, Format] = FORMATS | MAPPED
 

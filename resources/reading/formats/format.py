@@ -12,7 +12,7 @@ class Format:
 
     turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is not JSON is one
     record {text}, where the recipe names the format. streamed: its lines are chunks of answers, joined before anything else.
-    rows_as: the format whose SQL is used; feedback_as: the same for feedback. paired: requests and responses lie in
+    rows_as: the format whose SQL is used. paired: requests and responses lie in
     different objects, and resources/reading/pairing.py joins them. spans: `calls` and `sides` are run too, and
     resources/reading/span_events.py joins spans with their log records. when_named: how it recognises records where the recipe
     names the format, if another way than elsewhere.
@@ -25,7 +25,6 @@ class Format:
     plain_text: bool = False
     streamed: bool = False
     rows_as: str = ""
-    feedback_as: str = ""
     paired: bool = False
     spans: bool = False
     when_named: Callable[[dict], bool] | None = None

@@ -23,6 +23,10 @@ ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "tra
             "provider", "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
 """What a gateway writes next to request and response; as in openai_pairs."""
 TIMES = ("timestamp", "ts", "created_at", "logging_time", "processed_time")
+READ = ("request", "response", "full_request", "full_response", "error", "status", "model", "input", "output", "modelInput",
+        "modelOutput", "modelId", "requestId", "requestMetadata", "operation", "identity", "recordId", "errorCode",
+        "schemaType", "schemaVersion")
+"""What else the providers' records have that is read."""
 CHATS = {"anthropic": anthropic_api.chat, "gemini": gemini_api.chat, "ollama": ollama_api.chat,
          "completions": ollama_api.completion}
 _ROLE = re.compile(r":(?:assumed-role|role|user)/([^/]+)")

@@ -11,7 +11,7 @@ with valued as (
         batch.uri,
         coalesce(staged.workload, batch.workloads[extracted_feedback.workload_name], case when extra then $workload end)
             as own_workload,
-        coalesce(moment(extracted_feedback.written_ts), batch.fallback_ts) as ts,
+        coalesce(moment(extracted_feedback.written_ts), staged.ts, batch.fallback_ts) as ts,
         time_problem(extracted_feedback.written_ts) as bad_time,
         case
             when lower(written_value) in ('up', 'thumbs_up', 'thumbs-up', 'like', 'liked', 'good', 'positive', 'true',

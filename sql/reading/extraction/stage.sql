@@ -1,7 +1,7 @@
 -- Adds what all formats share: ids, hashes and checks. A row that fails a check gets an error_code and goes to quarantine.
 -- interaction_id: a hash of source, the request's own id (with a digest of the record where ids are unique in their file only)
 -- and the choice; without an id, or with one that names nothing, of content and time. It does not depend on what was read before.
--- needs: batch, beyond_messages(), called(), context_of(), extracted, finish_reason_of(), moment(), names_nothing(),
+-- needs: batch, beside, beyond_messages(), called(), context_of(), extracted, finish_reason_of(), moment(), names_nothing(),
 --     parameters(), placeholder_in(), records, staged, time_problem(), unread_in()
 -- parameters: $is_mapped, $needles, $user_hash_key, $workload
 -- makes: rows into staged (object, row, part, error_code, message, workload, dt, interaction_id, request_id, alias_id,
@@ -19,7 +19,33 @@ with contexts as (
 shaped as (
     select
         extracted.* replace (
-            nullif(extracted.request_id, '') as request_id,
+            coalesce(nullif(extracted.request_id, ''), beside.named.id) as request_id,
+            -- an id of a data set is unique in its file only
+            coalesce(
+                beside.named.id, extracted.alias_id, case when extracted.record_digest is null then beside.found.id end
+            ) as alias_id,
+            coalesce(extracted.trace_id, beside.found.trace) as trace_id,
+            coalesce(
+                beside.named.time, case when moment(extracted.written_ts) is not null then extracted.written_ts end,
+                beside.found.time, extracted.written_ts
+            ) as written_ts,
+            coalesce(beside.named.user, nullif(extracted.user_id, ''), beside.found.user) as user_id,
+            coalesce(beside.named.session, nullif(extracted.session_id, ''), beside.found.session) as session_id,
+            coalesce(beside.named.model, extracted.model, beside.found.model) as model,
+            coalesce(beside.named.provider, extracted.provider, beside.found.provider) as provider,
+            coalesce(beside.named.latency, extracted.latency_ms, beside.found.latency) as latency_ms,
+            coalesce(beside.named.ttft, extracted.ttft_ms, beside.found.ttft) as ttft_ms,
+            coalesce(beside.named.cost, extracted.cost, beside.found.cost) as cost,
+            coalesce(beside.named.prompt_tokens, extracted.prompt_tokens, beside.found.prompt_tokens) as prompt_tokens,
+            coalesce(beside.named.completion_tokens, extracted.completion_tokens, beside.found.completion_tokens)
+                as completion_tokens,
+            coalesce(extracted.cached_tokens, beside.found.cached_tokens) as cached_tokens,
+            coalesce(extracted.reasoning_tokens, beside.found.reasoning_tokens) as reasoning_tokens,
+            coalesce(extracted.cache_hit, beside.found.cache_hit) as cache_hit,
+            case
+                when extracted.status = 'success' then coalesce(beside.named.status, beside.found.status, 'success')
+                else extracted.status
+            end as status,
             case
                 when extracted.finish_reason in ('stop', 'tool_calls', 'length') then extracted.finish_reason
                 else finish_reason_of(extracted.finish_reason)
@@ -37,11 +63,11 @@ shaped as (
         batch.source,
         batch.uri,
         batch.fallback_ts,
-        coalesce(batch.workloads[extracted.workload_name], $workload) as workload,
-        moment(extracted.written_ts) as read_ts
+        coalesce(batch.workloads[extracted.workload_name], $workload) as workload
     from extracted
     inner join batch using (object)
     -- a line of spans holds several requests
+    left join beside on beside.object = extracted.object and beside.row = extracted.row
     left join contexts on contexts.object = extracted.object and contexts.row = extracted.row and extracted.format <> 'otlp'
 ),
 
@@ -49,6 +75,7 @@ shaped as (
 examined as (
     select
         *,
+        moment(written_ts) as read_ts,
         coalesce(contains(completion, '<think>') and regexp_matches(
             completion ->> '$.content', '^\s*<think>.*</think>', 's'
         ), false) as opens_with_reasoning,

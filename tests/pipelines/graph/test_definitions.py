@@ -162,8 +162,8 @@ LEARNT = {f"{name}_learnt_nothing_held_out" for name in ("sft_model", "student_m
     ("release: {enabled: false}\n", {"gates_hold"}), ("drift: {enabled: false}\n", {"traffic_is_as_the_reference"})])
 def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gone):
     names = {key.name for key in load(tmp_path, more).resolve_asset_graph().asset_check_keys}
-    always = {"counts_add_up", "no_session_in_two_splits", "nothing_held_out_is_in_training", "every_stage_has_rows",
-              "fine_tuning_helped", "gates_hold", "traffic_is_as_the_reference"}
+    always = {"counts_add_up", "enough_rows_are_left", "no_session_in_two_splits", "nothing_held_out_is_in_training",
+              "every_stage_has_rows", "fine_tuning_helped", "gates_hold", "traffic_is_as_the_reference"}
     assert names == (always | LEARNT) - gone
 
 
@@ -213,7 +213,7 @@ def test_blocking_checks_guard_what_a_release_depends_on(tmp_path):
     blocking = {
         key.name for key in graph.asset_check_keys if graph.get(key).blocking
     }
-    assert {"counts_add_up", "no_session_in_two_splits", "every_stage_has_rows", "gates_hold"} <= blocking
+    assert {"counts_add_up", "enough_rows_are_left", "no_session_in_two_splits", "every_stage_has_rows", "gates_hold"} <= blocking
 
 
 def test_traffic_that_has_ended_has_no_later_partitions(tmp_path):

@@ -1,0 +1,80 @@
+"""Keys of log records that nothing reads, and the `fields` that would read them.
+
+    unread_text(keys)     # "2 keys are read by nothing: actor.login (300 records), ...; fields: {...} would read ..."
+    unread_in(tables)     # from the ledger, by workload and source
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from model_ops.wording import counted
+from resources.tables import Tables
+
+MOST_SHOWN = 12
+
+
+class UnreadKey(BaseModel):
+    """A path that nothing reads, the field that would read it ("" where none fits), and how many records have it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    field: str
+    records: int
+
+    @classmethod
+    def of(cls, written: list) -> UnreadKey:
+        path, field, records = written
+        return cls(path=path, field=field, records=records)
+
+
+def summed(keys: Iterable[UnreadKey]) -> list[UnreadKey]:
+    """One entry a path: first those that a field would read, then those that most records have."""
+    found: dict[str, UnreadKey] = {}
+    for key in keys:
+        known = found.get(key.path, key.model_copy(update={"records": 0}))
+        found[key.path] = UnreadKey(path=key.path, field=known.field or key.field, records=known.records + key.records)
+    return sorted(found.values(), key=lambda key: (not key.field, -key.records, key.path))
+
+
+def fields_of(keys: Iterable[UnreadKey]) -> dict[str, str]:
+    """The fields that would read the keys: of two for one column, the one that most records have."""
+    fields: dict[str, str] = {}
+    for key in keys:
+        if key.field:
+            fields.setdefault(key.field, key.path)
+    return fields
+
+
+def fields_line(fields: Mapping[str, str]) -> str:
+    """`fields: {user: actor.login}`, as a recipe has it under a source."""
+    written = yaml.safe_dump(dict(fields), default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
+    return f"fields: {written.strip()}"
+
+
+def unread_text(keys: list[UnreadKey], given: Mapping[str, str] | None = None) -> str:
+    """What nothing reads, in one sentence, and the line that would read some of it. given: the fields that the source has."""
+    shown = ", ".join(f"{key.path} ({counted(key.records, 'record')})" for key in keys[:MOST_SHOWN])
+    left = len(keys) - MOST_SHOWN
+    more = f" and {left:,} more (`millrace sql \"select uri, unread_keys from objects\"`)" if left > 0 else ""
+    proposed = fields_of(keys)
+    fields = fields_line({**proposed, **(given or {})})
+    line = f"; under the source, {fields} would read {', '.join(proposed.values())}" if proposed else ""
+    return f"{counted(len(keys), 'key')} {'is' if len(keys) == 1 else 'are'} read by nothing: {shown}{more}{line}"
+
+
+def unread_in(tables: Tables) -> dict[tuple[str, str], list[UnreadKey]]:
+    """Unread keys of every object that was read, by workload and source."""
+    table = tables.open("objects") if tables.files("objects") else None
+    if table is None or "unread_keys" not in table.schema().to_arrow().names:
+        return {}
+    found: dict[tuple[str, str], list[UnreadKey]] = {}
+    for row in table.to_pyarrow_table(columns=["workload", "source", "unread_keys"]).to_pylist():
+        if row["unread_keys"]:
+            found.setdefault((row["workload"], row["source"]), []).extend(map(UnreadKey.of, json.loads(row["unread_keys"])))
+    return {place: summed(keys) for place, keys in found.items()}

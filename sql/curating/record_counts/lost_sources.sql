@@ -1,0 +1,38 @@
+-- Sources of which no record became a row or feedback, though objects of theirs were read or failed: all is in quarantine.
+-- needs: feedback, interactions, objects, quarantine
+-- parameters: $sources, $workload
+-- makes: rows (source, objects, share, code, message)
+with sized as (
+    select source, count(*) as objects, sum(bytes) / greatest(sum(sum(bytes)) over (), 1) as share, max(problem) as problem
+    from objects
+    where workload = $workload and list_contains($sources, source)
+    group by source
+),
+
+alive as (
+    select source from interactions where workload = $workload
+    union
+    select objects.source from feedback inner join objects on objects.uri = feedback.source_uri and objects.workload = $workload
+),
+
+codes as (
+    select source, error_code, min(message) as message, count(*) as records
+    from quarantine
+    where workload = $workload
+    group by source, error_code
+),
+
+reasons as (
+    select source, arg_max(error_code, records) as code, arg_max(message, records) as message
+    from codes
+    group by source
+)
+
+select
+    sized.source, sized.objects, sized.share, coalesce(reasons.code, 'unreadable') as code,
+    coalesce(reasons.message, sized.problem) as message
+from sized
+left join reasons using (source)
+where not exists (select 1 from alive where alive.source = sized.source)
+    and coalesce(reasons.message, sized.problem, '') <> ''
+order by sized.share desc, sized.source

@@ -1,0 +1,43 @@
+"""A run stops after curation where its logs leave no row, or too few of them can be read."""
+
+import json
+
+import pytest
+
+from resources.catalog.build import rebuild
+from resources.catalog.enough_rows import shortage
+from resources.curating.record_counts import RecordCounts
+from resources.lake import Lake
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
+from resources.tables import Tables
+
+PAIR = {"request": {"messages": [{"role": "user", "content": "hi"}]}, "response": {"choices": [{"message": {"content": "yo"}}]}}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    """`good` has a row, `dead` is of no known format, `small` too, with few bytes."""
+    home = tmp_path_factory.mktemp("lake")
+    for name, record in (("good", PAIR), ("dead", {"speaker": "x", "wrote": "y" * 200}), ("small", {"z": 1})):
+        (home / name).mkdir()
+        (home / name / "a.jsonl").write_text(json.dumps(record) + "\n")
+    lake = Lake.open(home / "lake")
+    ingest(Tables(lake), "shop", {name: SourceSettings(uri=str(home / name)) for name in ("good", "dead", "small")})
+    rebuild(lake)
+    return lake
+
+
+@pytest.mark.parametrize(("counts", "sources", "seeds", "said"), [
+    (RecordCounts(1, 1, {}, {}), ["good", "small"], 0, ""),
+    (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 0, "source dead left no row: its 1 object, "),
+    (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 1, "(unknown_format: none of the first 1 records"),
+    (RecordCounts(100, 5, {}, {"ingest: broken": 95}), ["good"], 0, "95 records are in quarantine (ingest: broken 95), and 5 rows of 100 records can"),
+    (RecordCounts(100, 50, {}, {"ingest: broken": 50}), ["good"], 0, ""),
+    (RecordCounts(8, 0, {"clean: too_short": 8}, {}), ["good"], 0, "8 were dropped and 0 are in quarantine (clean: too_short 8)"),
+    (RecordCounts(8, 0, {"clean: too_short": 8}, {}), ["good"], 1, ""),
+    (RecordCounts(0, 0, {}, {}), ["good"], 0, "(none was read)"),
+])
+def test_what_stops_a_run(lake, counts, sources, seeds, said):
+    found = shortage(lake, "shop", counts, sources, seeds)
+    assert said in found if said else not found

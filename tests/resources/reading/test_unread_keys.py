@@ -1,0 +1,69 @@
+"""Keys that nothing reads: columns under other names, the notes of a run, the ledger, and `forget`."""
+
+import json
+
+import pytest
+from test_formats import read
+
+from resources.erasing.raw_keys import named_in_logs
+from resources.lake import Lake
+from resources.reading.formats import FORMATS
+from resources.reading.ingest_notes import notes_on
+from resources.reading.keys_read import keys_read, looks_beside
+from resources.reading.unread_keys import UnreadKey, unread_in, unread_text
+from resources.reading.user_hash import keyed_hash
+from resources.tables import Tables
+
+ASKED = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
+SAID = {"id": "chatcmpl-abc1234567", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}]}
+OPENAI = {"time": "2026-06-01T12:00:00Z", "conversation_id": "c1", "user": "U2", "user_id": "U9", "duration_ms": 1200, "thumb": "up",
+          "cost_usd": 0.01, "region": "eu", "request": ASKED, "response": SAID}
+ANTHROPIC = {"request": {**ASKED, "max_tokens": 5, "system": "x"}, "thumb": "down", "durationMs": 5, "http": {"status": 503},
+             "metadata": {"userId": "U2", "sessionId": "s9"}, "time": "2026-06-01T12:00:00Z", "actor": {"login": "bob"},
+             "response": {"id": "msg_1234567", "type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}]}}
+MAPPED = {"q": "hi you", "a": "hello", "n_in": 4, "price": "$0.2", "took": "1.5s", "rating": 4, "squad": "x"}
+
+
+def test_columns_of_two_formats_and_what_nothing_reads(tmp_path):
+    rows, bad, thumbs, report = read(tmp_path, [OPENAI, ANTHROPIC])
+    assert not bad and [row["user_hash"] for row in rows] == [keyed_hash("U9"), keyed_hash("U2")]
+    assert [(row["session_id"], str(row["ts"])[:19], row["latency_ms"], row["cost"], row["status"]) for row in rows] == [
+        ("c1", "2026-06-01 12:00:00", 1200.0, 0.01, "success"), ("s9", "2026-06-01 12:00:00", 5.0, None, "failure")]
+    assert [(each["name"], each["value"], each["tie"], each["ts"]) for each in thumbs] == [
+        ("thumbs", 1.0, "interaction", rows[0]["ts"]), ("thumbs", -1.0, "interaction", rows[1]["ts"])]
+    assert list(notes_on(report))[-2:] == [
+        "gateway: 1 record with two values of user: user_id is read, not user (`fields` can name another path)",
+        "gateway: 2 keys are read by nothing: actor.login (1 record), region (1 record)"]
+    lake = Lake.open(tmp_path / "lake")
+    assert unread_in(Tables(lake)) == {("shop", "gateway"): report.unread_keys["gateway"]}
+    [said] = named_in_logs(lake, "bob")
+    assert said.startswith("source gateway: this user stands under actor.login in 1 record (") and "fields: {user: actor.login}" in said
+    assert list(named_in_logs(lake, "U2")) == []
+
+
+def test_fields_beside_a_known_format_and_names_beside_fields(tmp_path):
+    record = {**OPENAI, "billing": {"amount": 0.5}, "actor": {"login": "bob"}}
+    (row,), _, _, report = read(tmp_path, [record], fields={"cost": "billing.amount", "user": "actor.login"})
+    assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("bob"), "c1")
+    assert [key.path for key in report.unread_keys["gateway"]] == ["region"] and not report.clashes
+    (tmp_path / "mapped").mkdir()
+    (row,), _, (stars,), report = read(tmp_path / "mapped", [MAPPED], fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"})
+    assert (row["prompt_tokens"], row["cost"], row["latency_ms"]) == (4, 0.2, 1500.0)
+    assert (stars["name"], stars["value"]) == ("rating", 4.0)
+    assert [key.path for key in report.unread_keys["gateway"]] == ["squad"]
+
+
+def test_the_sentence_has_the_line_that_reads_them():
+    keys = [UnreadKey(path="actor.login", field="user", records=300), UnreadKey(path="who", field="user", records=2),
+            *(UnreadKey(path=f"k{number}", field="", records=1) for number in range(12))]
+    said = unread_text(keys, {"cost": "billing.amount"})
+    assert said.startswith("14 keys are read by nothing: actor.login (300 records), who (2 records), k0 (1 record)")
+    assert "and 2 more" in said and said.endswith("fields: {user: actor.login, cost: billing.amount} would read actor.login")
+
+
+@pytest.mark.parametrize(("name", "keys"), [
+    ("openai_pairs", {"timestamp", "latency_ms", "request", "request.metadata.session_id"}), ("anthropic", {"request", "session_id", "ts"}),
+    ("litellm", {"response_cost", "metadata.user_api_key_alias"}), ("messages", {"metadata.user_id", "timestamp"})])
+def test_what_a_format_reads_comes_from_its_sql(name, keys):
+    assert keys <= keys_read(FORMATS[name]) and looks_beside(FORMATS[name]) and not looks_beside(FORMATS["feedback"])
+    assert json.loads(json.dumps(sorted(keys_read(FORMATS[name]))))
