@@ -1,0 +1,22 @@
+"""What two products say under their own keys of user, session, time, latency, cost and thumb reaches its column."""
+
+import pytest
+
+from benchmarks.first_day import CHATS, KEYS, write_logs
+from resources.lake import Lake
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
+from resources.tables import Tables
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_nothing_that_a_product_says_is_lost(tmp_path, kind):
+    write_logs(kind, tmp_path / "logs")
+    tables = Tables(Lake.open(tmp_path / "lake"))
+    report = ingest(tables, "support", {"bot": SourceSettings(uri=str(tmp_path / "logs"))})
+    rows = tables.open("interactions").to_pyarrow_table()
+    assert {column: rows[column].null_count for column in KEYS[kind] if column != "feedback"} == dict.fromkeys(
+        list(KEYS[kind])[:-1], 0)
+    assert rows.num_rows == CHATS and len(set(rows["ts"].to_pylist())) == CHATS and len(set(rows["user_hash"].to_pylist())) == 40
+    assert set(tables.open("feedback").to_pyarrow_table()["value"].to_pylist()) == {-1.0, 1.0}
+    assert report.total.feedback == CHATS // 5 and not report.unread_keys.get("bot")
