@@ -19,4 +19,4 @@ def test_nothing_that_a_product_says_is_lost(tmp_path, kind):
         list(KEYS[kind])[:-1], 0)
     assert rows.num_rows == CHATS and len(set(rows["ts"].to_pylist())) == CHATS and len(set(rows["user_hash"].to_pylist())) == 40
     assert set(tables.open("feedback").to_pyarrow_table()["value"].to_pylist()) == {-1.0, 1.0}
-    assert report.total.feedback == CHATS // 5 and not report.unread_keys.get("bot")
+    assert report.total.attached_feedback == CHATS // 5 and not report.unread_keys.get("bot")
