@@ -72,7 +72,8 @@ def link(
     bands: UInt32[np.ndarray, "rows bands"], suspects: Bool[np.ndarray, " rows"], sets: Ragged, settings: NearDuplicates
 ) -> Links:
     """Groups the rows. `sets` has the three lists of each suspect (`shingle_sets`), in row order."""
-    from resources.curating.word_kernels import link_buckets, settle, sketch_sets
+    from resources.curating.union_find import settle
+    from resources.curating.word_kernels import link_buckets, sketch_sets
 
     count = len(bands)
     parents = np.arange(count)
@@ -130,7 +131,7 @@ def group_turns(
 
 def groups_of(one: Int64[np.ndarray, " edges"], other: Int64[np.ndarray, " edges"], nodes: int) -> Int64[np.ndarray, " nodes"]:
     """Connected components: for each of the nodes 0..nodes-1, the smallest node of its component."""
-    from resources.curating.word_kernels import join_pairs, settle
+    from resources.curating.union_find import join_pairs, settle
 
     parents = np.arange(nodes)
     # Copied: Arrow's arrays may be read-only or not, and numba would compile a version for each

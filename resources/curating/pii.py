@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from resources.curating.pii_patterns import Span, card, find
+from resources.curating.pii_patterns import card, find
+from resources.curating.secret_patterns import Span
 from resources.reading.json_text import json_text
 
 _PLAIN_KEYS = frozenset(("role", "content", "text", "type", "name", "description", "reasoning", "refusal"))

@@ -14,7 +14,8 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from resources.curating.pii_patterns import IBAN_LENGTHS, TOKEN_PREFIXES
+from resources.curating.pii_patterns import IBAN_LENGTHS
+from resources.curating.secret_patterns import TOKEN_PREFIXES
 from resources.curating.shingles import TextBuffer, in_groups, plain_buffer
 
 # Words after which a value may be a secret, or a number a telephone number; ASCII letters match in any case.

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from resources.curating.pii_patterns import Span, find, without_overlaps
+from resources.curating.pii_patterns import find, without_overlaps
+from resources.curating.secret_patterns import Span
 
 LEAST_SCORE = 0.5
 """Presidio's score, 0 to 1, below which a finding is ignored."""

@@ -29,7 +29,7 @@ def group_vectors(
     vectors: Float32[np.ndarray, "rows hidden"], similarity: float
 ) -> tuple[Int64[np.ndarray, " rows"], Float64[np.ndarray, " rows"]]:
     """The best row of each row's group, and its highest similarity to another row of the group (0: none)."""
-    from resources.curating.word_kernels import join_pairs, settle
+    from resources.curating.union_find import join_pairs, settle
 
     count = len(vectors)
     parents = np.arange(count)

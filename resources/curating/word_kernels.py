@@ -13,6 +13,7 @@ import numpy as np
 
 from model_ops.compiled import compiled
 from resources.curating.alphabet import ALONE, UNSETTLED
+from resources.curating.union_find import join, root_of
 
 _WORD = np.uint64(0x9E3779B97F4A7C15)
 _GRAM = np.uint64(0xD1B54A32D192ED03)
@@ -363,29 +364,6 @@ def sketch_sets(values, offsets, common, bands_of, multipliers, summands):
 
 
 @compiled
-def root_of(parents, node):
-    """The smallest node of a node's group, with path compression."""
-    while parents[node] != node:
-        parents[node] = parents[parents[node]]
-        node = parents[node]
-    return node
-
-
-@compiled
-def join(parents, one, other):
-    """Joins the groups of two nodes; their smallest node becomes the root. False if they are one group already."""
-    one = root_of(parents, one)
-    other = root_of(parents, other)
-    if one == other:
-        return False
-    if one < other:
-        parents[other] = one
-    else:
-        parents[one] = other
-    return True
-
-
-@compiled
 def shares_bucket(keys, shared):
     """Marks the rows whose band hash another row has too. keys: sorted; upper 32 bits the hash, lower 32 bits the row."""
     for at in range(1, len(keys)):
@@ -469,20 +447,6 @@ def link_buckets(keys, set_of, offsets, values, common, threshold, stretch, best
                     joined += 1
         first = last
     return joined
-
-
-@compiled
-def join_pairs(parents, one, other):
-    """Joins one[i] and other[i] for every i."""
-    for at in range(len(one)):
-        join(parents, one[at], other[at])
-
-
-@compiled
-def settle(parents):
-    """Makes every node's parent the least node of its group."""
-    for node in range(len(parents)):
-        parents[node] = root_of(parents, node)
 
 
 @compiled

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from resources.curating.pii import Redactor, finder
-from resources.curating.pii_patterns import KINDS, Span, find, iban, luhn, without_overlaps
+from resources.curating.pii_patterns import KINDS, find, iban, luhn, without_overlaps
 from resources.curating.pii_scan import might_hold
 from resources.curating.presidio import PresidioError, presidio_finder
+from resources.curating.secret_patterns import Span
 
 
 @pytest.mark.parametrize(
