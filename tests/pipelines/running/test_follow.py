@@ -151,9 +151,10 @@ def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp
 
     monkeypatch.setattr(module, "relay", lambda event: None)
     graph = dg.Definitions(assets=[sft_model], jobs=[dg.define_asset_job("train", [sft_model])])
+    request = module.RunRequest(id="one", recipe=tmp_path / "shop.yaml", lake=tmp_path / "lake", folder=tmp_path)
     with dg.DagsterInstance.ephemeral() as instance:
         with pytest.raises(KeyboardInterrupt):
-            module._execute(graph, "train", [sft_model.key], instance, Lake.open(tmp_path / "lake"), {}, "one",
+            module._execute(graph, "train", [sft_model.key], instance, Lake.open(tmp_path / "lake"), {}, request,
                             lambda run_id, job: lambda *_: None)
         [run] = instance.get_runs()
         assert run.status == dg.DagsterRunStatus.CANCELED
