@@ -176,12 +176,11 @@ def _model_bytes(recipe: Recipe, name: str, sizes: ModelSizes) -> float:
     """Memory of the models that a stage holds, without activations."""
     tuned = (ADAPTED_BYTES if recipe.sft.method != "full" else TRAINED_BYTES) * sizes.base
     return {
-        "base_model": TRAINED_BYTES * sizes.base if recipe.base_model == "tiny" else 0, "sft_model": tuned,
-        "second_sft_model": tuned, "merged_model": 2 * READ_BYTES * sizes.base,
-        "student_model": READ_BYTES * sizes.base + TRAINED_BYTES * sizes.student,
-        "quantized_model": 2 * READ_BYTES * sizes.served, "speculator_dataset": READ_BYTES * sizes.served,
+        "tiny_base": TRAINED_BYTES * sizes.base if recipe.base_model == "tiny" else 0, "sft": tuned,
+        "merge": 2 * READ_BYTES * sizes.base, "distill": READ_BYTES * sizes.base + TRAINED_BYTES * sizes.student,
+        "quantize": 2 * READ_BYTES * sizes.served, "generate": READ_BYTES * sizes.served,
         "speculator": READ_BYTES * sizes.served + TRAINED_BYTES * sizes.drafter,
-        "evaluation_report": 2 * READ_BYTES * sizes.base}.get(name, 0.0)
+        "evaluate": 2 * READ_BYTES * sizes.base}.get(stage(name).operation, 0.0)
 
 
 def print_forecast(found: Forecast, console: Console) -> None:

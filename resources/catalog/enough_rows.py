@@ -27,7 +27,7 @@ def shortage(lake: Lake, workload: str, counts: RecordCounts, sources: Collectio
     lost = query(lake, sql_text("curating/record_counts/lost_sources"), {"workload": workload, "sources": sorted(sources)})
     for source in lost.to_pylist():
         if source["share"] >= LEAST_SHARE:
-            its = f"its {counted(source['objects'], 'object')}, {source['share']:.0%} of the logs' bytes"
+            its = f"its {counted(source['objects'], 'object')}, {source['share']:z.0%} of the logs' bytes"
             return (f"source {source['source']} left no row: {its}, cannot be read ({source['code']}: {source['message']}), "
                     f"and {left}; correct its format or fields, or take it out of the recipe; {_REMEDY}")
     if quarantined and counts.read - quarantined < LEAST_SHARE * counts.read:
