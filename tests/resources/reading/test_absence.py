@@ -40,7 +40,7 @@ def test_a_template_is_given_empty_arguments(form, given):
     assert message["tool_calls"][0]["function"]["arguments"] == ({} if form == "object" else "{}")
 
 
-@pytest.mark.parametrize(("written", "meant"), [
+TIMES = [
     ("2026-06-01 12:00:00,123", MILLIS), ("2026-06-01T12:00:00.123456789Z", MILLIS.replace(microsecond=123_456)),
     ("2026-06-01T12:00:00z", NOON), ("2026-06-01 14:00:00 +0200", NOON), ("2026-06-01T14:00:00+02:00[Europe/Rome]", NOON),
     ("20260601T120000Z", NOON), ("20260601120000", NOON), ("2026/06/01 12:00:00.123", MILLIS),
@@ -54,10 +54,17 @@ def test_a_template_is_given_empty_arguments(form, given):
     (f"{EPOCH},123", MILLIS), ("06/13/2026 12:00:00 PM", NOON + timedelta(days=12)), ("13.06.2026 12:00", NOON + timedelta(days=12)),
     ("2026-06-01 12:00:00.123 +0000 UTC m=+0.012", MILLIS), ("2026-06-01 14:00:00 +0200 CEST", NOON),
     ("Jun 1, 2026 @ 12:00:00.123", MILLIS), ("01-JUN-26 12.00.00.123000 PM", MILLIS), ("2026-W23-1T12:00:00Z", NOON),
-])
-def test_a_time_is_read_in_the_forms_that_loggers_write(tmp_path, written, meant):
-    [row], bad, _, _ = read(tmp_path, [pair(timestamp=written)])
-    assert not bad and row["ts"] == meant
+]
+
+
+def test_a_time_is_read_in_the_forms_that_loggers_write(tmp_path):
+    records = [pair(timestamp=written) for written, _ in TIMES]
+    for number, record in enumerate(records):
+        record["request"] = record["request"] | {"messages": [{"role": "user", "content": f"question {number}"}]}
+        record["response"] = record["response"] | {"id": f"chatcmpl-{number}x7f"}
+    rows, bad, _, _ = read(tmp_path, records)
+    found = {row["request_id"]: row["ts"] for row in rows}
+    assert not bad and [found[record["response"]["id"]] for record in records] == [meant for _, meant in TIMES]
 
 
 @pytest.mark.parametrize("absent", ["", " ", 0, "0", 0.0, None, "None", "-", "0001-01-01T00:00:00Z", {"$date": 0}, "null"])
