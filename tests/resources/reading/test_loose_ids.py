@@ -58,7 +58,7 @@ def test_weak_ids_that_restart_in_a_second_file(tmp_path):
 
 @pytest.mark.parametrize("part", [
     {"response": {"id": ID, "error": {"message": "timeout"}}}, {"finish_reason": "length"}, {"finish_reason": "in_progress"}, {"error": "x"}])
-@pytest.mark.parametrize("order", ["pw", "wp", "wpq", "pqw"])
+@pytest.mark.parametrize("order", ["pw", "wpq", *(pytest.param(order, marks=pytest.mark.thorough) for order in ("wp", "pqw"))])
 def test_the_whole_record_of_an_id_stays(tmp_path, part, order):
     """In one file, and each in its own."""
     whole = told(0, ID, at=3)
