@@ -158,7 +158,8 @@ class Extraction:
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
         try:
             return json_text(reader.of(json.loads(raw)))
-        except (ValueError, RecursionError):  # the format's SQL says what is wrong
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
+            # the format's SQL says what is wrong; no record ends the ingest of the others
             return "{}"
 
     def _look_beside(self, form: Format) -> None:

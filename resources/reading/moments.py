@@ -68,7 +68,7 @@ def is_moment(value: Any) -> bool:
     if isinstance(value, str) and re.fullmatch(r"\d{9,19}(\.\d+)?", value):
         value = float(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return any(946_684_800 <= value / scale <= 4_102_444_800 for scale in (1, 1e3, 1e6, 1e9))
+        return any(946_684_800 * scale <= value <= 4_102_444_800 * scale for scale in (1, 10**3, 10**6, 10**9))
     return isinstance(value, str) and len(value) <= 60 and not re.fullmatch(r"[-+\d.,]*", value) and bool(moment_of(value))
 
 

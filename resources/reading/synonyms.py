@@ -39,7 +39,7 @@ _NOBODY = {"", "null", "none", "nil", "undefined", "n/a", "unknown", "anonymous"
 def _word(name: str, value: Any) -> str | None:
     """An id or a name: a short text of few words, or a whole number."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+        value = str(value)
     if not isinstance(value, str) or len(value) > 200 or value.strip().lower() in _NOBODY:
         return None
     value = value.strip()
@@ -268,7 +268,7 @@ class Reader:
                    for place, _, path, told in values
                    if name not in named and told != chosen[name][3]
                    and {COLUMNS[name].names[place], COLUMNS[name].names[chosen[name][0]]} <= COLUMNS[name].rivals]
-        if any(words_of(path)[-1] == "currency" and str(value).upper() != "USD" for path, value in unread):
+        if any(words_of(path)[-1:] == ("currency",) and str(value).upper() != "USD" for path, value in unread):
             chosen.pop("cost", None)
         values = {name: told for name, (_, _, _, told) in chosen.items()}
         if "feedback" in values:
@@ -327,9 +327,8 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, str) and path and value[:1] in "{[" and len(value) < 20_000:
         value = structure_in(value) or value
     if isinstance(value, list) and path:
-        pairs = {each.get("key", each.get("name")): each.get("value") for each in value
-                 if isinstance(each, dict) and "value" in each}
-        value = {key: _plain(each) for key, each in pairs.items() if isinstance(key, str)} or (
+        value = {key: _plain(each["value"]) for each in value if isinstance(each, dict) and "value" in each
+                 and isinstance(key := each.get("key", each.get("name")), str)} or (
             value[0] if len(value) == 1 and isinstance(value[0], str | int) else value)
     if isinstance(value, dict):
         if path:

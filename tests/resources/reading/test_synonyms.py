@@ -1,9 +1,11 @@
 """Columns under the names that gateways and products log, and what only looks like one."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from resources.reading.extraction import Extraction
 from resources.reading.synonyms import COLUMNS, Reader, columns_in, markdown
 
 READER = Reader(frozenset({"request", "response"}))
@@ -121,6 +123,23 @@ def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
     record = {"user": "U2", "actor": {"login": "bob"}, "billing": {"amount": 0.2}, "took": {"total": 2}}
     told = Reader(frozenset(), {"user": "actor.login", "latency": "took.total"}).of(record)
     assert told["named"] == {"user": "bob", "latency": 2.0} and told["unread"] == ["billing.amount\tcost"]
+
+
+@pytest.mark.parametrize("record", [
+    {"_": 1699999999}, {"@": "x"}, {"😀": "x", "metadata": {"-": 1}}, {"filters": [{"key": {"a": 1}, "value": 2}]},
+    {"a": [{"name": ["a"], "value": 1}, {"key": "user_id", "value": "u1"}]}, {"time": 10**400, "cost": 10**400, "latency": 10**400},
+    {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")}, {"feedback": float("nan"), "user": 10**400},
+])
+def test_no_record_is_too_odd(record):
+    READER.of(record)
+
+
+def test_a_record_that_breaks_the_table_does_not_end_the_ingest_of_the_others():
+    class Broken:
+        def of(self, record):
+            raise LookupError(record)
+    own = SimpleNamespace(_readers={("app", "openai_pairs"): Broken()})
+    assert Extraction._beside_of(own, "{}", "app", "openai_pairs") == "{}"
 
 
 def test_attributes_of_a_span():
