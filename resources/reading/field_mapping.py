@@ -178,6 +178,8 @@ class FieldMapping(BaseModel):
         found = self._found(record)
         told = self._told(found)
         if self.adds:
+            if self.feedback:
+                told["feedback"] = measured("feedback", self._steps["feedback"], told["feedback"])
             return self._feedback_alone(told)
         told |= {BESIDE: self._others(record), "feedback": None}
         request = self._request(found)

@@ -33,6 +33,9 @@ _MS = {"ms": 1.0, "msec": 1.0, "millis": 1.0, "milliseconds": 1.0, "s": 1e3, "se
        "seconds": 1e3, "us": 1e-3, "micros": 1e-3, "microseconds": 1e-3, "ns": 1e-6, "nanos": 1e-6, "nanoseconds": 1e-6}
 _LEAST_MS, _MOST_MS = 20, 86_400_000
 """A duration without a unit is read as milliseconds from 20 on: below, it may be seconds."""
+_SIDES = {"1": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
+          "-1": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown")}
+"""Words of a flag that is feedback of one side only."""
 _NOBODY = {"", "null", "none", "nil", "undefined", "n/a", "unknown", "anonymous", "-"}
 
 
@@ -95,15 +98,19 @@ def _hit(name: str, value: Any) -> bool | None:
 
 
 def _feedback(name: str, value: Any) -> str | None:
-    """A thumb, a number, or true and false. A flag for one side (thumbs_up) says nothing where it is false."""
-    side = re.fullmatch(r"(?:thumbs?_?)?(up|down)|(dis)?liked?", name)
-    if side and isinstance(value, bool | int):
-        down = "down" in side.groups() or bool(side[2])
-        return ("-1" if down else "1") if value == 1 else None
+    """A thumb, a number, or true and false. A flag for one side (thumbs_up) says nothing where it is not true."""
+    said = str(value).strip().lower()
+    if (side := _side(name)) and said not in THUMBS - {"true", "yes", "false", "no"}:
+        return side if said in ("true", "yes", "1", "1.0") else None
     if isinstance(value, str):
-        value = value.strip().lower()
+        value = said
         return value if value in THUMBS or re.fullmatch(r"[-+]?\d{1,4}(\.\d+)?", value) else None
     return str(value).lower() if isinstance(value, bool | int | float) else None
+
+
+def _side(name: str) -> str | None:
+    """The value of a flag that only one side of feedback sets; None for a name of both sides."""
+    return next((value for value, words in reversed(_SIDES.items()) if not {*words}.isdisjoint(name.split("_"))), None)
 
 
 @dataclass(frozen=True)
@@ -307,8 +314,11 @@ def _feedback_name(path: Path) -> str:
 
 def measured(name: str, steps: Steps, value: Any) -> Any:
     """The value at a path that `fields` names: of the column's shape, or feedback of any word."""
-    told = COLUMNS[name].shape("_".join(words_of(tuple(str(step) for step in steps))), value)
-    if told is None and value is not None and not isinstance(value, dict | list):
+    path = tuple(str(step) for step in steps)
+    told = COLUMNS[name].shape(_name(path), value)
+    if told is None and value is not None and not isinstance(value, dict | list | bool):
+        if name == "feedback" and _side(_name(path)):
+            return None
         if name in ("latency", "ttft"):
             return _number(value)
         if name in ("feedback", "user", "session", "id", "model", "provider", "time"):
@@ -316,10 +326,16 @@ def measured(name: str, steps: Steps, value: Any) -> Any:
     return told
 
 
+def _name(path: Path) -> str:
+    """The name that a value has: a known one, else the last key that is more than `value`."""
+    named = column_of(path)
+    return named[2] if named else "_".join(words_of((path[:-1] if path[1:] and path[-1].lower() == "value" else path)[-1:]))
+
+
 def _proposal(path: Path, value: Any, known: set[str]) -> str:
     """The field that would read an unread value, of those that the record does not have; "" if none fits."""
     return next((name for name in _may_be(path)
-                 if name not in known and COLUMNS[name].shape("_".join(words_of(path)), value) is not None), "")
+                 if name not in known and COLUMNS[name].shape(_name(path), value) is not None), "")
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from resources.reading.extraction import Extraction
+from resources.reading.field_mapping import FieldMapping
 from resources.reading.synonyms import COLUMNS, Reader, columns_in, markdown
 
 READER = Reader(frozenset({"request", "response"}))
@@ -123,6 +124,32 @@ def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
     record = {"user": "U2", "actor": {"login": "bob"}, "billing": {"amount": 0.2}, "took": {"total": 2}}
     told = Reader(frozenset(), {"user": "actor.login", "latency": "took.total"}).of(record)
     assert told["named"] == {"user": "bob", "latency": 2.0} and told["unread"] == ["billing.amount\tcost"]
+
+
+@pytest.mark.parametrize(("key", "value", "said"), [
+    *((key, value, "-1") for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown")
+      for value in (True, 1, 1.0, "1", "true", " Yes")),
+    *((key, value, "1") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
+    *((key, value, None) for key in ("thumbs_up", "thumbs_down", "liked", "disliked")
+      for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")),
+    ("feedback", False, "false"), ("feedback", "0", "0"), ("rating", 4, "4"), ("thumbs_down", "down", "down"),
+])
+def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
+    assert found({key: value}).get("feedback") == said
+    own = {"metadata": {key: value}}
+    named = Reader(frozenset(), {"feedback": f"metadata.{key}"}).of(own)["named"]
+    assert named.get("feedback") == said
+
+
+@pytest.mark.parametrize(("path", "record", "said"), [
+    ("review.negative", {"review": {"negative": True}}, "-1"), ("is_bad", {"is_bad": "yes"}, "-1"),
+    ("disliked", {"disliked": False}, None), ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "-1"),
+    ("follow_up.rating", {"follow_up": {"rating": 4}}, "4"), ("verdict", {"verdict": "great"}, "great"),
+])
+def test_fields_of_feedback_know_its_side(path, record, said):
+    assert Reader(frozenset(), {"feedback": path}).of(record)["named"].get("feedback") == said
+    alone = FieldMapping(feedback=path, id="id").mapped({"id": "r1", **record})
+    assert (alone["value"] if isinstance(alone, dict) else None) == said
 
 
 @pytest.mark.parametrize("record", [
