@@ -1,9 +1,11 @@
--- Sources of which no record became a row or feedback, though objects of theirs were read or failed: all is in quarantine.
--- needs: feedback, interactions, objects, quarantine
+-- Sources of which no record became a row or feedback: each is in quarantine, or no object could be read. Records of another
+-- workload, repeated ones and rows that retention took are no loss.
+-- needs: feedback, interactions, objects, quarantine, retired
 -- parameters: $sources, $workload
 -- makes: rows (source, objects, share, code, message)
 with sized as (
-    select source, count(*) as objects, sum(bytes) / greatest(sum(sum(bytes)) over (), 1) as share, max(problem) as problem
+    select source, count(*) as objects, sum(bytes) / greatest(sum(sum(bytes)) over (), 1) as share, max(problem) as problem,
+        coalesce(sum(rows), 0) as records
     from objects
     where workload = $workload and list_contains($sources, source)
     group by source
@@ -12,18 +14,20 @@ with sized as (
 alive as (
     select source from interactions where workload = $workload
     union
+    select source from retired where workload = $workload
+    union
     select objects.source from feedback inner join objects on objects.uri = feedback.source_uri and objects.workload = $workload
 ),
 
 codes as (
-    select source, error_code, min(message) as message, count(*) as records
+    select source, error_code, min(message) as message, count(distinct (source_uri, source_row)) as records
     from quarantine
     where workload = $workload
     group by source, error_code
 ),
 
 reasons as (
-    select source, arg_max(error_code, records) as code, arg_max(message, records) as message
+    select source, arg_max(error_code, records) as code, arg_max(message, records) as message, sum(records) as records
     from codes
     group by source
 )
@@ -34,5 +38,6 @@ select
 from sized
 left join reasons using (source)
 where not exists (select 1 from alive where alive.source = sized.source)
+    and coalesce(reasons.records, 0) >= sized.records
     and coalesce(reasons.message, sized.problem, '') <> ''
 order by sized.share desc, sized.source

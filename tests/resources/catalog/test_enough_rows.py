@@ -17,19 +17,25 @@ PAIR = {"request": {"messages": [{"role": "user", "content": "hi"}]}, "response"
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    """`good` has a row, `dead` is of no known format, `small` too, with few bytes."""
+    """`good` has a row, `dead` is of no known format, `small` too, with few bytes; `other` has a record of another workload."""
     home = tmp_path_factory.mktemp("lake")
     for name, record in (("good", PAIR), ("dead", {"speaker": "x", "wrote": "y" * 200}), ("small", {"z": 1})):
         (home / name).mkdir()
         (home / name / "a.jsonl").write_text(json.dumps(record) + "\n")
+    (home / "other").mkdir()
+    others = [PAIR | {"workload_id": "tutor"}, {"speaker": "x", "wrote": "y" * 200}]
+    (home / "other" / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in others))
     lake = Lake.open(home / "lake")
-    ingest(Tables(lake), "shop", {name: SourceSettings(uri=str(home / name)) for name in ("good", "dead", "small")})
+    ingest(Tables(lake), "shop", {
+        name: SourceSettings(uri=str(home / name), workloads={"tutor": "tutor"} if name == "other" else {})
+        for name in ("good", "dead", "small", "other")})
     rebuild(lake)
     return lake
 
 
 @pytest.mark.parametrize(("counts", "sources", "seeds", "said"), [
     (RecordCounts(1, 1, {}, {}), ["good", "small"], 0, ""),
+    (RecordCounts(1, 1, {}, {}), ["good", "other"], 0, ""),
     (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 0, "source dead left no row: its 1 object, "),
     (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 1, "(unknown_format: none of the first 1 records"),
     (RecordCounts(100, 5, {}, {"ingest: broken": 95}), ["good"], 0, "95 records are in quarantine (ingest: broken 95), and 5 rows of 100 records can"),
