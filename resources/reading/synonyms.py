@@ -49,6 +49,12 @@ def _word(name: str, value: Any) -> str | None:
     return None if re.search(r"[\n?!{\[]|^https?://", value) or len(value.split()) > 3 else value
 
 
+def _session(name: str, value: Any) -> str | None:
+    """An id; the number of a program's thread is none."""
+    told = _word(name, value)
+    return None if told and "thread" in name and told.isdecimal() else told
+
+
 def _time(name: str, value: Any) -> str | None:
     text = json.dumps(value) if isinstance(value, dict) else value
     return str(text) if is_moment(text) else None
@@ -133,11 +139,11 @@ COLUMNS: dict[str, Column] = {
     "user": Column("the user, of whom a hash is kept", (
         "user_id", "end_user_id", "external_user_id", "user_uuid", "uid", "end_user", "external_user", "user", "customer_id",
         "customer", "user_email", "user_name"), _word,
-        r"(user|customer|account_name|caller|member|login|email|actor)(?!_?(agent|type|plan|tier|role|count|text|message|msg|query|input"
+        r"(user|customer|requester|account_name|caller|member|login|email|actor)(?!_?(agent|type|plan|tier|role|count|text|message|msg|query|input"
         r"|feedback|rating|segment|lang|locale|country))", frozenset(("user_id", "end_user_id", "uid", "end_user", "user"))),
     "session": Column("id of the session", (
         "session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id", "dialog_id", "dialogue_id"),
-        _word, "session|conversation|thread|dialog|ticket|case_?id"),
+        _session, "session|conversation|thread_?(id|key|ts)|dialog|ticket|case_?id"),
     "time": Column("time of the request", (
         "timestamp", "ts", "created_at", "created", "start_time", "started_at", "request_timestamp", "request_created_at",
         "request_time", "logged_at", "event_time", "time", "datetime", "date"), _time, r"time|date|_at$|\bwhen"),
@@ -197,7 +203,7 @@ CONTAINERS = frozenset(re.split(r"\s+", """
     x ai gen llm cf aig helicone portkey langfuse litellm openrouter kong openinference traceloop association amzn
     vercel metadata meta context extra extras attributes attrs properties property props tags labels headers header
     info details data custom telemetry beside metrics stats usage request response req res log event proxy payload
-    payloads http settings statistics requester spend logs
+    payloads http settings statistics spend logs
 """.strip()))
 """Words in front of a name that only say where it stands."""
 BODIES = frozenset(re.split(r"\s+", """
@@ -238,6 +244,8 @@ def columns_in(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that the keys of a flat object name, such as a span's attributes."""
     found: dict[str, tuple[int, Any]] = {}
     for key, value in attributes.items():
+        if key == "thread.id":  # OpenTelemetry's: a thread of the program
+            continue
         if (named := column_of((key,))) and (told := COLUMNS[named[0]].shape(named[2], value)) is not None:
             found[named[0]] = min(found.get(named[0], (named[1], told)), (named[1], told), key=lambda each: each[0])
     return {column: told for column, (_, told) in found.items()}

@@ -169,7 +169,17 @@ def test_a_record_that_breaks_the_table_does_not_end_the_ingest_of_the_others():
     assert Extraction._beside_of(own, "{}", "app", "openai_pairs") == "{}"
 
 
+@pytest.mark.parametrize(("record", "unread"), [
+    ({"threadId": 21, "thread": "main"}, {"threadId\t", "thread\t"}), ({"thread_id": 139872345}, {"thread_id\t"}),
+    ({"thread": {"id": "139872345"}}, {"thread.id\t"}), ({"requester": {"id": "U1"}}, {"requester.id\tuser"}),
+])
+def test_threads_of_a_program_and_who_asked_are_no_ids(record, unread):
+    assert found(record) == {} and set(READER.of(record)["unread"]) == unread
+    assert found({"thread_id": "thread-7"}) == {"session": "thread-7"} and found({"session_id": 21}) == {"session": "21"}
+
+
 def test_attributes_of_a_span():
+    assert columns_in({"thread.id": 21}) == columns_in({"thread.id": "main-7"}) == {}
     assert columns_in({"ai.telemetry.metadata.userId": "u1", "gen_ai.prompt": "hi", "user.id": "u1"}) == {"user": "u1"}
 
 
