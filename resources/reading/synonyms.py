@@ -32,7 +32,7 @@ THUMBS = frozenset(("up", "thumbs_up", "thumbs-up", "like", "liked", "good", "po
 _MS = {"ms": 1.0, "msec": 1.0, "millis": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3,
        "seconds": 1e3, "us": 1e-3, "micros": 1e-3, "microseconds": 1e-3, "ns": 1e-6, "nanos": 1e-6, "nanoseconds": 1e-6}
 _LEAST_MS, _MOST_MS = 20, 86_400_000
-"""A duration without a unit is read as milliseconds from 20 on: below, it may be seconds."""
+"""A duration without a unit is read as milliseconds from 20 on: below, and up to 1,000 with a fraction, it may be seconds."""
 _SIDES = {"1": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
           "-1": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown")}
 """Words of a flag that is feedback of one side only."""
@@ -68,13 +68,14 @@ def _number(value: Any) -> float | None:
 
 def _milliseconds(name: str, value: Any) -> float | None:
     """A duration: a number whose name has its unit, a text with a unit, or a number that can only be milliseconds."""
-    unit = _MS.get(name.rpartition("_")[2])
+    unit = next((_MS[word] for word in reversed(name.split("_")) if word in _MS), None)
     if isinstance(value, str) and (written := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", value.strip().lower())):
         value, unit = float(written[1]), _MS.get(written[2])
         if unit is None:
             return None
     number = _number(value)
-    if number is None or (unit is None and number < _LEAST_MS):
+    if number is None or (unit is None and (
+            number < _LEAST_MS or (number < 1000 and number != int(number)))):
         return None
     return number * (unit or 1.0) if number * (unit or 1.0) <= _MOST_MS else None
 
@@ -169,7 +170,9 @@ COLUMNS: dict[str, Column] = {
         "ms_to_first_chunk", "first_token_latency_ms", "first_token_latency"), _milliseconds, "first_(token|chunk|byte)"),
     "cost": Column("cost of the request, in US dollars", (
         "cost_usd", "total_cost_usd", "cost_in_usd", "response_cost", "total_cost", "request_cost", "cost", "usage_cost",
-        "price_usd", "price", "spend", "usd"), _cost, "cost|price|spend|billing|charge|amount",
+        "price_usd", "price", "spend", "usd"), _cost,
+        r"^(?!.*(cents?|micros?|milli\w*|nano\w*|credits?|tokens?|currency|eur|gbp|jpy|cny|inr|chf|cad|aud|brl|krw)(_|$))"
+        "(.*_)?(cost|price|spend|billing|charge|amount)",
         frozenset(("cost_usd", "total_cost_usd", "response_cost", "total_cost", "cost"))),
     "prompt_tokens": Column("tokens of the prompt", (
         "prompt_tokens", "input_tokens", "tokens_in", "tokens_prompt", "prompt_token_count", "input_token_count",
@@ -206,6 +209,11 @@ CONTAINERS = frozenset(re.split(r"\s+", """
     payloads http settings statistics spend logs
 """.strip()))
 """Words in front of a name that only say where it stands."""
+LABELS = frozenset(re.split(r"\s+", """
+    metadata meta context extra extras attributes attrs properties property props tags labels info details custom settings event
+""".strip()))
+"""Containers of what a business says of itself, where one of BARE may mean something else."""
+BARE = frozenset(("status", "success", "is_success", "price", "rating", "stars", "like", "customer", "deployment"))
 BODIES = frozenset(re.split(r"\s+", """
     messages message prompt prompts completion completions choices input inputs output outputs contents content
     candidates generations tools functions body response_body request_body requestbody responsebody modelinput
@@ -233,8 +241,9 @@ def column_of(path: Path) -> tuple[str, int, str] | None:
     """The column that a path names, how specific the name is (0: most) and the name; None for other paths."""
     words = words_of(path)
     for begin in range(len(words)):
-        if named := _NAMES.get("".join(words[begin:])):
-            return named
+        if (named := _NAMES.get("".join(words[begin:]))) and not (named[2] in BARE and LABELS.intersection(words[:begin])):
+            # a unit is a word of its own: `times` is not time_s
+            return named if named[0] not in ("latency", "ttft") or "_".join(words[begin:]) == named[2] else None
         if words[begin] not in CONTAINERS:
             return None
     return None

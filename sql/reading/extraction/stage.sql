@@ -43,6 +43,9 @@ shaped as (
             coalesce(extracted.reasoning_tokens, beside.found.reasoning_tokens) as reasoning_tokens,
             coalesce(extracted.cache_hit, beside.found.cache_hit) as cache_hit,
             case
+                -- of a word such as failed beside a whole answer, nobody knows what failed
+                when extracted.status = 'success' and beside.found.status = 'failure' and beside.named.status is null
+                    and finish_reason_of(extracted.finish_reason) in ('stop', 'tool_calls') then 'success'
                 when extracted.status = 'success' then coalesce(beside.named.status, beside.found.status, 'success')
                 else extracted.status
             end as status,

@@ -178,6 +178,24 @@ def test_threads_of_a_program_and_who_asked_are_no_ids(record, unread):
     assert found({"thread_id": "thread-7"}) == {"session": "thread-7"} and found({"session_id": 21}) == {"session": "21"}
 
 
+@pytest.mark.parametrize("container", ["metadata", "properties", "tags", "labels", "request_properties", "custom"])
+def test_what_a_business_says_of_itself_is_listed_and_not_read(container):
+    record = {container: {"status": "failed", "success": False, "price": 49.9, "rating": 4, "customer": "ACME", "deployment": "eu-2"}}
+    assert found(record) == {}
+    assert {each.split("\t")[1] for each in READER.of(record)["unread"]} == {"status", "cost", "feedback", "user", "model"}
+
+
+@pytest.mark.parametrize(("record", "columns", "proposed"), [
+    ({"times": 3}, {}, ""), ({"latency": 32.5}, {}, ""), ({"latency": 1812.5}, {"latency": 1812.5}, None),
+    ({"msToFinish": 812.5}, {"latency": 812.5}, None), ({"time_s": 3}, {"latency": 3000.0}, None),
+    ({"cost_cents": 3}, {}, ""), ({"cost_eur": 0.2}, {}, ""), ({"billing": {"microsUsd": 3}}, {}, ""),
+    ({"billing": {"amount": 0.2}}, {}, "cost"), ({"list_price": 0.2}, {}, "cost"),
+])
+def test_a_value_of_another_unit_is_neither_read_nor_proposed(record, columns, proposed):
+    assert found(record) == columns
+    assert [each.split("\t")[1] for each in READER.of(record)["unread"]] == ([] if proposed is None else [proposed])
+
+
 def test_attributes_of_a_span():
     assert columns_in({"thread.id": 21}) == columns_in({"thread.id": "main-7"}) == {}
     assert columns_in({"ai.telemetry.metadata.userId": "u1", "gen_ai.prompt": "hi", "user.id": "u1"}) == {"user": "u1"}
