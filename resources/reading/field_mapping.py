@@ -110,7 +110,7 @@ class FieldMapping(BaseModel):
             raise ValueError("give one of response and answer: both name the answer")
         if not asked and (self.response or self.answer or self.system or self.tools):
             raise ValueError("the request is missing; give request, messages or prompt")
-        if not asked and self.given.keys() <= {"workload"}:
+        if not self.given:
             raise ValueError("nothing can be read; give request and response, or a column such as user or cost")
         if self.prompt and not (self.response or self.answer):
             raise ValueError("prompt is given and the answer is missing; give response or answer")

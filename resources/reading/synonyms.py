@@ -200,7 +200,7 @@ COLUMNS: dict[str, Column] = {
         frozenset(("user_feedback", "feedback", "thumbs", "thumb", "rating", "vote"))),
 }
 FIELDS = {"user", "session", "time", "id", "model", "provider", "latency", "ttft", "cost", "prompt_tokens", "completion_tokens",
-          "status", "feedback"}
+          "status", "feedback", "workload"}
 """The columns whose path a source's `fields` may name beside what the format reads."""
 CONTAINERS = frozenset(re.split(r"\s+", """
     x ai gen llm cf aig helicone portkey langfuse litellm openrouter kong openinference traceloop association amzn
@@ -288,18 +288,24 @@ class Reader:
             elif not (isinstance(value, dict) or (column and value is False) or self._is_read(path) or _shown(path) in taken):
                 unread.append((path, value))
         chosen = {name: min(values, key=lambda each: each[:2]) for name, values in found.items()}
-        clashes = [f"{name}\t{_shown(chosen[name][2])}\t{_shown(path)}" for name, values in found.items()
-                   for place, _, path, told in values
-                   if name not in named and told != chosen[name][3]
-                   and {COLUMNS[name].names[place], COLUMNS[name].names[chosen[name][0]]} <= COLUMNS[name].rivals]
-        if any(words_of(path)[-1:] == ("currency",) and str(value).upper() != "USD" for path, value in unread):
+        clashes = [clash for name, values in found.items() if name not in named for clash in self._clashes(name, values)]
+        is_foreign = any(_is_currency(path) and str(value).upper() not in ("USD", "US$", "$") for path, value in unread)
+        if is_foreign:
             chosen.pop("cost", None)
-        values = {name: told for name, (_, _, _, told) in chosen.items()}
+        values = {name: told for name, (_, _, _, told) in chosen.items()} | ({"foreign_cost": True} if is_foreign else {})
         if "feedback" in values:
             values["feedback_name"] = _feedback_name(chosen["feedback"][2])
         return {"named": named, "found": values, "clashes": clashes,
                 "unread": [f"{_shown(path)}\t{_proposal(path, value, found.keys() | named.keys())}"
                            for path, value in unread[:_MOST]]}
+
+    def _clashes(self, name: str, values: list[tuple[int, int, Path, Any]]) -> Iterator[str]:
+        """What differs from the value that is read: the format's own, else that of the most specific name."""
+        own = [each for each in values if self._is_read(each[2])]
+        first, _, winner, read = min(own or values, key=lambda each: each[:2])
+        for place, _, path, told in values if len(own) < 2 else ():
+            if told != read and {COLUMNS[name].names[place], COLUMNS[name].names[first]} <= COLUMNS[name].rivals:
+                yield f"{name}\t{_shown(winner)}\t{_shown(path)}"
 
     def _is_read(self, path: Path) -> bool:
         """Whether the format reads it, or a body has it where no logger writes."""
@@ -314,6 +320,12 @@ def markdown() -> str:
     rows = [f"| `{name}`{'' if name in FIELDS else ' (no key of `fields`)'} | {column.title} | `{'`, `'.join(column.names)}` |"
             for name, column in COLUMNS.items()]
     return "\n".join(["| column | what it is | names, the most specific first |", "|---|---|---|", *rows])
+
+
+def _is_currency(path: Path) -> bool:
+    """Whether a path says in which currency a cost is; that of a business's own words is of something else."""
+    *before, last = words_of(path) or ("",)
+    return last == "currency" and {*before} <= CONTAINERS - LABELS | {"cost", "costs", "billing", "price"}
 
 
 def _said(path: Path) -> Path:
@@ -332,13 +344,13 @@ def _feedback_name(path: Path) -> str:
 def measured(name: str, steps: Steps, value: Any) -> Any:
     """The value at a path that `fields` names: of the column's shape, or feedback of any word."""
     path = tuple(str(step) for step in steps)
-    told = COLUMNS[name].shape(_name(path), value)
+    told = COLUMNS[name].shape(_name(path), value) if name in COLUMNS else None
     if told is None and value is not None and not isinstance(value, dict | list | bool):
         if name == "feedback" and _side(_name(path)):
             return None
         if name in ("latency", "ttft"):
             return _number(value)
-        if name in ("feedback", "user", "session", "id", "model", "provider", "time"):
+        if name in ("feedback", "user", "session", "id", "model", "provider", "time", "workload"):
             return str(value).strip() or None
     return told
 

@@ -19,12 +19,13 @@ with looked as (
             '{
                 "named": {"user": "VARCHAR", "session": "VARCHAR", "time": "VARCHAR", "id": "VARCHAR", "model": "VARCHAR",
                           "provider": "VARCHAR", "latency": "DOUBLE", "ttft": "DOUBLE", "cost": "DOUBLE", "prompt_tokens": "BIGINT",
-                          "completion_tokens": "BIGINT", "status": "VARCHAR", "feedback": "VARCHAR"},
+                          "completion_tokens": "BIGINT", "status": "VARCHAR", "feedback": "VARCHAR",
+                          "workload": "VARCHAR"},
                 "found": {"user": "VARCHAR", "session": "VARCHAR", "time": "VARCHAR", "id": "VARCHAR", "trace": "VARCHAR",
                           "model": "VARCHAR", "provider": "VARCHAR", "latency": "DOUBLE", "ttft": "DOUBLE", "cost": "DOUBLE",
                           "prompt_tokens": "BIGINT", "completion_tokens": "BIGINT", "cached_tokens": "BIGINT",
                           "reasoning_tokens": "BIGINT", "status": "VARCHAR", "cache_hit": "BOOLEAN", "feedback": "VARCHAR",
-                          "feedback_name": "VARCHAR"},
+                          "feedback_name": "VARCHAR", "foreign_cost": "BOOLEAN"},
                 "unread": ["VARCHAR"], "clashes": ["VARCHAR"]
             }'
         ) as told

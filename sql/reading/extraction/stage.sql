@@ -24,6 +24,7 @@ shaped as (
             coalesce(
                 beside.named.id, extracted.alias_id, case when extracted.record_digest is null then beside.found.id end
             ) as alias_id,
+            coalesce(beside.named.workload, extracted.workload_name) as workload_name,
             coalesce(extracted.trace_id, beside.found.trace) as trace_id,
             coalesce(
                 beside.named.time, case when moment(extracted.written_ts) is not null then extracted.written_ts end,
@@ -35,7 +36,9 @@ shaped as (
             coalesce(beside.named.provider, extracted.provider, beside.found.provider) as provider,
             coalesce(beside.named.latency, extracted.latency_ms, beside.found.latency) as latency_ms,
             coalesce(beside.named.ttft, extracted.ttft_ms, beside.found.ttft) as ttft_ms,
-            coalesce(beside.named.cost, extracted.cost, beside.found.cost) as cost,
+            coalesce(
+                beside.named.cost, case when beside.found.foreign_cost is null then extracted.cost end, beside.found.cost
+            ) as cost,
             coalesce(beside.named.prompt_tokens, extracted.prompt_tokens, beside.found.prompt_tokens) as prompt_tokens,
             coalesce(beside.named.completion_tokens, extracted.completion_tokens, beside.found.completion_tokens)
                 as completion_tokens,
@@ -66,7 +69,7 @@ shaped as (
         batch.source,
         batch.uri,
         batch.fallback_ts,
-        coalesce(batch.workloads[extracted.workload_name], $workload) as workload
+        coalesce(batch.workloads[coalesce(beside.named.workload, extracted.workload_name)], $workload) as workload
     from extracted
     inner join batch using (object)
     -- a line of spans holds several requests

@@ -119,7 +119,7 @@ def test_other_fields_read_the_objects_again(tmp_path):
     ({"fields": {"request": "a", "prompt": "b", "response": "c"}}, "give one of request and prompt"),
     ({"fields": {"request": "a", "response": "b", "answer": "c"}}, "give one of response and answer"),
     ({"fields": {"response": "b"}}, "the request is missing"), ({"fields": {"prompt": "b"}}, "the answer is missing"),
-    ({"fields": {"workload": "b"}}, "nothing can be read"), ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
+    ({"fields": {}}, "nothing can be read"), ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
     ({"fields": {"id": "b", "feedback": "a", "stars": "c"}}, "Extra inputs"),
     ({"fields": {"prompt": "b", "answer": "a"}, "format": "messages"}, "leave one of them out"),
 ])

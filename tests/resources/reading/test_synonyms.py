@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "data.md"
 
 
 def found(record):
-    return {name: value for name, value in READER.of(record)["found"].items() if name != "feedback_name"}
+    return {name: value for name, value in READER.of(record)["found"].items() if name not in ("feedback_name", "foreign_cost")}
 
 
 @pytest.mark.parametrize(("record", "columns"), [
@@ -118,6 +118,25 @@ def test_of_two_names_the_more_specific_is_read_and_it_is_said():
     assert (told["found"]["user"], told["found"]["cost"]) == ("U9", 2.0)
     assert sorted(told["clashes"]) == ["cost\ttotal_cost\tmetadata.cost", "user\tuser_id\tuser"]
     assert READER.of({"user_id": "U9", "user": "U9", "user_email": "a@b.c"})["clashes"] == []
+
+
+@pytest.mark.parametrize(("record", "own", "clashes"), [
+    ({"user": "U2", "user_id": "U9"}, {"user"}, ["user\tuser\tuser_id"]),
+    ({"user": "U2", "user_id": "U9"}, {"user_id"}, ["user\tuser_id\tuser"]),
+    ({"user": "U2", "user_id": "U9"}, {"user", "user_id"}, []),  # which of them, the format decides
+])
+def test_what_the_format_reads_itself_comes_first_where_names_contradict(record, own, clashes):
+    assert Reader(frozenset(own)).of(record)["clashes"] == clashes
+
+
+@pytest.mark.parametrize(("record", "is_foreign"), [
+    ({"cost": 0.2, "currency": "EUR"}, True), ({"usage": {"cost": 0.2, "currency": "eur"}}, True), ({"cost": 1, "currency": "usd"}, False),
+    ({"cost": 0.2, "costCurrency": "EUR"}, True), ({"cost": 0.2, "metadata": {"currency": "EUR"}}, False),
+    ({"cost": 0.2, "order": {"currency": "EUR"}}, False),
+])
+def test_a_cost_in_another_currency_is_told(record, is_foreign):
+    assert bool(READER.of(record)["found"].get("foreign_cost")) is is_foreign
+    assert ("cost" in READER.of(record)["found"]) is not is_foreign
 
 
 def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
