@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +19,7 @@ from resources.reading.json_paths import steps_of, value_at
 from resources.reading.log_reader import Records, record_of
 from resources.reading.object_reader import read_object
 from resources.reading.sources import open_object
+from resources.reading.synonyms import shown_leaves
 from resources.reading.unread_keys import fields_line, fields_of, unread_in
 from resources.tables import Tables
 
@@ -36,20 +36,32 @@ def named_in_logs(lake: Lake, identifier: str) -> Iterator[str]:
     columns = ["source", "uri", "etag", "bytes", "unread_keys"]
     listed = tables.open("objects").to_pyarrow_table(columns=columns).to_pylist()
     found: Counter[tuple[str, str]] = Counter()
+    led: set[tuple[str, str]] = set()
     first: dict[tuple[str, str], str] = {}
     searched = 0
-    for item in (SimpleNamespace(**row) for row in listed if row["unread_keys"]):
+    paths: dict[str, set[str]] = {}
+    for row in listed:  # two workloads may share an object
+        paths.setdefault(row["uri"], set()).update(path for path, _, _ in json.loads(row["unread_keys"] or "[]"))
+    for item in {row["uri"]: SimpleNamespace(**row) for row in listed if paths[row["uri"]]}.values():
         searched += item.bytes
         if searched > MOST_BYTES:
             yield f"only the first {MOST_BYTES >> 30} GiB of the logs were searched for keys that nothing reads"
             break
-        for path, row in _places(item, identifier):
-            found[item.source, path] += 1
-            first.setdefault((item.source, path), f"{item.uri}:{row}")
+        try:
+            for path, row, leads in _places(item, paths[item.uri], identifier):
+                found[item.source, path] += 1
+                led.update([(item.source, path)] if leads else [])
+                first.setdefault((item.source, path), f"{item.uri}:{row}")
+        except FileNotFoundError:  # an object that is gone holds nobody
+            continue
+        except OSError as error:
+            yield f"{item.uri} could not be searched for keys that nothing reads: {error}"
     for (source, path), records in found.items():
+        remedy = (f"Add {fields_line({'user': path})} to the source, run the recipe, and forget the user then; --apply "
+                  "--even-unseen now keeps their records from being read" if (source, path) in led else
+                  "No path of fields leads there: log the user under a key of its own, or erase these records from the logs")
         yield (f"source {source}: this user stands under {path} in {counted(records, 'record')} ({first[source, path]} first), "
-               f"and nothing reads that key, so no row is theirs. Add {fields_line({'user': path})} to the source, run "
-               "the recipe, and forget the user then; --apply --even-unseen now keeps their records from being read")
+               f"and nothing reads that key, so no row is theirs by it. {remedy}")
     for (workload, source), keys in unread.items():
         named = fields_of(keys).get("user")
         if named and (source, named) not in found:
@@ -57,16 +69,16 @@ def named_in_logs(lake: Lake, identifier: str) -> Iterator[str]:
                    f"{fields_line({'user': named})} would")
 
 
-def _places(item: Any, identifier: str) -> Iterator[tuple[str, int]]:
-    """Unread paths whose value is the id, with the row."""
-    paths = {path: steps_of(path) for path, _, _ in json.loads(item.unread_keys)}
-    with suppress(OSError), open_object(item) as file:  # an object that is gone holds nobody
+def _places(item: Any, paths: set[str], identifier: str) -> Iterator[tuple[str, int, bool]]:
+    """Unread paths whose value is the id, with the row, and whether `fields` could name the path."""
+    with open_object(item) as file:
         for part in read_object(file, item.uri, False):
             if not isinstance(part, Records):
                 continue
-            holding = pc.match_substring(part.raw, json.dumps(identifier, ensure_ascii=False).strip('"'))
+            spelled = [json.dumps(identifier, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True)]
+            holding = pc.or_(*(pc.match_substring(part.raw, text, ignore_case=True) for text in spelled))
             for row, text in zip(part.rows.filter(holding).to_pylist(), part.raw.filter(holding).to_pylist(), strict=True):
                 record = record_of(text) or {}
-                for path, steps in paths.items():
-                    if str(value_at(record, steps)) == identifier:
-                        yield path, row
+                for path, value in shown_leaves(record):
+                    if path in paths and identifier in map(str, value if isinstance(value, list) else [value]):
+                        yield path, row, "*" not in path and str(value_at(record, steps_of(path))) == identifier

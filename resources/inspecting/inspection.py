@@ -94,6 +94,11 @@ def inspect(
     return found
 
 
+def _uri_of(name: str, uris: Sequence[str]) -> str:
+    """The uri of a source that `_sources` named: input-2, or input-2-17 for one of its objects."""
+    return uris[int(name.split("-")[1]) - 1]
+
+
 def _sources(
     uris: Sequence[str], format: str, limit: int | None, fields: Mapping[str, FieldMapping]
 ) -> dict[str, SourceSettings]:
@@ -130,7 +135,7 @@ def _counted(
             clashes=dict(sum(map(Counter, report.clashes.values()), Counter())),
         )
     for name, keys in report.unread_keys.items():
-        uri = next((uri for uri in uris if name.startswith(f"input-{uris.index(uri) + 1}")), sources[name].uri)
+        uri = _uri_of(name, uris)
         found.unread[uri] = summed([*found.unread.get(uri, []), *keys])
     if any(item["code"] == "unknown_format" for item in found.quarantined):
         found.proposed = _proposed(sources)

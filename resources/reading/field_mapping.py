@@ -269,12 +269,21 @@ class _MissingError(Exception):
 
 
 def _without(record: dict[str, Any], steps: Steps) -> None:
-    """Takes the value at a path out of a record, whose inner objects stay as they are."""
-    if len(steps) > 1 and isinstance(inner := record.get(steps[0]), dict):
-        record[steps[0]] = inner = dict(inner)
-        _without(inner, steps[1:])
-    else:
-        record.pop(steps[0], None)
+    """Takes the value at a path out of a record, and leaves what else the record has, also in JSON texts and lists."""
+    inner: Any = record
+    for place, step in enumerate(steps):
+        step = int(step) if isinstance(inner, list) and str(step).lstrip("-").isdecimal() else step
+        try:
+            value = inner[step]
+        except (LookupError, TypeError):
+            return
+        if place == len(steps) - 1:
+            inner[step] = None
+            return
+        value = structure_in(value) if isinstance(value, str) else value
+        if not isinstance(value, dict | list):
+            return
+        inner[step] = inner = value.copy()
 
 
 def _without_none(record: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from resources.reading.remembered_ties import ties_of
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
 from resources.reading.span_events import ReadApart
 from resources.reading.staging import Batch, Staging, staging
-from resources.reading.unread_keys import UnreadKey, summed
+from resources.reading.unread_keys import MOST_UNREAD, UnreadKey, summed
 from resources.sql_files import run, workbench
 from resources.tables import Tables
 
@@ -248,9 +248,11 @@ def _unread_keys(stage: Staging, batch: Batch, report: IngestReport) -> dict[str
         said = f"{column}: {winner} is read, not {other}"
         clashes = report.clashes.setdefault(source, {})
         clashes[said] = clashes.get(said, 0) + int(records)
+    by_source: dict[str, list[UnreadKey]] = {}
     for uri, keys in found.items():
-        known = report.unread_keys.get(sources[uri], [])
-        report.unread_keys[sources[uri]] = summed([*known, *map(UnreadKey.of, keys)])
+        by_source.setdefault(sources[uri], []).extend(map(UnreadKey.of, keys))
+    for source, keys in by_source.items():
+        report.unread_keys[source] = summed([*report.unread_keys.get(source, []), *keys])[:MOST_UNREAD]
     return {uri: json.dumps(keys) for uri, keys in found.items()}
 
 

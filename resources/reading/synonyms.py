@@ -15,13 +15,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from typing import Any
 
 from resources.reading.json_paths import Steps, path_of, steps_of, structure_in, value_at
 from resources.reading.moments import is_moment
 
 Path = tuple[str, ...]
+Found = tuple[int, int, Path, Any]
+"""How specific a name is (0: most), the length of its path, the path and the value."""
 
 BESIDE = "beside"
 """Key under which a record that `fields` maps has what is left of it."""
@@ -224,6 +226,8 @@ BODIES = frozenset(re.split(r"\s+", """
 """Keys of contents, and what is below them: no column, and never listed as unread."""
 _LOGGED = {"metadata", "headers", "extraheaders", "extrabody", "extra", "tags", "labels", "properties", "attributes"}
 _DEEP, _MOST = 4, 60
+_KEY = re.compile(r"(?!.*(\d{6}|[\da-f]{8}-[\da-f]{4}-|[\da-f]{16}))[\w$.:/-]{1,40}", re.I)
+"""A key that a program chose: no sentence, address, UUID or long number."""
 
 
 def words_of(path: Path) -> tuple[str, ...]:
@@ -278,7 +282,7 @@ class Reader:
         named = {name: told for name, steps in self._fields.items()
                  if (told := measured(name, steps, value_at(record, steps))) is not None}
         taken = {_shown(tuple(map(str, steps))) for steps in self._fields.values()}
-        found: dict[str, list[tuple[int, int, Path, Any]]] = {}
+        found: dict[str, list[Found]] = {}
         unread: list[tuple[Path, Any]] = []
         for path, value in _leaves(record, ()):
             column = column_of(path)
@@ -288,22 +292,28 @@ class Reader:
             elif not (isinstance(value, dict) or (column and value is False) or self._is_read(path) or _shown(path) in taken):
                 unread.append((path, value))
         chosen = {name: min(values, key=lambda each: each[:2]) for name, values in found.items()}
+        if users := found.get("user"):  # a name that is not the user's in the row: `forget` looks for it in the logs
+            user = named.get("user", self._first(users)[3])
+            unread += [(path, told) for _, _, path, told in users if told != user and _shown(path) not in taken]
         clashes = [clash for name, values in found.items() if name not in named for clash in self._clashes(name, values)]
         is_foreign = any(_is_currency(path) and str(value).upper() not in ("USD", "US$", "$") for path, value in unread)
         if is_foreign:
             chosen.pop("cost", None)
+        proposals = {_shown(path): _proposal(record, path, value, found.keys() | named.keys()) for path, value in unread}
         values = {name: told for name, (_, _, _, told) in chosen.items()} | ({"foreign_cost": True} if is_foreign else {})
         if "feedback" in values:
             values["feedback_name"] = _feedback_name(chosen["feedback"][2])
         return {"named": named, "found": values, "clashes": clashes,
-                "unread": [f"{_shown(path)}\t{_proposal(path, value, found.keys() | named.keys())}"
-                           for path, value in unread[:_MOST]]}
+                "unread": [f"{shown}\t{proposed}" for shown, proposed in islice(proposals.items(), _MOST)]}
 
-    def _clashes(self, name: str, values: list[tuple[int, int, Path, Any]]) -> Iterator[str]:
-        """What differs from the value that is read: the format's own, else that of the most specific name."""
-        own = [each for each in values if self._is_read(each[2])]
-        first, _, winner, read = min(own or values, key=lambda each: each[:2])
-        for place, _, path, told in values if len(own) < 2 else ():
+    def _first(self, values: list[Found]) -> Found:
+        """Which is read: the format's own, else that of the most specific name."""
+        return min([each for each in values if self._is_read(each[2])] or values, key=lambda each: each[:2])
+
+    def _clashes(self, name: str, values: list[Found]) -> Iterator[str]:
+        """What differs from the value that is read."""
+        first, _, winner, read = self._first(values)
+        for place, _, path, told in values if sum(self._is_read(each[2]) for each in values) < 2 else ():
             if told != read and {COLUMNS[name].names[place], COLUMNS[name].names[first]} <= COLUMNS[name].rivals:
                 yield f"{name}\t{_shown(winner)}\t{_shown(path)}"
 
@@ -333,7 +343,13 @@ def _said(path: Path) -> Path:
 
 
 def _shown(path: Path) -> str:
-    return path_of(_said(path))
+    """The path as it is listed: a key that may be what a person wrote is *."""
+    return path_of([key if _KEY.fullmatch(key) else "*" for key in _said(path)]).replace('["*"]', ".*").removeprefix(".")
+
+
+def shown_leaves(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of a record by path, as unread keys are listed."""
+    return ((_shown(path), value) for path, value in _leaves(record, ()))
 
 
 def _feedback_name(path: Path) -> str:
@@ -361,8 +377,10 @@ def _name(path: Path) -> str:
     return named[2] if named else "_".join(words_of((path[:-1] if path[1:] and path[-1].lower() == "value" else path)[-1:]))
 
 
-def _proposal(path: Path, value: Any, known: set[str]) -> str:
-    """The field that would read an unread value, of those that the record does not have; "" if none fits."""
+def _proposal(record: dict[str, Any], path: Path, value: Any, known: set[str]) -> str:
+    """The field that would read an unread value, of those that the record does not have; "" if none fits or leads there."""
+    if not all(map(_KEY.fullmatch, path)) or value_at(record, path) != value:
+        return ""
     return next((name for name in _may_be(path)
                  if name not in known and COLUMNS[name].shape(_name(path), value) is not None), "")
 

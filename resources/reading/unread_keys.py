@@ -16,6 +16,8 @@ from model_ops.wording import counted
 from resources.tables import Tables
 
 MOST_SHOWN = 12
+MOST_UNREAD = 200
+"""Most keys of a source in the report of a run."""
 
 
 class UnreadKey(BaseModel):

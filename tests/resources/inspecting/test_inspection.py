@@ -238,3 +238,9 @@ def test_text_from_logs_is_text_in_the_terminal_and_on_the_page(tmp_path):
         assert not {"\x1b", "\x9b", "\u202e"} & set(said)
         assert said.count(f"{shown}\n") + said.count(f"{shown} ") + said.count(f"{shown}<") >= 3  # workload, client, model
         assert f"{logs}/{shown}.jsonl" in said
+
+
+def test_the_tenth_uri_is_not_the_first():
+    uris = [f"logs/{number}" for number in range(1, 13)]
+    assert [_uri_of(name, uris) for name in ("input-1", "input-1-10", "input-10", "input-12-1")] == [
+        "logs/1", "logs/1", "logs/10", "logs/12"]

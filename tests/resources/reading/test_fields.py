@@ -108,6 +108,17 @@ def test_a_text_that_is_json_is_a_text_where_it_is_called_prompt_or_answer(tmp_p
     assert said(row) == ([("user", '[{"role":"user","content":"x"}]')], '{"content": "y"}')
 
 
+@pytest.mark.parametrize(("record", "path", "beside"), [
+    ({"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1}, "p.q", {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1}),
+    ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
+    ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}), ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
+    ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}), ({"p": [1]}, "p[4].q", {"p": [1]}),
+])
+def test_what_stands_beside_a_path_stays_also_in_texts_and_lists(record, path, beside):
+    before = json.dumps(record)
+    assert FieldMapping(prompt=path, answer="a")._others(record) == beside and json.dumps(record) == before
+
+
 def test_other_fields_read_the_objects_again(tmp_path):
     record = [{"q": "hé", "a": "yes", "b": "no"}]
     read(tmp_path, record, fields={"prompt": "q", "answer": "a"})

@@ -139,10 +139,22 @@ def test_a_cost_in_another_currency_is_told(record, is_foreign):
     assert ("cost" in READER.of(record)["found"]) is not is_foreign
 
 
+@pytest.mark.parametrize(("record", "unread"), [
+    ({"votes": {"alice@corp.com": 1, "bob@corp.com": 2}}, ["votes.*\t"]), ({"faq": {"How do I cancel, Bob?": 0.9}}, ["faq.*\t"]),
+    ({"by": {"3f2504e0-4f89-11d3-9a0c-0305e82c3301": {"email": "x"}}}, ["by.*.email\t"]), ({"4915112345678": "x"}, ["*\t"]),
+    ({"x-amzn-RequestId": {"Größe.cm": 1}}, ['x-amzn-RequestId["Größe.cm"]\t']), ({"k" * 41: 1}, ["*\t"]),
+    ({"tags": [{"key": "actor", "value": "alice"}]}, ["tags.actor\t"]), ({"actor": ["alice"]}, ["actor\t"]),  # no path leads there
+    ({"ctx": '{"actor": "alice"}'}, ["ctx.actor\tuser"]),
+    ({"user_id": "U1", "user_email": "alice@x.com", "user": "U1"}, ["user_email\t"]),
+])
+def test_keys_that_a_person_wrote_are_stars_and_each_proposal_leads_somewhere(record, unread):
+    assert READER.of(record)["unread"] == unread
+
+
 def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
     record = {"user": "U2", "actor": {"login": "bob"}, "billing": {"amount": 0.2}, "took": {"total": 2}}
     told = Reader(frozenset(), {"user": "actor.login", "latency": "took.total"}).of(record)
-    assert told["named"] == {"user": "bob", "latency": 2.0} and told["unread"] == ["billing.amount\tcost"]
+    assert told["named"] == {"user": "bob", "latency": 2.0} and told["unread"] == ["billing.amount\tcost", "user\t"]
 
 
 @pytest.mark.parametrize(("key", "value", "said"), [

@@ -1,10 +1,13 @@
 """Keys that nothing reads: columns under other names, the notes of a run, the ledger, and `forget`."""
 
 import json
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from test_formats import read
 
+from resources.erasing import raw_keys
 from resources.erasing.raw_keys import named_in_logs
 from resources.lake import Lake
 from resources.reading.formats import FORMATS
@@ -33,19 +36,21 @@ def test_columns_of_two_formats_and_what_nothing_reads(tmp_path):
         ("thumbs", 1.0, "interaction", rows[0]["ts"]), ("thumbs", -1.0, "interaction", rows[1]["ts"])]
     assert list(notes_on(report))[-2:] == [
         "gateway: 1 record with two values of user: user_id is read, not user (`fields` can name another path)",
-        "gateway: 2 keys are read by nothing: actor.login (1 record), region (1 record)"]
+        "gateway: 3 keys are read by nothing: actor.login (1 record), region (1 record), user (1 record)"]
     lake = Lake.open(tmp_path / "lake")
     assert unread_in(Tables(lake)) == {("shop", "gateway"): report.unread_keys["gateway"]}
     [said] = named_in_logs(lake, "bob")
     assert said.startswith("source gateway: this user stands under actor.login in 1 record (") and "fields: {user: actor.login}" in said
-    assert list(named_in_logs(lake, "U2")) == []
+    [said] = named_in_logs(lake, "U2")  # the first record's user_id comes before it
+    assert said.startswith("source gateway: this user stands under user in 1 record (")
+    assert list(named_in_logs(lake, "U9")) == []
 
 
 def test_fields_beside_a_known_format_and_names_beside_fields(tmp_path):
     record = {**OPENAI, "billing": {"amount": 0.5}, "actor": {"login": "bob"}}
     (row,), _, _, report = read(tmp_path, [record], fields={"cost": "billing.amount", "user": "actor.login"})
     assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("bob"), "c1")
-    assert [key.path for key in report.unread_keys["gateway"]] == ["region"] and not report.clashes
+    assert [key.path for key in report.unread_keys["gateway"]] == ["region", "user", "user_id"] and not report.clashes
     (tmp_path / "mapped").mkdir()
     (row,), _, (stars,), report = read(tmp_path / "mapped", [MAPPED], fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"})
     assert (row["prompt_tokens"], row["cost"], row["latency_ms"]) == (4, 0.2, 1500.0)
@@ -59,6 +64,28 @@ def test_the_sentence_has_the_line_that_reads_them():
     said = unread_text(keys, {"cost": "billing.amount"})
     assert said.startswith("14 keys are read by nothing: actor.login (300 records), who (2 records), k0 (1 record)")
     assert "and 2 more" in said and said.endswith("fields: {user: actor.login, cost: billing.amount} would read actor.login")
+
+
+def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypatch):
+    log = tmp_path / "a.jsonl"
+    log.write_text("".join(json.dumps(record, ensure_ascii=is_ascii) + "\n" for record, is_ascii in (
+        ({"tags": [{"key": "actor", "value": "Jörg"}]}, True), ({"tags": [{"key": "actor", "value": "Jörg"}]}, False),
+        ({"crew": ["Ann", "Jörg"]}, True), ({"note": "Jörg"}, True))))
+    keys = json.dumps([["tags.actor", "", 2], ["crew", "", 1]])
+    rows = [{"source": "app", "uri": str(log), "etag": "", "bytes": 9, "unread_keys": keys}] * 2  # of two workloads
+    table = SimpleNamespace(to_pyarrow_table=lambda columns: pa.Table.from_pylist(rows))
+    monkeypatch.setattr(raw_keys, "Tables", lambda lake: SimpleNamespace(open=lambda name: table))
+    monkeypatch.setattr(raw_keys, "unread_in", lambda tables: {("shop", "app"): []})
+    said = list(named_in_logs(None, "Jörg"))
+    assert [line.split(" (")[0] for line in said] == [
+        "source app: this user stands under tags.actor in 2 records", "source app: this user stands under crew in 1 record"]
+
+    assert all("No path of fields leads there" in line for line in said)
+
+    def locked(item):
+        raise PermissionError("locked")
+    monkeypatch.setattr(raw_keys, "open_object", locked)
+    assert list(named_in_logs(None, "Jörg")) == [f"{log} could not be searched for keys that nothing reads: locked"]
 
 
 @pytest.mark.parametrize(("name", "keys"), [
