@@ -6,7 +6,7 @@
 Prompt shapes are named by them. They are chosen when LEAST_PEOPLE have asked, and stay from then on, so that a shape means the
 same on every day; before that, a request goes by its first word that is no greeting. To have them chosen anew, delete
 <lake>/prompt_shapes/<workload>.json: the next run then cleans all days again. Each word was said by LEAST_OF_A_WORD people or
-more.
+more; where users are not known, in as many sessions.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ def named_in_logs(lake: Lake, identifier: str) -> Iterator[str]:
         return
     columns = ["source", "uri", "etag", "bytes", "unread_keys"]
     listed = tables.open("objects").to_pyarrow_table(columns=columns).to_pylist()
-    found: Counter[tuple[str, str]] = Counter()
-    led: set[tuple[str, str]] = set()
+    found: Counter[tuple[str, str, bool]] = Counter()
     first: dict[tuple[str, str], str] = {}
     searched = 0
     paths: dict[str, set[str]] = {}
@@ -49,22 +48,20 @@ def named_in_logs(lake: Lake, identifier: str) -> Iterator[str]:
             break
         try:
             for path, row, leads in _places(item, paths[item.uri], identifier):
-                found[item.source, path] += 1
-                led.update([(item.source, path)] if leads else [])
+                found[item.source, path, leads] += 1
                 first.setdefault((item.source, path), f"{item.uri}:{row}")
-        except FileNotFoundError:  # an object that is gone holds nobody
-            continue
         except OSError as error:
-            yield f"{item.uri} could not be searched for keys that nothing reads: {error}"
-    for (source, path), records in found.items():
+            if not isinstance(error, FileNotFoundError):  # an object that is gone holds nobody
+                yield f"{item.uri} could not be searched for keys that nothing reads: {error}"
+    for (source, path, leads), records in found.items():
         remedy = (f"Add {fields_line({'user': path})} to the source, run the recipe, and forget the user then; --apply "
-                  "--even-unseen now keeps their records from being read" if (source, path) in led else
+                  "--even-unseen now keeps their records from being read" if leads else
                   "No path of fields leads there: log the user under a key of its own, or erase these records from the logs")
         yield (f"source {source}: this user stands under {path} in {counted(records, 'record')} ({first[source, path]} first), "
                f"and nothing reads that key, so no row is theirs by it. {remedy}")
     for (workload, source), keys in unread.items():
         named = fields_of(keys).get("user")
-        if named and (source, named) not in found:
+        if named and (source, named) not in first:
             yield (f"source {source} of {workload} seems to name users under {named}, which nothing reads: "
                    f"{fields_line({'user': named})} would")
 

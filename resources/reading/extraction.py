@@ -158,8 +158,7 @@ class Extraction:
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
         try:
             return json_text(reader.of(json.loads(raw)))
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
-            # the format's SQL says what is wrong; no record ends the ingest of the others
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
             return "{}"
 
     def _look_beside(self, form: Format) -> None:

@@ -37,24 +37,19 @@ _LEAST_MS, _MOST_MS = 20, 86_400_000
 """A duration without a unit is read as milliseconds from 20 on: below, and up to 1,000 with a fraction, it may be seconds."""
 _SIDES = {"1": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
           "-1": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown")}
-"""Words of a flag that is feedback of one side only."""
 _NOBODY = {"", "null", "none", "nil", "undefined", "n/a", "unknown", "anonymous", "-"}
 
 
 def _word(name: str, value: Any) -> str | None:
-    """An id or a name: a short text of few words, or a whole number."""
+    """An id or a name: a short text of few words, or a whole number; of a thread, a number is the program's."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or len(value) > 200 or value.strip().lower() in _NOBODY:
         return None
     value = value.strip()
+    if "thread" in name and value.isdecimal():
+        return None
     return None if re.search(r"[\n?!{\[]|^https?://", value) or len(value.split()) > 3 else value
-
-
-def _session(name: str, value: Any) -> str | None:
-    """An id; the number of a program's thread is none."""
-    told = _word(name, value)
-    return None if told and "thread" in name and told.isdecimal() else told
 
 
 def _time(name: str, value: Any) -> str | None:
@@ -76,8 +71,7 @@ def _milliseconds(name: str, value: Any) -> float | None:
         if unit is None:
             return None
     number = _number(value)
-    if number is None or (unit is None and (
-            number < _LEAST_MS or (number < 1000 and number != int(number)))):
+    if number is None or (unit is None and (number < _LEAST_MS or (number < 1000 and number % 1))):
         return None
     return number * (unit or 1.0) if number * (unit or 1.0) <= _MOST_MS else None
 
@@ -146,7 +140,7 @@ COLUMNS: dict[str, Column] = {
         r"|feedback|rating|segment|lang|locale|country))", frozenset(("user_id", "end_user_id", "uid", "end_user", "user"))),
     "session": Column("id of the session", (
         "session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id", "dialog_id", "dialogue_id"),
-        _session, "session|conversation|thread_?(id|key|ts)|dialog|ticket|case_?id"),
+        _word, "session|conversation|thread_?(id|key|ts)|dialog|ticket|case_?id"),
     "time": Column("time of the request", (
         "timestamp", "ts", "created_at", "created", "start_time", "started_at", "request_timestamp", "request_created_at",
         "request_time", "logged_at", "event_time", "time", "datetime", "date"), _time, r"time|date|_at$|\bwhen"),
@@ -211,11 +205,10 @@ CONTAINERS = frozenset(re.split(r"\s+", """
     payloads http settings statistics spend logs
 """.strip()))
 """Words in front of a name that only say where it stands."""
-LABELS = frozenset(re.split(r"\s+", """
-    metadata meta context extra extras attributes attrs properties property props tags labels info details custom settings event
-""".strip()))
-"""Containers of what a business says of itself, where one of BARE may mean something else."""
+LABELS = frozenset(("metadata", "meta", "context", "extra", "extras", "attributes", "attrs", "properties", "property", "props",
+                    "tags", "labels", "info", "details", "custom", "settings", "event"))
 BARE = frozenset(("status", "success", "is_success", "price", "rating", "stars", "like", "customer", "deployment"))
+"""Names that mean something else in LABELS, where a business speaks of itself."""
 BODIES = frozenset(re.split(r"\s+", """
     messages message prompt prompts completion completions choices input inputs output outputs contents content
     candidates generations tools functions body response_body request_body requestbody responsebody modelinput
@@ -257,9 +250,8 @@ def columns_in(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that the keys of a flat object name, such as a span's attributes."""
     found: dict[str, tuple[int, Any]] = {}
     for key, value in attributes.items():
-        if key == "thread.id":  # OpenTelemetry's: a thread of the program
-            continue
-        if (named := column_of((key,))) and (told := COLUMNS[named[0]].shape(named[2], value)) is not None:
+        named = column_of((key,)) if key != "thread.id" else None
+        if named and (told := COLUMNS[named[0]].shape(named[2], value)) is not None:
             found[named[0]] = min(found.get(named[0], (named[1], told)), (named[1], told), key=lambda each: each[0])
     return {column: told for column, (_, told) in found.items()}
 
@@ -338,13 +330,10 @@ def _is_currency(path: Path) -> bool:
     return last == "currency" and {*before} <= CONTAINERS - LABELS | {"cost", "costs", "billing", "price"}
 
 
-def _said(path: Path) -> Path:
-    return tuple(key for key in path if key != BESIDE)
-
-
 def _shown(path: Path) -> str:
     """The path as it is listed: a key that may be what a person wrote is *."""
-    return path_of([key if _KEY.fullmatch(key) else "*" for key in _said(path)]).replace('["*"]', ".*").removeprefix(".")
+    keys = [key if _KEY.fullmatch(key) else "*" for key in path if key != BESIDE]
+    return path_of(keys).replace('["*"]', ".*").removeprefix(".")
 
 
 def shown_leaves(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:

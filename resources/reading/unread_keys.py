@@ -15,9 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from model_ops.wording import counted
 from resources.tables import Tables
 
-MOST_SHOWN = 12
-MOST_UNREAD = 200
-"""Most keys of a source in the report of a run."""
+MOST_SHOWN, MOST_UNREAD = 12, 200
+"""Most keys of a source in a sentence, and in the report of a run."""
 
 
 class UnreadKey(BaseModel):

@@ -1,11 +1,10 @@
--- Sources of which no record became a row or feedback: each is in quarantine, or no object could be read. Records of another
--- workload, repeated ones and rows that retention took are no loss.
+-- Sources all of whose records are in quarantine, or whose objects could not be read. What retention took is no loss.
 -- needs: feedback, interactions, objects, quarantine, retired
 -- parameters: $sources, $workload
 -- makes: rows (source, objects, share, code, message)
 with sized as (
-    select source, count(*) as objects, sum(bytes) / greatest(sum(sum(bytes)) over (), 1) as share, max(problem) as problem,
-        coalesce(sum(rows), 0) as records
+    select source, count(*) as objects, sum(bytes) / greatest(sum(sum(bytes)) over (), 1) as share,
+        max(problem) as problem, coalesce(sum(rows), 0) as records
     from objects
     where workload = $workload and list_contains($sources, source)
     group by source

@@ -6,7 +6,7 @@ create or replace temp table row_topics as
 with named as (
     select
         interaction_id,
-        case when (select count(*) from topics) = 0 then arg_min(word, place) else coalesce(arg_min(name, rank), 'other') end as topic
+        case when (select count(*) from topics) = 0 then arg_min(word, (place, word)) else coalesce(arg_min(name, rank), 'other') end as topic
     from asked_words left join topics using (word)
     group by interaction_id
 )

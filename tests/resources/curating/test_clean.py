@@ -4,13 +4,15 @@ import json
 from collections import defaultdict
 from datetime import date, timedelta
 
+import pyarrow as pa
 import pytest
 from interaction_rows import START, days_of, interaction, read, store, thumb
 
 from resources.curating.clean import clean, stale_days
 from resources.curating.curation import CurationSettings
-from resources.curating.request_topics import LEAST_PEOPLE, kept_topics
+from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, kept_topics
 from resources.lake import Lake
+from resources.sql_files import workbench
 from resources.tables import Tables
 
 TEXT = "please explain how the garbage collector of this runtime finds cycles between objects"
@@ -307,6 +309,15 @@ def test_a_greeting_is_no_prompt_shape(tables):
         interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
     ])
     assert [found[f"i{n}"]["prompt_shape"].split("#")[0] for n in (1, 3, 5, 6, 7)] == ["refund", "refund", "refund", "", "refund"]
+
+
+def test_before_there_are_topics_the_first_word_is_one_also_where_two_begin_alike():
+    with workbench() as connection:
+        for words in (("pay", "payment"), ("payment", "pay")):
+            connection.register("asked_words", pa.table({"interaction_id": ["i1"] * 2, "word": words, "place": [3, 3]}))
+            connection.register("conversations", pa.table({"interaction_id": ["i1"], "session_id": ["s"], "ts": [1]}))
+            attach_topics(connection, None)
+            assert connection.table("row_topics").fetchall() == [("i1", "pay")]
 
 
 ASKED = {"refund": ("i want a refund, the lamp arrived broken", "refund my broken lamp", "money back for a broken lamp: refund"),

@@ -10,7 +10,7 @@ import pytest
 from pipelines.demo.traffic import write_traffic
 from pipelines.terminal.inspection_text import print_inspection
 from pipelines.terminal.plain_console import PlainConsole
-from resources.inspecting.inspection import InspectError, inspect
+from resources.inspecting.inspection import InspectError, _uri_of, inspect
 from resources.inspecting.inspection_page import day_bars, sections, short, write_page
 from resources.inspecting.verdicts import verdicts_of
 from resources.reading.sources import SourceError
