@@ -13,6 +13,7 @@ from resources.reading.chats import with_chats
 from resources.reading.ingest import ingest
 from resources.releasing.signature import Signature
 from resources.tables import Tables
+from tests.command import millrace
 from tests.resources.chatting.stand_in import ANSWER, StandIn
 
 
@@ -50,6 +51,14 @@ def test_the_next_run_reads_a_rated_answer_with_its_thumb_and_who_rated_can_be_f
     assert not any(b"dinner tonight" in path.read_bytes() for path in lake.root.rglob("*") if path.is_file())
     assert with_chats(lake.root, "tutor", {}) == {}  # an empty folder would stop the run
     assert not any(Tables(lake).open(name).to_pyarrow_table().num_rows for name in ("interactions", "feedback"))
+
+
+def test_a_rated_answer_that_no_run_has_read_goes_also_for_a_user_who_was_forgotten_before(lake):
+    for text in ("what does a small cat want", "and what does a dog want"):
+        rated(lake, text)
+        assert list((lake.root / "chats").rglob("*.jsonl"))
+        millrace("forget", "--user", "ana", "--lake", lake.root, "--apply")
+        assert not list((lake.root / "chats").rglob("*.jsonl"))
 
 
 def test_a_model_of_no_workload_keeps_nothing(lake):
