@@ -70,8 +70,7 @@ def keep(lake: Lake, exchange: Exchange, value: str, comment: str = "") -> None:
               "choices": [choice], "usage": usage}
     record = envelope(request, answer, {
         "at": exchange.at, "request_id": exchange.id, "status": 200, "release": exchange.speaker.release or None,
-        "digest": exchange.speaker.digest or None, "latency_ms": round(1_000 * done.get("seconds", 0)),
-        "ttft_ms": round(1_000 * (done.get("first_s") or 0)), "client": "millrace chat"})
+        "digest": exchange.speaker.digest or None, "client": "millrace chat"})  # no latency: it is not a server's
     said = {"id": exchange.id, "name": "thumbs", "value": value, "source": "millrace chat", "comment": comment or None}
     thumb = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), **feedback_record(json.dumps(said).encode())}
     day = datetime.fromtimestamp(exchange.at, UTC).date()

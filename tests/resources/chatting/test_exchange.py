@@ -43,6 +43,7 @@ def test_the_next_run_reads_a_rated_answer_with_its_thumb_and_who_rated_can_be_f
     [[row], [thumb]] = read(lake)
     assert row["request_id"] == exchange.id and row["source"] == "millrace_chat" and row["served_model_digest"] == "d" * 64
     assert "small cat" in row["messages"] and row["completion_tokens"] == 4 and row["user_hash"]
+    assert row["latency_ms"] is None and row["ttft_ms"] is None  # this machine's, and not a server's
     assert thumb["interaction_id"] == row["interaction_id"] and thumb["comment"] == "wrong cat" and thumb["name"] == "thumbs"
     keep(lake, exchange, "up")  # another mind
     [[row], [thumb]] = read(lake)
