@@ -218,7 +218,7 @@ def time_finding(found: Forecast) -> Finding:
 
 def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
     """Keeps what the stages took, and returns how long the run took and what was predicted. whole_s: of the run."""
-    took = {name: each for name, each in outcome.seconds.items() if name not in outcome.reused and name != outcome.current_step}
+    took = {name: outcome.seconds[name] for name in outcome.finished if name not in outcome.reused}
     took[AROUND] = max(0.0, whole_s - sum(outcome.seconds.values()))
     made = [line for line in found.lines if line.stage in took and (line.stage != AROUND or outcome.exit_code == 0)]
     said = f"the run took {duration(whole_s)}"

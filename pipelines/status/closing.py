@@ -62,8 +62,8 @@ def closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterato
     registry = Registry(lake, recipe.workload)
     with suppress(ManifestError):
         yield _rows(registry)
-    reached = RELEASE_STEP in outcome.seconds
-    if "evaluation_report" in outcome.seconds or reached:
+    reached = RELEASE_STEP in outcome.finished
+    if "evaluation_report" in outcome.finished or reached:
         with suppress(ManifestError, OSError, ValueError, KeyError):
             report, _ = read_evaluation(registry.directory(registry.current("dataset", "evaluation_report")))
             yield from _quality(measurements_of(report))
@@ -165,7 +165,7 @@ def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult]) -> 
 
 def _unfinished(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[Line]:
     """What a run made that did not come to a release, and the command that goes on."""
-    made = [step for step in outcome.seconds if step not in outcome.reused and step != outcome.current_step]
+    made = [step for step in outcome.finished if step not in outcome.reused]
     if outcome.exit_code == 0:
         yield Line("made", ", ".join(made) or "nothing: all of it was there")
         if "release" in recipe.disabled or RELEASE_STEP in recipe.disabled:

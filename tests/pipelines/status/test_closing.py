@@ -27,7 +27,7 @@ FOUND = [
 @pytest.fixture
 def said(tmp_path, make_release):
     """What is said about a release whose gate measured `recovery`, at 80 columns."""
-    def say(recovery=0.999, steps=("evaluation_report", "release_candidate"), offered=True, code=0, width=80):
+    def say(recovery=0.999, steps=("evaluation_report", "release_candidate"), offered=True, code=0, width=80, failed=()):
         lake = Lake.open(tmp_path / "lake")
         registry = Registry(lake, "tutor")
         if steps:
@@ -38,7 +38,7 @@ def said(tmp_path, make_release):
             (measured / "speed.json").write_text("{}")
             if offered:
                 Endpoint(lake, "tutor").nominate(subject_of(directory))
-        outcome = Outcome(exit_code=code, seconds=dict.fromkeys(steps, 1.0))
+        outcome = Outcome(exit_code=code, seconds=dict.fromkeys(steps, 1.0), failed=set(failed))
         console = Console(record=True, width=width, force_terminal=True)
         print_closing(lake, RECIPE, tmp_path / "tutor.yaml", outcome, console)
         return console.export_text()
@@ -62,6 +62,12 @@ def test_a_missed_gate_is_named_with_its_page_and_no_approval_is_offered(said):
     assert 'report.html, "Served model against its unquantized form"' in told
     assert "it is not offered, because 1 gate is missed; nothing is served yet" in told
     assert "millrace approve" not in told and "run the recipe again" in told
+
+
+def test_a_step_that_failed_does_not_show_what_an_earlier_run_left(said):
+    told = " ".join(said(code=1, failed=["release_candidate"]).split())
+    assert "quality" in told and "waits for" not in told and "gates" not in told and "goes on from what is finished" in told
+    assert "quality" not in said(code=1, failed=["release_candidate", "evaluation_report"])
 
 
 @pytest.mark.parametrize(("code", "how"), [(0, "goes on to a release"), (1, "once that is mended"), (INTERRUPTED, "what is finished")])
