@@ -521,6 +521,12 @@ def test_money_is_shown_where_its_price_is_known(predicted):
     assert "money" in text and re.search(r"in all .* [\d,]+\.\d\d *$", text, re.MULTILINE)
 
 
+def test_checks_that_do_not_answer_share_one_deadline():
+    began = time.monotonic()
+    run_checks([Check(str(number), lambda: time.sleep(8) or []) for number in range(4)], seconds=0.5)
+    assert time.monotonic() - began < 1.9
+
+
 def test_an_accelerator_is_predicted_by_its_data_sheet_if_it_has_one(predicted):
     assert "one of 1xH100 by its data sheet, not measured" in predicted({"H100": 1}).basis
     assert predicted({"24.0GiB": 1}) is None and predicted(looked=False) is None
