@@ -549,5 +549,20 @@ def test_what_a_run_took_corrects_the_next_prediction_and_its_error_is_said(pred
     assert {line.stage: line.seconds for line in predicted().lines} == {name: line.seconds for name, line in now.items()}
 
 
+def test_what_a_run_took_corrects_only_runs_on_the_same_devices_and_base_model(predicted, tmp_path):
+    Lake.open(tmp_path / "lake")
+    by_hand, on_gpu = predicted(), predicted({"H100": 1})
+    for found, times in ((on_gpu, 2), (by_hand, 3)):
+        outcome = Outcome(seconds={line.stage: times * line.seconds for line in found.lines if line.stage == "sft_model"},
+                          step_peak_memory_mb={"sft_model": 2048.0})
+        forecasting.keep_measured(found, outcome, 1.0)
+        again = predicted({"H100": 1} if found is on_gpu else ())
+        [(first, now)] = [each for each in zip(found.lines, again.lines, strict=True) if each[0].stage == "sft_model"]
+        assert now.seconds == pytest.approx(times * first.seconds, rel=0.01) and now.memory_bytes == 2 * 2**30
+    assert "50 GFLOP/s" in again.basis and predicted({"A100": 1}).measured == {}
+    assert forecasting._made_with(load_recipe(write(tmp_path, base_model="tiny")), {}) != forecasting._made_with(
+        load_recipe(write(tmp_path, base_model="org/model")), {})
+
+
 def test_every_stage_says_what_it_does():
     assert all(0 < len(each.does) <= 32 for each in STAGES)
