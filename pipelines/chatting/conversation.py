@@ -2,15 +2,18 @@
 
     converse(console, lake, [talk, other], system, sampling, draft=True)      # until the input ends (Ctrl-D)
 
-Ctrl-C stops an answer, and not the conversation. With two speakers both answer, one after the other, each with its own history.
-Tokens that the drafter proposed and the model accepted are green. What a model says cannot steer the terminal.
+Ctrl-C stops an answer, and not the conversation; a second one before the answer has stopped ends it. With two speakers both
+answer, one after the other, each with its own history. Tokens that the drafter proposed and the model accepted are green. What
+a model says cannot steer the terminal.
 """
 
 from __future__ import annotations
 
 import random
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -26,7 +29,7 @@ HELP = """/up, /down [WHY]     what you think of the last answer (with two model
 /draft on, off       with or without the drafter: the answers' distribution is the same, the speed is not
 /system [TEXT]       the system prompt; without a text: what it is
 /new                 forget the conversation so far
-Ctrl-C stops an answer; Ctrl-D or /quit ends."""
+Ctrl-C stops an answer, and a second one ends; Ctrl-D or /quit ends."""
 SETTINGS = ("temperature", "top_p", "max_tokens", "seed")
 USER = Message(role="user", content="")
 
@@ -45,6 +48,15 @@ class Conversation:
         self.last: list[Exchange | None] = [None for _ in self.talks]
 
     def run(self) -> None:
+        """Until the input ends. What ends a terminal or a service ends it too, unlike Ctrl-C."""
+        before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            self._converse()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _converse(self) -> None:
         while True:
             try:
                 line = self.ask("> " if sys.stdin.isatty() else "").strip()
@@ -88,6 +100,8 @@ class Conversation:
                         self.console.print(Text(visible(text, lines=True), "green" if accepted else ""), end="", soft_wrap=True)
                         self.console.file.flush()
             except KeyboardInterrupt:
+                if stopped:
+                    raise
                 talk.stop()
                 stopped = True
         self.console.print()
@@ -134,6 +148,10 @@ class Conversation:
 
     def _say(self, text: str, style: str = "") -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _end(number: int, _: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _figures(exchange: Exchange) -> str:
