@@ -29,6 +29,9 @@ from resources.reading.chats import chats_of
 from resources.releasing.signature import SignatureError, sign
 from stores.mirror.no_mirror import NoMirror
 
+FINISHED = {"length": "length", "stopped": "cancelled"}
+"""finish_reason by how an answer ended; one that a person stopped is not whole."""
+
 
 @dataclass
 class Exchange:
@@ -64,7 +67,7 @@ def keep(lake: Lake, exchange: Exchange, value: str, comment: str = "") -> None:
         meta["user"] = sign("").name
     request = {"model": exchange.speaker.workload, **question.model_dump(exclude={"draft"}), **meta}
     choice = {"index": 0, "message": {"role": "assistant", "content": exchange.text},
-              "finish_reason": "length" if done.get("done") == "length" else "stop"}
+              "finish_reason": FINISHED.get(done.get("done"), "stop")}
     usage = {"prompt_tokens": done.get("prompt_tokens"), "completion_tokens": done.get("tokens")}
     answer = {"id": exchange.id, "object": "chat.completion", "created": int(exchange.at), "model": exchange.speaker.workload,
               "choices": [choice], "usage": usage}

@@ -1,11 +1,13 @@
 """A thumb in a chat becomes rows of the lake, which an erasure reaches."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 
 from resources.chatting.exchange import Exchange, keep, why_not_kept
 from resources.chatting.talking import Question
+from resources.curating.clean import WHOLE
 from resources.erasing.asked import ask_for
 from resources.erasing.forget import forget
 from resources.lake import Lake
@@ -60,6 +62,16 @@ def test_a_rated_answer_that_no_run_has_read_goes_also_for_a_user_who_was_forgot
         assert list((lake.root / "chats").rglob("*.jsonl"))
         millrace("forget", "--user", "ana", "--lake", lake.root, "--apply")
         assert not list((lake.root / "chats").rglob("*.jsonl"))
+
+
+def test_an_answer_that_a_person_stopped_is_no_whole_one(lake):
+    exchange = rated(lake)
+    for done, reason in (("stopped", "cancelled"), ("length", "length"), ("stop", "stop")):
+        exchange.done["done"] = done
+        keep(lake, exchange, "up")
+        [path] = (lake.root / "chats").rglob("*.jsonl")
+        assert json.loads(path.read_text().splitlines()[0])["response"]["choices"][0]["finish_reason"] == reason
+    assert "cancelled" not in WHOLE
 
 
 def test_a_model_of_no_workload_keeps_nothing(lake):
