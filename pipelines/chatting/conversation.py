@@ -24,7 +24,8 @@ from resources.chatting.talking import Message, Question, Talking
 from resources.lake import Lake
 from resources.plain_text import visible
 
-HELP = """/up, /down [WHY]     what you think of the last answer (with two models: /up 2 WHY); the next run reads it
+HELP = """/up, /down [WHY]     what you think of the last answer (with two models: /up 2 WHY);
+                     it keeps the conversation up to that answer, and the next run reads it
 /temperature 0.7     also /top_p, /max_tokens, /seed: how answers are sampled; without a value: what it is
 /draft on, off       with or without the drafter: the answers' distribution is the same, the speed is not
 /system [TEXT]       the system prompt; without a text: what it is
@@ -144,7 +145,8 @@ class Conversation:
             self._say(f"not kept: {why}")
         else:
             keep(self.lake, exchange, value, comment.strip())
-            self._say(f"kept in {self.lake.place}: the next run of {exchange.speaker.workload} reads it with thumb {value}")
+            self._say(f"kept with the conversation up to it in {self.lake.place}: the next run of {exchange.speaker.workload} "
+                      f"reads it with thumb {value}")
 
     def _say(self, text: str, style: str = "") -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

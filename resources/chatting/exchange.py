@@ -61,10 +61,14 @@ def why_not_kept(lake: Lake | None, speaker: Speaker) -> str:
 
 
 def keep(lake: Lake, exchange: Exchange, value: str, comment: str = "") -> None:
-    """Writes the exchange with a thumb; a later thumb on the same answer replaces it."""
+    """Writes the exchange with a thumb: the conversation up to the answer, without messages that the model did not see. A later
+    thumb on the same answer replaces it."""
     question, done, meta = exchange.question, exchange.done, {}
     with suppress(SignatureError):
         meta["user"] = sign("").name
+    lead = int(question.messages[0].role == "system")
+    seen = [*question.messages[:lead], *question.messages[lead + done.get("dropped", 0):]]
+    question = question.model_copy(update={"messages": seen})
     request = {"model": exchange.speaker.workload, **question.model_dump(exclude={"draft"}), **meta}
     choice = {"index": 0, "message": {"role": "assistant", "content": exchange.text},
               "finish_reason": FINISHED.get(done.get("done"), "stop")}

@@ -16,7 +16,7 @@ from resources.reading.ingest import ingest
 from resources.releasing.signature import Signature
 from resources.tables import Tables
 from tests.command import millrace
-from tests.resources.chatting.stand_in import ANSWER, StandIn
+from tests.resources.chatting.stand_in import ANSWER, DONE, StandIn
 
 
 @pytest.fixture
@@ -62,6 +62,17 @@ def test_a_rated_answer_that_no_run_has_read_goes_also_for_a_user_who_was_forgot
         assert list((lake.root / "chats").rglob("*.jsonl"))
         millrace("forget", "--user", "ana", "--lake", lake.root, "--apply")
         assert not list((lake.root / "chats").rglob("*.jsonl"))
+
+
+def test_messages_that_the_model_did_not_see_are_not_kept(lake):
+    said = [("system", "Be brief."), ("user", "one"), ("assistant", "uno"), ("user", "two"), ("assistant", "dos"), ("user", "three")]
+    for first, dropped in ((0, 2), (0, 0), (1, 4)):
+        asked = [{"role": role, "content": content} for role, content in said[first:]]
+        exchange = Exchange(StandIn().speaker, Question(messages=asked), done={**DONE, "dropped": dropped})
+        keep(lake, exchange, "up")
+        [path] = (lake.root / "chats").rglob(f"{exchange.id}.jsonl")
+        lead = 1 - first
+        assert json.loads(path.read_text().splitlines()[0])["request"]["messages"] == [*asked[:lead], *asked[lead + dropped:]]
 
 
 def test_an_answer_that_a_person_stopped_is_no_whole_one(lake):
