@@ -28,7 +28,7 @@ HELP = """/up, /down [WHY]     what you think of the last answer (with two model
                      it keeps the conversation up to that answer, and the next run reads it
 /temperature 0.7     also /top_p, /max_tokens, /seed: how answers are sampled; without a value: what it is
 /draft on, off       with or without the drafter: the answers' distribution is the same, the speed is not
-/system [TEXT]       the system prompt; without a text: what it is
+/system [TEXT]       the system prompt, "" for none; without a text: what it is
 /new                 forget the conversation so far
 Ctrl-C stops an answer, and a second one ends; Ctrl-D or /quit ends."""
 SETTINGS = ("temperature", "top_p", "max_tokens", "seed")
@@ -117,7 +117,7 @@ class Conversation:
             self.draft = value != "off" if value else self.draft
             self._say(f"the drafter is {'on' if self.draft else 'off'}")
         elif name == "system":
-            self.system = value or self.system
+            self.system = "" if value in ('""', "''") else value or self.system
             self._say(visible(self.system, lines=True) or "there is no system prompt")
         elif name == "new":
             self._begin()

@@ -31,6 +31,7 @@ from resources.lake import Lake
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.release import read_release
 from resources.releasing.summary import read_evaluation
+from resources.releasing.verdict import verdict_of
 
 RELEASE_STEP = "release_candidate"
 SECTIONS = {"recovery": "Served model against its unquantized form", "acceptance": "Acceptance length",
@@ -91,11 +92,11 @@ def _quality(found: list[Measurement]) -> Iterator[Line]:
     """The served model against the base on held-out sessions and suites, and the drafters' acceptance as traffic is sampled."""
     for each in found:
         if (each.what, each.of, each.against) == ("loss_increase", TARGET, "base"):
-            yield Line("quality", f"loss of held-out answers {_interval(each, '+.4f')} nats per token against the base model "
+            yield Line("quality", f"loss of held-out answers {_interval(each, '+z.4f')} nats per token against the base model "
                                   f"({_told(each)}; {counted(each.n, 'row')})")
     suites = [each for each in found if (each.what, each.of, each.against) == ("accuracy_gain", TARGET, "base")]
     for each in suites[:MOST_SUITES]:
-        yield Line("", f"{each.on}: score {_interval(each, '+.3f')} against the base model")
+        yield Line("", f"{each.on}: score {_interval(each, '+z.3f')} against the base model")
     lengths = [each for each in found if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against]
     if lengths:
         best = max(lengths, key=lambda each: each.value)
@@ -117,14 +118,8 @@ def _told(found: Measurement) -> str:
 
 
 def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[Line]:
-    """The gates that hold in one line, and each missed one with its sentence and page."""
-    held = [gate for gate in gates if not missed(gate)]
-    if not gates:
-        yield Line("gates", "none is set")
-    elif held:
-        empty = sum(gate.nothing_to_compare for gate in held)
-        said = f" ({empty} had nothing to compare with)" if empty else ""
-        yield Line("gates", f"{len(held)} of {len(gates)} hold{said}: {', '.join(gate.name for gate in held)}")
+    """The verdict as pages say it, and each missed gate with its sentence and page."""
+    yield Line("gates", verdict_of(gates).sentence)
     for gate in gates:
         if why := missed(gate):
             yield Line("✗ missed", why.removeprefix("gate "), "red")

@@ -80,7 +80,7 @@ class _Page:
             for talk in self.talks]})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        said = await request.json()
+        said = dict(await request.json())
         place, question = int(said.pop("speaker")), Question.model_validate(said)
         talk, busy = self.talks[place], self.busy[place]
         if not busy.acquire(blocking=False):

@@ -53,6 +53,12 @@ def test_settings_are_changed_and_wrong_ones_are_one_line(talk):
     assert (asked.temperature, asked.max_tokens, asked.draft, asked.messages[0].content) == (0.3, 5, False, "Be kind.")
 
 
+def test_the_system_prompt_is_cleared(talk):
+    speaker = StandIn()
+    assert "there is no system prompt" in talk(['/system ""', "hi"], speaker)
+    assert [message.role for message in speaker.asked[0].messages] == ["user"]
+
+
 def test_ctrl_c_stops_an_answer_and_ctrl_d_ends(talk, monkeypatch):
     speaker = StandIn(lines=[ANSWER[0], KeyboardInterrupt(), DONE], waits=True)
     said = talk([KeyboardInterrupt(), "hi"], speaker)

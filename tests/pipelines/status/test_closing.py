@@ -1,6 +1,7 @@
 """What `millrace run` says at its end: rows, quality, acceptance, every missed gate with its page, the next commands."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,11 +9,14 @@ from rich.console import Console
 
 from model_ops.evaluation.measurement import AS_LOGGED, OVER_PROMPTS, PAIRED, TARGET, Measurement
 from pipelines.running.outcome import INTERRUPTED, Outcome
+from pipelines.status import closing
 from pipelines.status.closing import print_closing
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.gate_result import GateResult
 from resources.releasing.subject import subject_of
+from resources.releasing.verdict import verdict_of
 
 RECIPE = SimpleNamespace(workload="tutor", disabled=[])
 FOUND = [
@@ -51,7 +55,7 @@ def test_a_release_that_waits_names_its_page_and_both_commands(said):
     told = " ".join(text.split())
     assert "-0.1100 (95 %: -0.1300 to -0.0900) nats per token against the base model (better; 24 rows)" in told
     assert "eagle3: 2.90 (95 %: 2.60 to 3.10) tokens per forward pass" in told and "refunds: score +0.100" in told
-    assert "1 of 1 hold: recovery" in told and "waits for" in told
+    assert "gates The gate holds" in told and "waits for" in told
     assert "millrace approve " in told and "millrace serve tutor --lake" in told and "--alias candidate" in told
     assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
 
@@ -62,6 +66,16 @@ def test_a_missed_gate_is_named_with_its_page_and_no_approval_is_offered(said):
     assert 'report.html, "Served model against its unquantized form"' in told
     assert "it is not offered, because 1 gate is missed; nothing is served yet" in told
     assert "millrace approve" not in told and "run the recipe again" in told
+
+
+def test_gates_are_counted_as_on_pages_and_nothing_is_minus_zero():
+    empty = GateResult(name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True)
+    held = GateResult(name="recovery", wanted=0.9, measured=0.95, passed=True)
+    assert [line.text for line in closing._gates(Path(), [held, empty])] == [verdict_of([held, empty]).sentence]
+    assert "nothing to compare with yet: loss above champion" in verdict_of([held, empty]).sentence
+    told = [line.text for line in closing._quality([
+        found.model_copy(update={"value": -1e-9, "low": -1e-9, "high": 0.1}) for found in FOUND if found.against])]
+    assert told and not [text for text in told if "-0.0" in text]
 
 
 def test_a_step_that_failed_does_not_show_what_an_earlier_run_left(said):

@@ -67,7 +67,7 @@ def test_other_pages_read_nothing_and_start_nothing(ask, talks, method, path, he
 
 def test_what_the_page_does_not_send_is_refused_without_being_repeated(ask, talks):
     assert ask("POST", "/chat", ASKED, Content_Type="text/plain")[0] == 415  # a form of another page cannot send JSON
-    for body in ("no json", {}, {**ASKED, "speaker": 7}, {**ASKED, "temperature": -1}, {**ASKED, "messages": []}, {**ASKED, "more": 1}, [1]):
+    for body in ("no json", {}, {**ASKED, "speaker": 7}, {**ASKED, "temperature": -1}, {**ASKED, "messages": []}, {**ASKED, "more": 1}, [1], "\"text\"", "1", "null"):
         status, _, said = ask("POST", "/chat", body)
         assert status == 400 and "secret" not in said, body
     assert not talks[0].asked and ask("GET", "/v1/models")[0] == 404 and ask("GET", "/../etc")[0] == 404
