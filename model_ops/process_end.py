@@ -25,7 +25,7 @@ def end_process(code: int | str | None, waits: bool = True) -> NoReturn:
     if waits:
         threading._shutdown()
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed before Python began
         with suppress(OSError, ValueError):  # closed, or nobody reads
             stream.flush()
     os._exit(code if isinstance(code, int) else int(code is not None))

@@ -38,7 +38,8 @@ def _carry_out() -> int | str | None:
         try:
             _whole_app()()  # the imports too, so that Ctrl-C during them is handled
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:
         return _nobody_reads()
     except SystemExit as end:

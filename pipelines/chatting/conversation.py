@@ -2,15 +2,18 @@
 
     converse(console, lake, [talk, other], system, sampling, draft=True)      # until the input ends (Ctrl-D)
 
-Ctrl-C stops an answer, and not the conversation. With two speakers both answer, one after the other, each with its own history.
-Tokens that the drafter proposed and the model accepted are green. What a model says cannot steer the terminal.
+Ctrl-C stops an answer, and not the conversation; a second one before the answer has stopped ends it. With two speakers both
+answer, one after the other, each with its own history. Tokens that the drafter proposed and the model accepted are green. What
+a model says cannot steer the terminal.
 """
 
 from __future__ import annotations
 
 import random
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -21,12 +24,13 @@ from resources.chatting.talking import Message, Question, Talking
 from resources.lake import Lake
 from resources.plain_text import visible
 
-HELP = """/up, /down [WHY]     what you think of the last answer (with two models: /up 2 WHY); the next run reads it
+HELP = """/up, /down [WHY]     what you think of the last answer (with two models: /up 2 WHY);
+                     it keeps the conversation up to that answer, and the next run reads it
 /temperature 0.7     also /top_p, /max_tokens, /seed: how answers are sampled; without a value: what it is
 /draft on, off       with or without the drafter: the answers' distribution is the same, the speed is not
-/system [TEXT]       the system prompt; without a text: what it is
+/system [TEXT]       the system prompt, "" for none; without a text: what it is
 /new                 forget the conversation so far
-Ctrl-C stops an answer; Ctrl-D or /quit ends."""
+Ctrl-C stops an answer, and a second one ends; Ctrl-D or /quit ends."""
 SETTINGS = ("temperature", "top_p", "max_tokens", "seed")
 USER = Message(role="user", content="")
 
@@ -45,6 +49,15 @@ class Conversation:
         self.last: list[Exchange | None] = [None for _ in self.talks]
 
     def run(self) -> None:
+        """Until the input ends. What ends a terminal or a service ends it too, unlike Ctrl-C."""
+        before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            self._converse()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _converse(self) -> None:
         while True:
             try:
                 line = self.ask("> " if sys.stdin.isatty() else "").strip()
@@ -88,6 +101,8 @@ class Conversation:
                         self.console.print(Text(visible(text, lines=True), "green" if accepted else ""), end="", soft_wrap=True)
                         self.console.file.flush()
             except KeyboardInterrupt:
+                if stopped:
+                    raise
                 talk.stop()
                 stopped = True
         self.console.print()
@@ -102,7 +117,7 @@ class Conversation:
             self.draft = value != "off" if value else self.draft
             self._say(f"the drafter is {'on' if self.draft else 'off'}")
         elif name == "system":
-            self.system = value or self.system
+            self.system = "" if value in ('""', "''") else value or self.system
             self._say(visible(self.system, lines=True) or "there is no system prompt")
         elif name == "new":
             self._begin()
@@ -130,10 +145,15 @@ class Conversation:
             self._say(f"not kept: {why}")
         else:
             keep(self.lake, exchange, value, comment.strip())
-            self._say(f"kept in {self.lake.place}: the next run of {exchange.speaker.workload} reads it with thumb {value}")
+            self._say(f"kept with the conversation up to it in {self.lake.place}: the next run of {exchange.speaker.workload} "
+                      f"reads it with thumb {value}")
 
     def _say(self, text: str, style: str = "") -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _end(number: int, _: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _figures(exchange: Exchange) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NoReturn
@@ -60,7 +61,7 @@ _unanswered: list[threading.Thread] = []
 def run_checks(
     checks: Sequence[Check], seconds: float = SECONDS, tell: Callable[[str], None] = lambda name: None
 ) -> list[Finding]:
-    """The findings of all checks, in their order. Each has `seconds`; they run in parallel."""
+    """The findings of all checks, in their order. They run in parallel, and have `seconds` together."""
     results: dict[int, list[Finding]] = {}
 
     def look(place: int, check: Check) -> None:
@@ -75,9 +76,10 @@ def run_checks(
                for place, check in enumerate(checks)]
     for thread in threads:
         thread.start()
+    until = time.monotonic() + seconds
     for place, (thread, check) in enumerate(zip(threads, checks, strict=True)):
         tell(check.name)
-        thread.join(seconds)
+        thread.join(max(0.0, until - time.monotonic()))
         if thread.is_alive():
             _unanswered.append(thread)
             results[place] = [warning(check.name, f"could not be checked: no answer within {seconds:g} s",

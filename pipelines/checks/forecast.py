@@ -75,7 +75,8 @@ class Line:
 @dataclass(frozen=True)
 class Forecast:
     """basis: for how many records, on what. checkpoints: bytes that come and go while a stage trains. last: how well the last
-    run was predicted; "" for a first one. kept_in: where the outcome is kept; None without a lake. measured: what is there."""
+    run was predicted; "" for a first one. kept_in: where the outcome is kept, below the
+    key `made_with`; None without a lake. measured: what is there."""
 
     lines: list[Line]
     basis: str
@@ -84,6 +85,7 @@ class Forecast:
     kept_in: Path | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     gflops: float = 0.0
+    made_with: str = ""
 
     @property
     def seconds(self) -> float:
@@ -118,8 +120,10 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again:
     """again: measure the processor for a second, also where an earlier run of this lake did."""
     characters = [count for look in looks.values() if look.holds_logs for count in look.characters]
     kept_in = _kept_in(recipe, place)
-    past = _read(kept_in)
-    speed = _speed(recipe, past.get("gflops", 0.0), again) if characters else None
+    devices = accelerators()
+    made_with = _made_with(recipe, devices)
+    past = _read(kept_in).get(made_with, {})
+    speed = _speed(recipe, devices, past.get("gflops", 0.0), again) if characters else None
     if speed is None:
         return None
     gflops, measured_by = speed
@@ -139,13 +143,19 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again:
              for name, each in estimated.items()]
     at_least = "at least " if any(look.has_more for look in looks.values()) else ""
     basis = f"for {at_least}about {traffic.records:,} records of {traffic.tokens:,} tokens, {measured_by}"
-    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}), gflops)
+    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}), gflops, made_with)
 
 
-def _speed(recipe: Recipe, kept: float, again: bool) -> tuple[float, str] | None:
+def _made_with(recipe: Recipe, devices: Mapping[str, int]) -> str:
+    """What seconds and memory depend on, as one key: those of other devices or of another base model say nothing."""
+    precisions = sorted({settings.resolved().precision for settings in recipe.trained.values()})
+    where = [f"{count}x{name}" for name, count in devices.items()] or ["cpu"]
+    return " ".join([*where, *precisions, f"{recipe.threads} threads", recipe.base_model])
+
+
+def _speed(recipe: Recipe, devices: Mapping[str, int], kept: float, again: bool) -> tuple[float, str] | None:
     """GFLOP/s and where the number is from; None for an accelerator that no table names. kept: of an earlier run, whose
     corrections are relative to it; other work on the machine only makes a new number smaller."""
-    devices = accelerators()
     if devices:
         name, count = next(iter(devices.items()))
         device = DEVICES.get(name.lower())
@@ -218,7 +228,7 @@ def time_finding(found: Forecast) -> Finding:
 
 def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
     """Keeps what the stages took, and returns how long the run took and what was predicted. whole_s: of the run."""
-    took = {name: each for name, each in outcome.seconds.items() if name not in outcome.reused and name != outcome.current_step}
+    took = {name: outcome.seconds[name] for name in outcome.finished if name not in outcome.reused}
     took[AROUND] = max(0.0, whole_s - sum(outcome.seconds.values()))
     made = [line for line in found.lines if line.stage in took and (line.stage != AROUND or outcome.exit_code == 0)]
     said = f"the run took {duration(whole_s)}"
@@ -235,6 +245,7 @@ def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
                 new[line.stage]["memory_bytes"] = peak * 2**20
         last = f"The last run took {said}." if len(made) > 1 else found.last
         content = {"gflops": found.gflops, "stages": {**found.measured, **new}, "said": last}
+        content = {**_read(found.kept_in), found.made_with: content}
         with suppress(OSError):  # the run is over: its work counts, not this note
             found.kept_in.parent.mkdir(parents=True, exist_ok=True)
             write_json(found.kept_in, content)

@@ -13,6 +13,7 @@ from pipelines.terminal.shared_options import LakeOption, app, console, say_erro
 
 if TYPE_CHECKING:
     from pipelines.checks.forecast import Forecast
+    from pipelines.contract.recipe import Recipe
     from pipelines.running.outcome import Outcome
 
 PANEL = "Run"
@@ -42,14 +43,15 @@ def run(
     ] = None,
 ) -> None:
     """Runs a recipe, or part of it, from logs to a release. Finished steps are not repeated."""
+    from pipelines.contract.recipe import load_recipe
     from pipelines.running.follow import follow
     from pipelines.running.submit import submit
 
-    began = time.monotonic()
+    began, content = time.monotonic(), load_recipe(recipe)  # once: the run is of this text, whatever the file says later
     started = submit(recipe, lake, select, partition.date() if partition else None)
     try:
-        predicted = _say_forecast(recipe, lake, select)  # while the run's process starts
-    except KeyboardInterrupt:
+        predicted = _say_forecast(content, recipe, lake, select)  # while the run's process starts
+    except BaseException:  # a run does not go on alone
         started.stop()
         started.wait()
         raise
@@ -57,20 +59,22 @@ def run(
     for message in outcome.messages:
         say_error(message)
     if outcome.state != "refused":
-        _say_closing(recipe, lake, outcome, predicted, time.monotonic() - began)
+        try:
+            _say_closing(content, recipe, lake, outcome, predicted, time.monotonic() - began)
+        except Exception as error:  # the run is over, and its exit code counts
+            say_error(f"what the run made cannot be told here ({error}): millrace status shows it")
     raise typer.Exit(outcome.exit_code)
 
 
-def _say_forecast(recipe: Path, lake: str | None, select: list[str] | None) -> Forecast | None:
+def _say_forecast(content: Recipe, recipe: Path, lake: str | None, select: list[str] | None) -> Forecast | None:
     """Prints what the run takes; nothing for a selection in which Dagster has to look for the stages."""
     from pipelines.checks.forecast import forecast_of_run, print_forecast
-    from pipelines.contract.recipe import load_recipe
     from pipelines.storage.locations import lake_location
 
     names = None if select is None else [name.strip() for item in select for name in item.split(",")]
     if names is not None and not all(name.isidentifier() for name in names):
         return None
-    found = forecast_of_run(load_recipe(recipe), lake_location(recipe, lake))
+    found = forecast_of_run(content, lake_location(recipe, lake))
     if found is not None and names is not None:
         found = found.of(names) if any(line.stage in names for line in found.lines) else None
     if found is not None:
@@ -79,15 +83,15 @@ def _say_forecast(recipe: Path, lake: str | None, select: list[str] | None) -> F
     return found
 
 
-def _say_closing(recipe: Path, lake: str | None, outcome: Outcome, predicted: Forecast | None, seconds: float) -> None:
+def _say_closing(content: Recipe, recipe: Path, lake: str | None, outcome: Outcome, predicted: Forecast | None,
+                 seconds: float) -> None:
     from pipelines.checks.forecast import keep_measured
-    from pipelines.contract.recipe import load_recipe
     from pipelines.status.closing import print_closing
     from pipelines.storage.locations import lake_location
     from resources.lake import Lake
 
     took = keep_measured(predicted, outcome, seconds) if predicted else ""
-    print_closing(Lake.open(lake_location(recipe, lake)), load_recipe(recipe), recipe, outcome, console, took)
+    print_closing(Lake.open(lake_location(recipe, lake)), content, recipe, outcome, console, took)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -69,7 +69,7 @@ def retain(
     lake: LakeOption = None,
 ) -> None:
     """Removes rows, versions and old table files that the recipe's `retention` no longer keeps. A dry run without --apply."""
-    from model_ops.wording import size
+    from model_ops.wording import counted, size
     from pipelines.contract.recipe import load_recipe
     from pipelines.storage.locations import lake_location
     from pipelines.storage.storage_errors import require_writable
@@ -93,6 +93,8 @@ def retain(
     if found.emptied:
         emptied = ", ".join(f"{rows:,} of {table}" for table, rows in found.emptied.items())
         say(console, f"{'Emptied' if apply else 'Would empty'} rows of what they say: {emptied}.")
+    if found.chats:
+        say(console, f"{verb} rated chats: {counted(found.chats, 'answer')}.")
     say(console, f"{verb} versions: {', '.join(found.versions) or 'none'}.")
     if found.counts_only:
         held = ", ".join(f"{rows:,} of {table}" for table, rows in found.counts_only.items())

@@ -239,7 +239,7 @@ def rollback(
     if taint:
         console.print(f"! {taint}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     _confirm(named, yes, f"Roll {workload} back from {seen.champion} to release {named.directory.name}?", bool(taint))
-    aliases = roll_back(place, named.directory, by, seen, though_tainted=yes or sys.stdin.isatty())
+    aliases = roll_back(place, named.directory, by, seen, though_tainted=yes or (bool(taint) and sys.stdin.isatty()))
     release_text.say_rolled_back(console, place, seen, aliases, by)
     _publish(place, aliases)
 

@@ -41,10 +41,16 @@ class Outcome:
     """Errors, one sentence each."""
     reused: set[str] = field(default_factory=set)
     """Steps whose artefact an earlier run finished; their seconds do not count as time of making it."""
+    failed: set[str] = field(default_factory=set)
+    """Steps that failed or were stopped. One whose check did not pass is finished: its artefact is there."""
     state: State = "running"
     current_step: str | None = None
     _started: dict[str, float] = field(default_factory=dict, repr=False)
     _reused: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def finished(self) -> list[str]:
+        return [step for step in self.seconds if step not in self.failed and step != self.current_step]
 
     def hear(self, event: Mapping[str, Any]) -> Ended | None:
         """Adds an event. Returns how a step ended, if the event reports that."""
@@ -69,6 +75,7 @@ class Outcome:
         self.current_step = None
         self.seconds[step] = self.seconds.get(step, 0.0) + seconds
         reused = self._reused.pop(step, None)
+        (self.failed.discard if state == "finished" else self.failed.add)(step)
         if state == "finished" and reused is not None:
             self.reused.add(step)
         elif state == "finished":

@@ -31,6 +31,7 @@ from resources.lake import Lake
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.release import read_release
 from resources.releasing.summary import read_evaluation
+from resources.releasing.verdict import verdict_of
 
 RELEASE_STEP = "release_candidate"
 SECTIONS = {"recovery": "Served model against its unquantized form", "acceptance": "Acceptance length",
@@ -62,8 +63,8 @@ def closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterato
     registry = Registry(lake, recipe.workload)
     with suppress(ManifestError):
         yield _rows(registry)
-    reached = RELEASE_STEP in outcome.seconds
-    if "evaluation_report" in outcome.seconds or reached:
+    reached = RELEASE_STEP in outcome.finished
+    if "evaluation_report" in outcome.finished or reached:
         with suppress(ManifestError, OSError, ValueError, KeyError):
             report, _ = read_evaluation(registry.directory(registry.current("dataset", "evaluation_report")))
             yield from _quality(measurements_of(report))
@@ -91,11 +92,11 @@ def _quality(found: list[Measurement]) -> Iterator[Line]:
     """The served model against the base on held-out sessions and suites, and the drafters' acceptance as traffic is sampled."""
     for each in found:
         if (each.what, each.of, each.against) == ("loss_increase", TARGET, "base"):
-            yield Line("quality", f"loss of held-out answers {_interval(each, '+.4f')} nats per token against the base model "
+            yield Line("quality", f"loss of held-out answers {_interval(each, '+z.4f')} nats per token against the base model "
                                   f"({_told(each)}; {counted(each.n, 'row')})")
     suites = [each for each in found if (each.what, each.of, each.against) == ("accuracy_gain", TARGET, "base")]
     for each in suites[:MOST_SUITES]:
-        yield Line("", f"{each.on}: score {_interval(each, '+.3f')} against the base model")
+        yield Line("", f"{each.on}: score {_interval(each, '+z.3f')} against the base model")
     lengths = [each for each in found if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against]
     if lengths:
         best = max(lengths, key=lambda each: each.value)
@@ -117,14 +118,8 @@ def _told(found: Measurement) -> str:
 
 
 def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[Line]:
-    """The gates that hold in one line, and each missed one with its sentence and page."""
-    held = [gate for gate in gates if not missed(gate)]
-    if not gates:
-        yield Line("gates", "none is set")
-    elif held:
-        empty = sum(gate.nothing_to_compare for gate in held)
-        said = f" ({empty} had nothing to compare with)" if empty else ""
-        yield Line("gates", f"{len(held)} of {len(gates)} hold{said}: {', '.join(gate.name for gate in held)}")
+    """The verdict as pages say it, and each missed gate with its sentence and page."""
+    yield Line("gates", verdict_of(gates).sentence)
     for gate in gates:
         if why := missed(gate):
             yield Line("✗ missed", why.removeprefix("gate "), "red")
@@ -165,7 +160,7 @@ def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult]) -> 
 
 def _unfinished(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[Line]:
     """What a run made that did not come to a release, and the command that goes on."""
-    made = [step for step in outcome.seconds if step not in outcome.reused and step != outcome.current_step]
+    made = [step for step in outcome.finished if step not in outcome.reused]
     if outcome.exit_code == 0:
         yield Line("made", ", ".join(made) or "nothing: all of it was there")
         if "release" in recipe.disabled or RELEASE_STEP in recipe.disabled:

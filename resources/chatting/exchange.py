@@ -29,6 +29,9 @@ from resources.reading.chats import chats_of
 from resources.releasing.signature import SignatureError, sign
 from stores.mirror.no_mirror import NoMirror
 
+FINISHED = {"length": "length", "stopped": "cancelled"}
+"""finish_reason by how an answer ended; one that a person stopped is not whole."""
+
 
 @dataclass
 class Exchange:
@@ -58,20 +61,23 @@ def why_not_kept(lake: Lake | None, speaker: Speaker) -> str:
 
 
 def keep(lake: Lake, exchange: Exchange, value: str, comment: str = "") -> None:
-    """Writes the exchange with a thumb; a later thumb on the same answer replaces it."""
+    """Writes the exchange with a thumb: the conversation up to the answer, without messages that the model did not see. A later
+    thumb on the same answer replaces it."""
     question, done, meta = exchange.question, exchange.done, {}
     with suppress(SignatureError):
         meta["user"] = sign("").name
+    lead = int(question.messages[0].role == "system")
+    seen = [*question.messages[:lead], *question.messages[lead + done.get("dropped", 0):]]
+    question = question.model_copy(update={"messages": seen})
     request = {"model": exchange.speaker.workload, **question.model_dump(exclude={"draft"}), **meta}
     choice = {"index": 0, "message": {"role": "assistant", "content": exchange.text},
-              "finish_reason": "length" if done.get("done") == "length" else "stop"}
+              "finish_reason": FINISHED.get(done.get("done"), "stop")}
     usage = {"prompt_tokens": done.get("prompt_tokens"), "completion_tokens": done.get("tokens")}
     answer = {"id": exchange.id, "object": "chat.completion", "created": int(exchange.at), "model": exchange.speaker.workload,
               "choices": [choice], "usage": usage}
     record = envelope(request, answer, {
         "at": exchange.at, "request_id": exchange.id, "status": 200, "release": exchange.speaker.release or None,
-        "digest": exchange.speaker.digest or None, "latency_ms": round(1_000 * done.get("seconds", 0)),
-        "ttft_ms": round(1_000 * (done.get("first_s") or 0)), "client": "millrace chat"})
+        "digest": exchange.speaker.digest or None, "client": "millrace chat"})  # no latency: it is not a server's
     said = {"id": exchange.id, "name": "thumbs", "value": value, "source": "millrace chat", "comment": comment or None}
     thumb = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), **feedback_record(json.dumps(said).encode())}
     day = datetime.fromtimestamp(exchange.at, UTC).date()

@@ -73,16 +73,17 @@ class _Page:
             "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"})
 
     async def _about(self, _: web.Request) -> web.StreamResponse:
-        served = {"temperature": self.talks[0].temperature, "top_p": self.talks[0].top_p}
-        return web.json_response({"system": self.system, "sampling": {**served, **self.sampling}, "speakers": [
-            {"name": talk.speaker.name, "positions": talk.positions, "drafting": talk.speaker.drafting.label,
-             "drafts": talk.speaker.drafting.method != "none", "not_kept": why_not_kept(self.lake, talk.speaker)}
+        return web.json_response({"system": self.system, "sampling": dict(self.sampling), "speakers": [
+            {"name": talk.speaker.name, "temperature": talk.temperature, "top_p": talk.top_p, "positions": talk.positions,
+             "drafting": talk.speaker.drafting.label, "drafts": talk.speaker.drafting.method != "none",
+             "not_kept": why_not_kept(self.lake, talk.speaker)}
             for talk in self.talks]})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        said = await request.json()
-        place, question = int(said.pop("speaker")), Question.model_validate(said)
+        said = dict(await request.json())
+        place = int(said.pop("speaker"))
         talk, busy = self.talks[place], self.busy[place]
+        question = Question.model_validate({"temperature": talk.temperature, "top_p": talk.top_p, **said})
         if not busy.acquire(blocking=False):
             return _refused(409, "it answers another question: stop that one first")
         exchange = Exchange(talk.speaker, question)

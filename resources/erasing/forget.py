@@ -78,7 +78,9 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.interactions or any(self.tables.values()) or self.files or self.answers)
+        """A rated chat counts: until a run reads it, the lake has it nowhere else."""
+        return not (self.interactions or any(self.tables.values()) or self.files or self.answers
+                    or any(page.rated for page in self.pages))
 
 
 def plan_erasure(lake: Lake, asked: Asked) -> Plan:

@@ -31,7 +31,7 @@ from resources.erasing.emptied_rows import empty_rows, rows_to_empty
 from resources.erasing.old_files import old_bytes, remove_old_files
 from resources.lake import Lake
 from resources.lake_use import alone
-from resources.reading.chats import remove_chats
+from resources.reading.chats import old_chats, remove_chats
 from resources.reading.ingest_lock import ingesting
 from resources.sql_files import attach_slice, rows, stream, workbench
 from resources.tables import SCHEMAS, Tables
@@ -99,6 +99,8 @@ class Old:
     emptied: dict[str, int] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
     old_bytes: int = 0
+    chats: int = 0
+    """Rated answers of `millrace chat`, of which each is a file."""
     counts_only: dict[str, int] = field(default_factory=dict)
     """Rows of `counts_only` sources that hold text, by table; those of rows that no model has learnt stay."""
     unlearnt: bool = False
@@ -118,6 +120,7 @@ def old_data(lake: Lake, workload: str, settings: RetentionSettings, now: dateti
     if settings.days_of_texts is not None:
         found.emptied = rows_to_empty(tables, workload, _since(settings.days_of_texts, now), first)
     found.versions = [_named(manifest) for manifest, _ in _old_versions(lake, workload, settings, now)]
+    found.chats = len(old_chats(lake.root, workload, _since(settings.raw_days or settings.rows_days, now)))
     if settings.counts_only:
         found.counts_only = rows_with_text(lake, workload, settings.counts_only)
         found.unlearnt = bool(found.counts_only) and not is_learnt(lake, workload)
@@ -136,8 +139,7 @@ def remove_old_data(lake: Lake, workload: str, settings: RetentionSettings, now:
             _remove_rows(tables, workload, first)
         if settings.days_of_texts is not None:
             empty_rows(tables, workload, _since(settings.days_of_texts, now))
-        if (said := _since(settings.raw_days or settings.rows_days, now)) is not None:
-            remove_chats(lake.root, workload, said)
+        remove_chats(lake.root, workload, _since(settings.raw_days or settings.rows_days, now))
         versions = list(_old_versions(lake, workload, settings, now))
         found.versions = [_named(manifest) for manifest, place in versions if _remove(lake, place)]
         if (keep_s := kept_seconds()) is not None:

@@ -113,7 +113,7 @@ class Front:
             app.router.add_route(*place.split(" ", 1), handler)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False,
-                                     shutdown_timeout=self.drain_s)
+                                     shutdown_timeout=max(self.drain_s, 0.01))  # aiohttp reads 0 as no limit
         await self._runner.setup()
         try:
             site = web.TCPSite(self._runner, self.host, self.port, backlog=1_024, reuse_address=True)

@@ -27,8 +27,13 @@ def with_chats(root: Path, workload: str, sources: Mapping[str, SourceSettings])
     return {**sources, **({NAME: SourceSettings(uri=str(folder.absolute()))} if any(folder.rglob("*.jsonl")) else {})}
 
 
-def remove_chats(root: Path, workload: str, first: date) -> None:
-    """Removes the rated answers of the days before `first`."""
-    for day in chats_of(root, workload).glob("dt=*"):
-        if day.name < f"dt={first.isoformat()}":
-            shutil.rmtree(day)
+def old_chats(root: Path, workload: str, first: date | None) -> list[Path]:
+    """The rated answers of the days before `first`."""
+    found = chats_of(root, workload).glob("dt=*/*.jsonl") if first is not None else ()
+    return [path for path in found if path.parent.name < f"dt={first.isoformat()}"]
+
+
+def remove_chats(root: Path, workload: str, first: date | None) -> None:
+    """Removes them, and their days."""
+    for day in {path.parent for path in old_chats(root, workload, first)}:
+        shutil.rmtree(day)

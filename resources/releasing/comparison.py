@@ -138,10 +138,12 @@ def _rows(manifest: Manifest) -> str:
 
 
 def flat(value: Any, prefix: str) -> dict[str, str]:
-    """A setting's values by dotted key. Digests are left out: the parts tell what was read."""
+    """A setting's values by dotted key. Digests are left out: the parts tell what was read. A revision that a
+    person chose is a setting."""
     if isinstance(value, dict) and value:
         return {key: each for name, item in value.items() for key, each in flat(item, f"{prefix}.{name}").items()}
-    return {} if DIGEST.fullmatch(str(value)) else {prefix: str(value)}
+    is_digest = DIGEST.fullmatch(str(value)) and prefix.rpartition(".")[2] != "revision"
+    return {} if is_digest else {prefix: str(value)}
 
 
 def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:

@@ -19,6 +19,7 @@ from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
 from resources.launching.run_history import SeenRun, runs, seconds_of_steps
+from resources.reading.chats import NAME as RATED
 from resources.releasing.endpoint_log import EndpointLogError, Entry
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
 from resources.releasing.gate_result import GateResult, missed
@@ -120,7 +121,7 @@ def _read_tables(tables: Tables, facts: Facts, least: dict[str, float]) -> None:
             found = sorted(tables.rows_by_day(name, workload))
             days = found[-DAYS:] if name == "interactions" else days
             attach_slice(connection, tables, name, workload, [day for day in found if not days or day >= days[0]])
-        facts.traffic = rows(connection, "reporting/traffic_by_day").to_pylist()
+        facts.traffic = rows(connection, "reporting/traffic_by_day", chats=RATED).to_pylist()
         facts.feedback = rows(connection, "reporting/feedback_by_day",
                               names=list(least), least=list(least.values())).to_pylist()
         facts.judged = rows(connection, "reporting/judged_by_day").to_pylist()

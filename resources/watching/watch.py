@@ -20,6 +20,7 @@ from typing import Any
 
 from resources.artefacts.manifest import ManifestError
 from resources.lake import Lake
+from resources.reading.chats import NAME as RATED
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError
 from resources.releasing.release import Release, ReleaseError, read_release
 from resources.releasing.rollback import roll_back, rollback_target
@@ -168,7 +169,7 @@ def _of_release(tables: Tables, workload: str, release: str, since: datetime, un
         for macro in ("beginning", "refused_in_words"):
             run(connection, f"curating/macros/{macro}")
         found = rows(connection, "watching/sessions", release=release, digest=digest, since=since, until=until,
-                     names=list(least), least=list(least.values())).to_pylist()
+                     names=list(least), least=list(least.values()), chats=RATED).to_pylist()
     return [row | {"last": row["last"].astimezone(UTC)} for row in found]
 
 

@@ -1,5 +1,6 @@
--- Requests by day: failed ones, tokens, users, latency, cost as logged.
+-- Requests by day: failed ones, tokens, users, latency, cost as logged. Without answers of `millrace chat` ($chats).
 -- needs: interactions
+-- parameters: $chats
 -- makes: rows (dt, requests, failed, prompt_tokens, answer_tokens, users, p50_ms, p95_ms, ttft_ms, cost)
 select
     dt,
@@ -13,5 +14,6 @@ select
     quantile_cont(ttft_ms, 0.5) as ttft_ms,
     sum(cost) as cost
 from interactions
+where source is distinct from $chats
 group by dt
 order by dt

@@ -1,8 +1,9 @@
 -- Sessions of a release in a span of time that are over: without a request for half an hour before the newest one. A share is that
 -- of the session's answers. A row that names no release and no weights counts: then the endpoint's champion answered.
+-- Answers of `millrace chat` ($chats) do not count: no server gave them.
 -- $names, $least: lowest good values of feedback by its name.
 -- needs: beginning(), cleaned_interactions, feedback, interactions, refused_in_words()
--- parameters: $digest, $least, $names, $release, $since, $until
+-- parameters: $chats, $digest, $least, $names, $release, $since, $until
 -- makes: rows (last, failed_answers, broken_answers, refusals, bad_feedback)
 with opinions as (
     select
@@ -15,7 +16,7 @@ with opinions as (
 answered as (
     select interaction_id, dt
     from interactions
-    where ts >= $since and ts < $until
+    where ts >= $since and ts < $until and source is distinct from $chats
         and (release = $release or (release is null and coalesce(served_model_digest, $digest) = $digest))
 ),
 read as (

@@ -1,6 +1,8 @@
 """`millrace chat` in a terminal: what is asked, shown, stopped and rated."""
 
 import io
+import os
+import signal
 
 import pytest
 from rich.console import Console
@@ -23,7 +25,7 @@ def talk(tmp_path, monkeypatch):
             line = next(waiting)
             if isinstance(line, BaseException):
                 raise line
-            return line
+            return line() or "/quit" if callable(line) else line
 
         shown = io.StringIO()
         console = Console(file=shown, width=80, force_terminal=False)
@@ -51,10 +53,34 @@ def test_settings_are_changed_and_wrong_ones_are_one_line(talk):
     assert (asked.temperature, asked.max_tokens, asked.draft, asked.messages[0].content) == (0.3, 5, False, "Be kind.")
 
 
+def test_the_system_prompt_is_cleared(talk):
+    speaker = StandIn()
+    assert "there is no system prompt" in talk(['/system ""', "hi"], speaker)
+    assert [message.role for message in speaker.asked[0].messages] == ["user"]
+
+
 def test_ctrl_c_stops_an_answer_and_ctrl_d_ends(talk, monkeypatch):
     speaker = StandIn(lines=[ANSWER[0], KeyboardInterrupt(), DONE], waits=True)
     said = talk([KeyboardInterrupt(), "hi"], speaker)
     assert said.startswith("Ctrl-D ends\n") and speaker.stopped == 1 and "stopped" in said.splitlines()[-1]
+
+
+def test_a_second_ctrl_c_while_an_answer_stops_ends(talk):
+    speaker = StandIn(lines=[ANSWER[0], KeyboardInterrupt(), KeyboardInterrupt(), DONE])
+    with pytest.raises(KeyboardInterrupt):
+        talk(["hi"], speaker)
+    assert speaker.stopped == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_processes_ends_the_conversation(talk, number):
+    before = signal.signal(number, signal.default_int_handler)  # as the command sets it (pipelines/cli.py)
+    try:
+        with pytest.raises(SystemExit) as end:
+            talk([lambda: os.kill(os.getpid(), number)], StandIn())
+        assert end.value.code == 128 + number and signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
 
 
 def test_two_answer_with_histories_of_their_own_and_the_same_seed(talk):

@@ -521,6 +521,12 @@ def test_money_is_shown_where_its_price_is_known(predicted):
     assert "money" in text and re.search(r"in all .* [\d,]+\.\d\d *$", text, re.MULTILINE)
 
 
+def test_checks_that_do_not_answer_share_one_deadline():
+    began = time.monotonic()
+    run_checks([Check(str(number), lambda: time.sleep(8) or []) for number in range(4)], seconds=0.5)
+    assert time.monotonic() - began < 1.9
+
+
 def test_an_accelerator_is_predicted_by_its_data_sheet_if_it_has_one(predicted):
     assert "one of 1xH100 by its data sheet, not measured" in predicted({"H100": 1}).basis
     assert predicted({"24.0GiB": 1}) is None and predicted(looked=False) is None
@@ -541,6 +547,21 @@ def test_what_a_run_took_corrects_the_next_prediction_and_its_error_is_said(pred
     assert "3.0 times as long" in " ".join(printed(again, 80).split())
     forecasting.keep_measured(again, Outcome(exit_code=1, seconds={"sft_model": 1.0}), 1.0)
     assert {line.stage: line.seconds for line in predicted().lines} == {name: line.seconds for name, line in now.items()}
+
+
+def test_what_a_run_took_corrects_only_runs_on_the_same_devices_and_base_model(predicted, tmp_path):
+    Lake.open(tmp_path / "lake")
+    by_hand, on_gpu = predicted(), predicted({"H100": 1})
+    for found, times in ((on_gpu, 2), (by_hand, 3)):
+        outcome = Outcome(seconds={line.stage: times * line.seconds for line in found.lines if line.stage == "sft_model"},
+                          step_peak_memory_mb={"sft_model": 2048.0})
+        forecasting.keep_measured(found, outcome, 1.0)
+        again = predicted({"H100": 1} if found is on_gpu else ())
+        [(first, now)] = [each for each in zip(found.lines, again.lines, strict=True) if each[0].stage == "sft_model"]
+        assert now.seconds == pytest.approx(times * first.seconds, rel=0.01) and now.memory_bytes == 2 * 2**30
+    assert "50 GFLOP/s" in again.basis and predicted({"A100": 1}).measured == {}
+    assert forecasting._made_with(load_recipe(write(tmp_path, base_model="tiny")), {}) != forecasting._made_with(
+        load_recipe(write(tmp_path, base_model="org/model")), {})
 
 
 def test_every_stage_says_what_it_does():

@@ -96,6 +96,12 @@ def test_native_code_that_aborts_at_exit_changes_no_exit_code(words, code):
     assert done.stdout.startswith("written ") and "a thread ended\n" in done.stdout and done.stdout.endswith("exit handlers ran\n")
 
 
+@pytest.mark.parametrize("closed", ["sys.stderr", "sys.stdout", "sys.stdout = sys.stderr"])
+def test_an_output_that_was_closed_before_the_start_changes_no_exit_code(closed):
+    code = f"import sys; {closed} = None; from model_ops.process_end import end_process; end_process(3)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT).returncode == 3
+
+
 def _forget_somebody_unknown(lake, times: int) -> set[int]:
     words = [sys.executable, "-m", "pipelines.cli", "forget", "--user", "nobody", "--lake", str(lake)]
     return {subprocess.run(words, cwd=PROJECT, capture_output=True).returncode for _ in range(times)}

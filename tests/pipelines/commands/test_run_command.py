@@ -1,5 +1,8 @@
 """`millrace run` begins with what the run takes and ends with what happened; the run between them stands in."""
 
+import contextlib
+from typing import ClassVar
+
 import pytest
 
 from pipelines.checks import forecast as forecasting
@@ -7,16 +10,19 @@ from pipelines.planning.stage_seconds import Speed
 from pipelines.running import follow as following
 from pipelines.running import submit as submitting
 from pipelines.running.outcome import Outcome
+from pipelines.status import closing as closing_text
 from resources.lake import Lake
 from tests.command import millrace
 from tests.resources.inspecting.test_survey import PAIR, put
+
+RECIPE = "workload: helper\nbase_model: tiny\nsources: {gateway: {uri: gateway}}\n"
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs the command with a run that ends with an outcome."""
     put(tmp_path / "gateway" / "2026-06-01.jsonl", PAIR)
-    (tmp_path / "recipe.yaml").write_text("workload: helper\nbase_model: tiny\nsources: {gateway: {uri: gateway}}\n")
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
     lake = Lake.open(tmp_path / "lake")
     monkeypatch.setattr(forecasting, "speed_of", lambda recipe: Speed(50.0, "float32"))
     monkeypatch.setattr(forecasting, "accelerators", dict)
@@ -24,7 +30,7 @@ def run(tmp_path, monkeypatch):
 
     def command(outcome, *words, check=0):
         budgets = []
-        monkeypatch.setattr(following, "follow", lambda run, console, budget: budgets.append(budget) or outcome)
+        monkeypatch.setattr(following, "follow", lambda run, console, budget: budgets.append(budget) or (outcome() if callable(outcome) else outcome))
         return millrace("run", tmp_path / "recipe.yaml", "--lake", lake.root, *words, check=check).stdout, budgets[0]
 
     return command
@@ -49,3 +55,40 @@ def test_a_selection_shows_its_own_stages_or_no_table(run):
 def test_a_refused_run_says_nothing_more(run):
     said, _ = run(Outcome(exit_code=2, state="refused", messages=["no log objects"]), check=2)
     assert "next" not in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize("code", [1, 0])
+def test_the_exit_code_is_the_run_s_also_if_the_recipe_was_edited_or_its_closing_fails(run, tmp_path, monkeypatch, code):
+    def unreadable(*_):
+        raise ValueError("no such thing")
+
+    def ends():
+        (tmp_path / "recipe.yaml").write_text("workload: [")
+        return Outcome(exit_code=code, state="failed" if code else "succeeded")
+
+    assert "millrace run" in run(ends, check=code)[0]
+    monkeypatch.setattr(closing_text, "print_closing", unreadable)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    run(lambda: Outcome(exit_code=code, state="failed" if code else "succeeded"), check=code)
+
+
+@pytest.mark.parametrize("why", [KeyboardInterrupt(), SystemExit(143), ValueError("a defect")])
+def test_a_run_does_not_go_on_alone_where_the_forecast_ends(run, monkeypatch, why):
+    class Started:
+        said: ClassVar = []
+
+        def stop(self):
+            self.said.append("stop")
+
+        def wait(self):
+            self.said.append("wait")
+
+    def fails(*_):
+        raise why
+
+    monkeypatch.setattr(submitting, "submit", lambda *_: Started())
+    monkeypatch.setattr(forecasting, "forecast_of_run", fails)
+    with contextlib.suppress(BaseException):
+        run(None, check=None)
+    assert Started.said == ["stop", "wait"]
+    Started.said.clear()

@@ -49,14 +49,14 @@ def test_a_failed_step_and_a_refusal_leave_their_sentences(tmp_path):
         ],
     )
     assert outcome.messages == ["sft_model: the tokenizer is missing", "no log objects"]
-    assert "✗ sft_model" in text
+    assert "✗ sft_model" in text and outcome.seconds == {"sft_model": 1.0} and outcome.finished == []
 
 
 def test_a_check_that_fails_is_said(tmp_path):
     outcome, text = watch(
         tmp_path, ['{"event": "check", "step": "release_candidate", "check": "gates_hold", "passed": false}']
     )
-    assert outcome.messages == ["release_candidate: the check gates_hold did not pass"]
+    assert outcome.messages == ["release_candidate: the check gates_hold did not pass"] and not outcome.failed
     reason = '{"event": "check", "step": "length_report", "check": "c", "passed": false, "description": "no test row is left"}'
     assert watch(tmp_path, [reason])[0].messages == ["length_report: the check c did not pass: no test row is left"]
     assert "FAILED" in text

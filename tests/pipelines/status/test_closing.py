@@ -1,6 +1,7 @@
 """What `millrace run` says at its end: rows, quality, acceptance, every missed gate with its page, the next commands."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,11 +9,14 @@ from rich.console import Console
 
 from model_ops.evaluation.measurement import AS_LOGGED, OVER_PROMPTS, PAIRED, TARGET, Measurement
 from pipelines.running.outcome import INTERRUPTED, Outcome
+from pipelines.status import closing
 from pipelines.status.closing import print_closing
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.gate_result import GateResult
 from resources.releasing.subject import subject_of
+from resources.releasing.verdict import verdict_of
 
 RECIPE = SimpleNamespace(workload="tutor", disabled=[])
 FOUND = [
@@ -27,7 +31,7 @@ FOUND = [
 @pytest.fixture
 def said(tmp_path, make_release):
     """What is said about a release whose gate measured `recovery`, at 80 columns."""
-    def say(recovery=0.999, steps=("evaluation_report", "release_candidate"), offered=True, code=0, width=80):
+    def say(recovery=0.999, steps=("evaluation_report", "release_candidate"), offered=True, code=0, width=80, failed=()):
         lake = Lake.open(tmp_path / "lake")
         registry = Registry(lake, "tutor")
         if steps:
@@ -38,7 +42,7 @@ def said(tmp_path, make_release):
             (measured / "speed.json").write_text("{}")
             if offered:
                 Endpoint(lake, "tutor").nominate(subject_of(directory))
-        outcome = Outcome(exit_code=code, seconds=dict.fromkeys(steps, 1.0))
+        outcome = Outcome(exit_code=code, seconds=dict.fromkeys(steps, 1.0), failed=set(failed))
         console = Console(record=True, width=width, force_terminal=True)
         print_closing(lake, RECIPE, tmp_path / "tutor.yaml", outcome, console)
         return console.export_text()
@@ -51,7 +55,7 @@ def test_a_release_that_waits_names_its_page_and_both_commands(said):
     told = " ".join(text.split())
     assert "-0.1100 (95 %: -0.1300 to -0.0900) nats per token against the base model (better; 24 rows)" in told
     assert "eagle3: 2.90 (95 %: 2.60 to 3.10) tokens per forward pass" in told and "refunds: score +0.100" in told
-    assert "1 of 1 hold: recovery" in told and "waits for" in told
+    assert "gates The gate holds" in told and "waits for" in told
     assert "millrace approve " in told and "millrace serve tutor --lake" in told and "--alias candidate" in told
     assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
 
@@ -62,6 +66,22 @@ def test_a_missed_gate_is_named_with_its_page_and_no_approval_is_offered(said):
     assert 'report.html, "Served model against its unquantized form"' in told
     assert "it is not offered, because 1 gate is missed; nothing is served yet" in told
     assert "millrace approve" not in told and "run the recipe again" in told
+
+
+def test_gates_are_counted_as_on_pages_and_nothing_is_minus_zero():
+    empty = GateResult(name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True)
+    held = GateResult(name="recovery", wanted=0.9, measured=0.95, passed=True)
+    assert [line.text for line in closing._gates(Path(), [held, empty])] == [verdict_of([held, empty]).sentence]
+    assert "nothing to compare with yet: loss above champion" in verdict_of([held, empty]).sentence
+    told = [line.text for line in closing._quality([
+        found.model_copy(update={"value": -1e-9, "low": -1e-9, "high": 0.1}) for found in FOUND if found.against])]
+    assert told and not [text for text in told if "-0.0" in text]
+
+
+def test_a_step_that_failed_does_not_show_what_an_earlier_run_left(said):
+    told = " ".join(said(code=1, failed=["release_candidate"]).split())
+    assert "quality" in told and "waits for" not in told and "gates" not in told and "goes on from what is finished" in told
+    assert "quality" not in said(code=1, failed=["release_candidate", "evaluation_report"])
 
 
 @pytest.mark.parametrize(("code", "how"), [(0, "goes on to a release"), (1, "once that is mended"), (INTERRUPTED, "what is finished")])

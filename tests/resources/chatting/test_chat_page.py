@@ -50,7 +50,7 @@ def test_the_page_is_one_file_that_loads_nothing_and_runs_only_its_own_script(as
     assert f"script-src 'nonce-{nonce}'" in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
     assert "innerHTML" not in PAGE.read_text() and headers["Cache-Control"] == "no-store"  # what a model says is never HTML
     about = json.loads(ask("GET", "/about")[2])
-    assert about["sampling"] == {"temperature": 0.7, "top_p": 0.9, "seed": 3}
+    assert about["sampling"] == {"seed": 3} and about["speakers"][0]["temperature"] == 0.7 and about["speakers"][0]["top_p"] == 0.9
     assert about["system"] == "Be brief." and [each["name"] for each in about["speakers"]] == ["champion 1 of tutor", "org/model"]
     assert about["speakers"][0] | {"not_kept": ""} == about["speakers"][0] and "no workload of a lake" in about["speakers"][1]["not_kept"]
 
@@ -67,7 +67,7 @@ def test_other_pages_read_nothing_and_start_nothing(ask, talks, method, path, he
 
 def test_what_the_page_does_not_send_is_refused_without_being_repeated(ask, talks):
     assert ask("POST", "/chat", ASKED, Content_Type="text/plain")[0] == 415  # a form of another page cannot send JSON
-    for body in ("no json", {}, {**ASKED, "speaker": 7}, {**ASKED, "temperature": -1}, {**ASKED, "messages": []}, {**ASKED, "more": 1}, [1]):
+    for body in ("no json", {}, {**ASKED, "speaker": 7}, {**ASKED, "temperature": -1}, {**ASKED, "messages": []}, {**ASKED, "more": 1}, [1], "\"text\"", "1", "null"):
         status, _, said = ask("POST", "/chat", body)
         assert status == 400 and "secret" not in said, body
     assert not talks[0].asked and ask("GET", "/v1/models")[0] == 404 and ask("GET", "/../etc")[0] == 404
@@ -108,6 +108,16 @@ def test_an_answer_is_stopped_by_its_button_or_by_leaving(ask, talks):
     while talks[0].stopped < 2 and time.monotonic() < until:
         time.sleep(0.02)
     assert talks[0].stopped >= 2
+
+
+def test_each_model_is_sampled_as_it_is_served_unless_a_person_says_otherwise(ask, talks):
+    talks[1].temperature, talks[1].top_p = 0.2, 0.5
+    for said in ({}, {"temperature": 1.5}):
+        for speaker in (0, 1):
+            assert ask("POST", "/chat", {**ASKED, "speaker": speaker, **said})[0] == 200
+    assert [(one.temperature, one.top_p) for talk in talks for one in talk.asked] == [(0.7, 0.9), (1.5, 0.9), (0.2, 0.5), (1.5, 0.5)]
+    script = PAGE.read_text()
+    assert '...given("temperature"), ...given("top_p")' in script and "[hidden] { display: none !important; }" in script
 
 
 def test_a_model_that_ended_says_so_in_the_answer(ask, talks):

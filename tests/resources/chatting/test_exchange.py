@@ -1,11 +1,13 @@
 """A thumb in a chat becomes rows of the lake, which an erasure reaches."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 
 from resources.chatting.exchange import Exchange, keep, why_not_kept
 from resources.chatting.talking import Question
+from resources.curating.clean import WHOLE
 from resources.erasing.asked import ask_for
 from resources.erasing.forget import forget
 from resources.lake import Lake
@@ -13,7 +15,8 @@ from resources.reading.chats import with_chats
 from resources.reading.ingest import ingest
 from resources.releasing.signature import Signature
 from resources.tables import Tables
-from tests.resources.chatting.stand_in import ANSWER, StandIn
+from tests.command import millrace
+from tests.resources.chatting.stand_in import ANSWER, DONE, StandIn
 
 
 @pytest.fixture
@@ -42,6 +45,7 @@ def test_the_next_run_reads_a_rated_answer_with_its_thumb_and_who_rated_can_be_f
     [[row], [thumb]] = read(lake)
     assert row["request_id"] == exchange.id and row["source"] == "millrace_chat" and row["served_model_digest"] == "d" * 64
     assert "small cat" in row["messages"] and row["completion_tokens"] == 4 and row["user_hash"]
+    assert row["latency_ms"] is None and row["ttft_ms"] is None  # this machine's, and not a server's
     assert thumb["interaction_id"] == row["interaction_id"] and thumb["comment"] == "wrong cat" and thumb["name"] == "thumbs"
     keep(lake, exchange, "up")  # another mind
     [[row], [thumb]] = read(lake)
@@ -50,6 +54,35 @@ def test_the_next_run_reads_a_rated_answer_with_its_thumb_and_who_rated_can_be_f
     assert not any(b"dinner tonight" in path.read_bytes() for path in lake.root.rglob("*") if path.is_file())
     assert with_chats(lake.root, "tutor", {}) == {}  # an empty folder would stop the run
     assert not any(Tables(lake).open(name).to_pyarrow_table().num_rows for name in ("interactions", "feedback"))
+
+
+def test_a_rated_answer_that_no_run_has_read_goes_also_for_a_user_who_was_forgotten_before(lake):
+    for text in ("what does a small cat want", "and what does a dog want"):
+        rated(lake, text)
+        assert list((lake.root / "chats").rglob("*.jsonl"))
+        millrace("forget", "--user", "ana", "--lake", lake.root, "--apply")
+        assert not list((lake.root / "chats").rglob("*.jsonl"))
+
+
+def test_messages_that_the_model_did_not_see_are_not_kept(lake):
+    said = [("system", "Be brief."), ("user", "one"), ("assistant", "uno"), ("user", "two"), ("assistant", "dos"), ("user", "three")]
+    for first, dropped in ((0, 2), (0, 0), (1, 4)):
+        asked = [{"role": role, "content": content} for role, content in said[first:]]
+        exchange = Exchange(StandIn().speaker, Question(messages=asked), done={**DONE, "dropped": dropped})
+        keep(lake, exchange, "up")
+        [path] = (lake.root / "chats").rglob(f"{exchange.id}.jsonl")
+        lead = 1 - first
+        assert json.loads(path.read_text().splitlines()[0])["request"]["messages"] == [*asked[:lead], *asked[lead + dropped:]]
+
+
+def test_an_answer_that_a_person_stopped_is_no_whole_one(lake):
+    exchange = rated(lake)
+    for done, reason in (("stopped", "cancelled"), ("length", "length"), ("stop", "stop")):
+        exchange.done["done"] = done
+        keep(lake, exchange, "up")
+        [path] = (lake.root / "chats").rglob("*.jsonl")
+        assert json.loads(path.read_text().splitlines()[0])["response"]["choices"][0]["finish_reason"] == reason
+    assert "cancelled" not in WHOLE
 
 
 def test_a_model_of_no_workload_keeps_nothing(lake):

@@ -5,6 +5,7 @@ from datetime import date
 import pyarrow as pa
 from filled_lake import Lake, Tables
 
+from model_ops.atomic_files import write_text
 from resources.tables import SCHEMAS
 from tests.command import millrace
 
@@ -20,9 +21,12 @@ def test_rows_of_workloads_that_a_source_is_mapped_to_are_named_and_stay(tmp_pat
     recipe = tmp_path / "tutor.yaml"
     sources = f"{{gateway: {{uri: {tmp_path}/logs, workloads: {{sell: sales, x: idle}}}}}}"
     recipe.write_text(f"workload: tutor\nbase_model: tiny\nsources: {sources}\nretention: {{rows_days: 30}}\n")
+    for day in ("2020-06-01", "2999-06-01"):
+        write_text(lake.root / "chats" / "tutor" / f"dt={day}" / "chat-1.jsonl", "{}\n{}\n")
     for words in ([], ["--apply"]):
         said = millrace("retain", recipe, "--lake", lake.root, *words, check=0).stdout
-        assert "rows: 2 of interactions" in said
+        assert "rows: 2 of interactions" in said and "rated chats: 1 answer." in said
         assert "Rows of sales stay (1 of interactions)" in said and "workload: sales" in said and "idle" not in said
     left = Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
     assert [each["workload"] for each in left] == ["sales"]
+    assert [path.parent.name for path in (lake.root / "chats").rglob("*.jsonl")] == ["dt=2999-06-01"]

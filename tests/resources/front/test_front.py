@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -114,6 +115,21 @@ def test_the_end_of_the_front_waits_for_answers(servers):
             wait_for(lambda: old.backend.in_flight == 1)
             threading.Timer(0.3, old.gate.set).start()
         assert running.result().data == b"old"
+
+
+def test_without_time_to_drain_the_front_ends_at_once(servers):
+    old = servers("old")
+    old.gate.clear()
+    with ThreadPoolExecutor(1) as threads:
+        front = Front("127.0.0.1", 0, drain_s=0)
+        with front:
+            front.switch([Route(old.backend)])
+            running = threads.submit(ask, front)
+            wait_for(lambda: old.backend.in_flight == 1)
+            began = time.monotonic()
+        assert time.monotonic() - began < 5  # it was ten seconds and a TimeoutError
+        old.gate.set()
+        assert running.exception() is not None
 
 
 def test_a_taken_port_is_named(front):

@@ -125,6 +125,7 @@ def test_a_gate_is_one_row_of_a_comparison_and_a_digest_is_no_setting():
     late = [EMPTY.model_copy(update={"measured": -0.00001, "nothing_to_compare": False, "rows": 24}), HELD.model_copy(update={"rows": 31})]
     assert list(gates_by_name(early)) == list(gates_by_name(late)) == ["loss above champion", "recovery"]
     assert gates_by_name(early)["loss above champion"] == "nothing to compare with" and gates_by_name(late)["loss above champion"] == "0.0000"
+    assert flat({"revision": "0a1b2c3d4e5f"}, "base_model") == {"base_model.revision": "0a1b2c3d4e5f"}
     settings = flat({"rate": 0.1, "parent": "0a1b2c3d4e5f", "of": {"digest": "f" * 63 + "0", "steps": 123456789012}}, "sft_model")
     assert settings == {"sft_model.rate": "0.1", "sft_model.of.steps": "123456789012"}
 

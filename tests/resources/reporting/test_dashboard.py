@@ -44,6 +44,14 @@ def test_the_page_needs_no_network_and_holds_no_words_of_users(busy):
     assert page.count("<figure>") == page.count("</figure>") >= 12 and "prefers-color-scheme: dark" in page
 
 
+def test_rated_answers_of_millrace_chat_are_no_traffic(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    add(Tables(lake), "interactions", [
+        {"dt": FIRST, "interaction_id": str(source), "ts": datetime(2026, 6, 1, tzinfo=UTC), "status": "success", "source": source}
+        for source in ("gateway", None, "millrace_chat")])
+    assert [day["requests"] for day in facts_of(lake, "tutor", datetime(2026, 6, 2, tzinfo=UTC)).traffic] == [2]
+
+
 def test_each_section_shows_the_numbers_of_its_tables(busy):
     _, releases, page = busy
     first, second, third = (release.name for release in releases)

@@ -1,7 +1,7 @@
 """The watch after a promotion in a lake: one rollback with its numbers, and never against what a person decided since."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -55,17 +55,17 @@ def serve(lake, release, found):
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
 
 
-def talk(lake, release, start, count, status=lambda number: "ok", digest=None):
+def talk(lake, release, start, count, status=lambda number: "ok", digest=None, source="gateway"):
     """Sessions of one answer each, a minute apart. release None: rows that do not name it."""
     cleaned, interactions, opinions = [], [], []
     for number in range(count):
         ts = start + timedelta(minutes=number)
-        ids = {"workload": "tutor", "dt": ts.date(), "interaction_id": f"{release}-{start}-{number}", "ts": ts}
+        ids = {"workload": "tutor", "dt": ts.date(), "interaction_id": f"{release}-{source}-{start}-{number}", "ts": ts}
         cleaned.append(dict.fromkeys(SCHEMAS["cleaned_interactions"].names) | ids | {
-            "session_id": f"s{start}{number}", "status": status(number), "messages": "[]",
+            "session_id": f"s{source}{start}{number}", "status": status(number), "messages": "[]",
             "completion": json.dumps({"role": "assistant", "content": "grain"})})
         interactions.append(dict.fromkeys(SCHEMAS["interactions"].names) | ids | {
-            "release": release, "served_model_digest": digest})
+            "release": release, "served_model_digest": digest, "source": source})
         opinions.append(dict.fromkeys(SCHEMAS["feedback"].names) | ids | {"name": "thumbs", "value": 1.0})
     for name, rows in (("cleaned_interactions", cleaned), ("interactions", interactions), ("feedback", opinions)):
         rows = [{column: row[column] for column in SCHEMAS[name].names} for row in rows]
@@ -131,6 +131,15 @@ def test_broken_answers_of_its_own_sessions_are_rolled_back(lake, promoted):
     assert look.rolled_back is not None and "33." in look.sentence and "are answers that are cut off" in look.sentence
     assert [found.signal for found in look.findings if found.is_outside] == ["broken_answers"]
     assert known.key[0] == look.promotion and len(known.findings) == 4
+
+
+def test_rated_answers_of_millrace_chat_are_no_sessions_of_a_release(lake):
+    at = datetime(2026, 6, 1, tzinfo=UTC)
+    for source in ("gateway", None, "millrace_chat"):
+        talk(lake, "r", at, 3, source=source)
+    talk(lake, "r", at + timedelta(hours=2), 1)  # half an hour later the sessions before it are over
+    found = watch._of_release(Tables(lake), "tutor", "r", at, at + timedelta(days=1), {})
+    assert len(found) == 6
 
 
 def test_rows_are_read_again_only_when_they_changed(lake, promoted, monkeypatch):
