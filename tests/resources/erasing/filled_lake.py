@@ -37,7 +37,7 @@ def records():
     found = []
     for user, sessions in SESSIONS.items():
         for number, session in enumerate(sessions):
-            mark = f"{MARK} " if user == "ann" else ""
+            mark = f"{MARK} zebras " if user == "ann" else ""  # a word of hers names the shape of her prompts
             asked = f"{mark}How do I grind wheat number {number} for {user} in an old mill by the river?"
             first = [{"role": "system", "content": "You help millers."}, {"role": "user", "content": asked}]
             answer = f"Set the {mark}stones of {user} number {number} close and feed the grain slowly, then sift the flour twice."

@@ -118,7 +118,7 @@ def test_reading_the_sources_again_brings_nothing_back_and_changes_nothing(lake,
 
 @pytest.mark.slow
 def test_names_of_prompt_shapes_that_only_erased_rows_had_go_from_cards_and_reports(lake):
-    """A shape is named for the first word of a prompt: ann's are all `zebra#...`, and nobody else's."""
+    """A shape is named for the first telling word of a prompt: ann's are all `zebras#...`, and nobody else's."""
     registry = Registry(lake, "tutor")
     [hers] = {row["prompt_shape"] for row in content(lake, "cleaned_interactions") if row["prompt_shape"].startswith("zebra")}
     other = next(row["prompt_shape"] for row in content(lake, "cleaned_interactions") if not row["prompt_shape"].startswith("zebra"))
