@@ -13,6 +13,7 @@ threads: 1
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_run_ends_before_the_training_and_says_why_for_each_stage(shared, cli, tmp_path):
     recipe = tmp_path / "airline.yaml"
     recipe.write_text(RECIPE.format(shared=shared))

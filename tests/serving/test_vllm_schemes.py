@@ -20,7 +20,7 @@ CACHED = {f"model.layers.{index}.self_attn": (0.01, 0.012) for index in range(2)
 
 
 @pytest.mark.parametrize(("name", "cache"), [
-    ("w4a16", CACHED),
+    pytest.param("w4a16", CACHED, marks=pytest.mark.thorough),
     *(pytest.param(name, None, marks=pytest.mark.thorough) for name in ("fp8", "w4a16", "w4a16_g32"))])
 def test_a_scheme_is_served_as_its_layers_compute(python, tmp_path, name, cache):
     """The server's greedy tokens are, within the noise of bfloat16, the likeliest ones of `load_quantized`. vLLM's kernel for

@@ -178,6 +178,7 @@ def short_folder():
         yield Path(folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("zero_retention", [
     pytest.param(True, id="nothing is kept"),
     pytest.param(False, id="by default a crash shows it", marks=pytest.mark.thorough)])  # the search can find something

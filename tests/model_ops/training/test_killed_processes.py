@@ -30,7 +30,7 @@ def losses(work):
     return [(line["step"], line["loss"]) for line in map(json.loads, (work / "metrics.jsonl").read_text().splitlines())]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_torchrun_starts_a_run_again_after_a_kill_and_it_ends_with_the_same_weights(runs, rank):
     killed = runs / f"killed {rank}"
     assert int((killed / "resumed").read_text()) in (4, 8)

@@ -39,6 +39,7 @@ def launched(address, job, step, form):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_decisions_by_the_graphql_of_a_real_webserver(tmp_path, make_release):
     lake = Lake.open(tmp_path / "lake")
     first, second = make_release(lake, 1), make_release(lake, 2)

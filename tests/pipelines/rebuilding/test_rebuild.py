@@ -29,7 +29,8 @@ def test_an_artefact_is_made_again_with_the_same_bytes(toy, cli, tmp_path, artef
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("artefact", ["sft_model", "quantized_model", "speculator_dataset"])
+@pytest.mark.parametrize("artefact", [
+    "sft_model", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("quantized_model", "speculator_dataset"))])
 def test_weights_are_made_again_with_the_same_bytes(toy, cli, artefact):
     assert "every byte the same" in rebuilt(cli, toy, artefact).stdout
 

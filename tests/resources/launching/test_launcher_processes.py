@@ -154,6 +154,7 @@ def test_a_wrong_model_is_the_workers_own_sentence(inputs, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_processes_of_which_one_was_killed_start_again_where_the_mesh_says_so(inputs, tmp_path):
     output = tmp_path / "again"
 
@@ -177,7 +178,7 @@ def test_processes_of_which_one_was_killed_start_again_where_the_mesh_says_so(in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_a_process_that_dies_is_named_and_a_stop_saves(inputs, tmp_path, number):
     output = tmp_path / "long"
     failures = []
