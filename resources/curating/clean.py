@@ -298,13 +298,17 @@ def _topics(tables: Tables, workload: str, settings: CurationSettings) -> pa.Tab
         if rows_taken < ROWS_OF_TOPICS:
             days.append(day)
             rows_taken += count
+    if rows_taken < LEAST_PEOPLE:
+        return None
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
-        if rows_taken < LEAST_PEOPLE or run(connection, "curating/shapes/people").fetchone() < (LEAST_PEOPLE,):
+        [people] = run(connection, "curating/shapes/people").fetchone()
+        if people < LEAST_PEOPLE:
             return None
         size = sum(of_day for _, of_day in run(connection, "curating/clean/bytes_by_day").fetchall())
         _attach_chains(connection, slice_files(tables, "interactions", workload), days)
-        _texts(connection, 0, -(-size // BYTES_OF_TOPICS) or 1, settings)
+        parts = min(-(-size // BYTES_OF_TOPICS), people // (2 * LEAST_PEOPLE))  # people with long texts are enough, too
+        _texts(connection, 0, max(1, parts), settings)
         found = choose_topics(connection)
     return keep_topics(tables.lake, workload, found) if len(found) else None
 
