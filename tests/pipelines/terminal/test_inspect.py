@@ -1,8 +1,11 @@
 """`millrace inspect` as a person would use it: a page of text, a page of HTML, one sentence for what is wrong."""
 
+import pytest
+
 from pipelines.demo.traffic import write_traffic
 
 
+@pytest.mark.slow
 def test_a_page_of_text_and_a_page_of_html(cli, tmp_path):
     write_traffic(tmp_path / "traffic", interactions=150, days=2)
     said = cli("inspect", tmp_path / "traffic" / "gateway", tmp_path / "traffic" / "feedback", "--html", tmp_path / "look.html").stdout
