@@ -24,7 +24,7 @@ class Result:
         parts = self.figures.get("measured", {}).values()  # of a benchmark whose parts are recorded one by one
         self.runs = {(part["command"], part["date"][:10]) for part in (recorded, *parts)}
         cpu = recorded["hardware"]["cpu"]
-        self.machine = "C" if "amx" in cpu else {"AMD EPYC": "A", "Intel(R)": "B"}[cpu[:8]]
+        self.machine = "C" if "amx" in cpu else {"AMD EPYC": "A", "Intel(R)": "B" if "avx512_bf16" in cpu else "D"}[cpu[:8]]
 
     def __call__(self, *keys):
         found = self.figures
@@ -280,6 +280,7 @@ CLAIMS: list[Claim] = [
         hundredth(r("speed_ratio", "wide", n, "ratio")) for n in ("1", "8")]),
     (PAGE, "How does a training step's memory", "drafter_length", lambda r: [hundredth(r("exponent")),
         *(f"{row['step_mb']:.0f}" for row in r("rows"))]),
+    (PAGE, "How long does the quick demo", "machines", lambda r: [f"{r(isa, 'quick_s'):.0f}" for isa in ("avx2", "native")]),
     (README, "How long does the full demo", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),
     (README, "How fast is ingest", "ingest", lambda r: [about(r("rows_per_second"), 2), hundredth(r("ratio"))]),
     (README, "Near duplicates", "near_duplicates", lambda r: [about(r("docs_per_s")), str(r("threads")), str(r("f1")),
