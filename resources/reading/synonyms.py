@@ -223,6 +223,7 @@ _KEY = re.compile(r"(?!.*(\d{6}|[\da-f]{8}-[\da-f]{4}-|[\da-f]{16}))[\w$.:/-]{1,
 """A key that a program chose: no sentence, address, UUID or long number."""
 
 
+@lru_cache(maxsize=8192)  # the keys of a source are few, its records many
 def words_of(path: Path) -> tuple[str, ...]:
     """The words of a path: ("Helicone-User-Id",) and ("helicone", "userId") are helicone, user, id."""
     return tuple(word.lower() for key in path
@@ -268,6 +269,7 @@ class Reader:
 
     def __init__(self, read: frozenset[str], fields: Mapping[str, str] | None = None):
         self._read = read
+        self._is_read = lru_cache(maxsize=4096)(self._reads)
         self._fields: dict[str, Steps] = {name: steps_of(path) for name, path in (fields or {}).items() if name in FIELDS}
 
     def of(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -287,7 +289,8 @@ class Reader:
         if users := found.get("user"):  # a name that is not the user's in the row: `forget` looks for it in the logs
             user = named.get("user", self._first(users)[3])
             unread += [(path, told) for _, _, path, told in users if told != user and _shown(path) not in taken]
-        clashes = [clash for name, values in found.items() if name not in named for clash in self._clashes(name, values)]
+        several = {name: values for name, values in found.items() if len(values) > 1 and name not in named}
+        clashes = [clash for name, values in several.items() for clash in self._clashes(name, values)]
         is_foreign = any(_is_currency(path) and str(value).upper() not in ("USD", "US$", "$") for path, value in unread)
         if is_foreign:
             chosen.pop("cost", None)
@@ -309,7 +312,7 @@ class Reader:
             if told != read and {COLUMNS[name].names[place], COLUMNS[name].names[first]} <= COLUMNS[name].rivals:
                 yield f"{name}\t{_shown(winner)}\t{_shown(path)}"
 
-    def _is_read(self, path: Path) -> bool:
+    def _reads(self, path: Path) -> bool:
         """Whether the format reads it, or a body has it where no logger writes."""
         in_body = path[0] in ("request", "response")
         if in_body and not (len(path) > 2 and "".join(words_of(path[1:2])) in _LOGGED):
@@ -324,12 +327,14 @@ def markdown() -> str:
     return "\n".join(["| column | what it is | names, the most specific first |", "|---|---|---|", *rows])
 
 
+@lru_cache(maxsize=4096)
 def _is_currency(path: Path) -> bool:
     """Whether a path says in which currency a cost is; that of a business's own words is of something else."""
     *before, last = words_of(path) or ("",)
     return last == "currency" and {*before} <= CONTAINERS - LABELS | {"cost", "costs", "billing", "price"}
 
 
+@lru_cache(maxsize=4096)
 def _shown(path: Path) -> str:
     """The path as it is listed: a key that may be what a person wrote is *."""
     keys = [key if _KEY.fullmatch(key) else "*" for key in path if key != BESIDE]
@@ -386,10 +391,15 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         if path:
             yield path, value
         for key, each in value.items() if len(path) < _DEEP else ():
-            if isinstance(key, str) and key and "".join(words_of((key,))) not in _CONTENTS:
+            if isinstance(key, str) and key and not _is_content(key):
                 yield from _leaves(each, (*path, key))
     elif value is not None and value != "" and path and value != []:
         yield path, value
+
+
+@lru_cache(maxsize=4096)
+def _is_content(key: str) -> bool:
+    return "".join(words_of((key,))) in _CONTENTS
 
 
 _CONTENTS = frozenset(name.replace("_", "") for name in BODIES)

@@ -33,7 +33,12 @@ with looked as (
     inner join batch using (object)
     where $looks and (
         list_contains($fielded, batch.source) or not list_has_all($read, try(json_keys(records.raw)))
-        or contains(records.raw, '"metadata"')
+        or contains(records.raw, '"metadata"') and not coalesce(
+            list_has_all(
+                $read, [concat('request.metadata.', key) for key in nullif(try(json_keys(records.raw, '$.request.metadata')), [])]
+            ),
+            false
+        )
     )
 )
 
