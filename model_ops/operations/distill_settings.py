@@ -23,13 +23,9 @@ class StudentSettings(TrainingSettings):
     base: str | None = Field(
         None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
         "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers")
-    across_tokenizers: Literal["spelling", "gold"] | None = Field(
+    across_tokenizers: Literal["spelling"] | None = Field(
         None, description="The student's base may have another tokenizer and chat template; answers are aligned by their "
-        "bytes. spelling: the teacher's next tokens are spelt in the student's. gold: TRL's loss, over tokens that both "
-        "vocabularies have and the sorted probabilities of all others. Left out: such a base is refused")
-    matched_weight: float | None = Field(
-        None, ge=0, le=1, description="across_tokenizers: gold. Weight of the divergence over tokens that both vocabularies "
-        "have. Left out: the share of the teacher's tokens that the student has")
+        "bytes. spelling: the teacher's next tokens are spelt in the student's. Left out: such a base is refused")
     layers: float | None = Field(
         None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
         "at most the teacher's. Left out: 0.7; not with `base`")
@@ -77,7 +73,6 @@ class StudentSettings(TrainingSettings):
         "base": "the student begins as a part of the teacher", "across_tokenizers": "one tokenizer",
         "mlp_width": "the teacher's", "heads": "the teacher's", "hidden_size": "the teacher's",
         "layers": "a base has its own", "choose_layers": "a base keeps all of its own",
-        "matched_weight": "by the share of matched tokens",
     }
 
     @model_validator(mode="after")
@@ -108,14 +103,12 @@ class StudentSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _one_process_aligns(self):
-        if self.matched_weight is not None and self.across_tokenizers != "gold":
-            raise ValueError("matched_weight is a setting of across_tokenizers: gold: leave it out")
         if self.across_tokenizers is None:
             return self
         if self.base is None:
             raise ValueError("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, "
                              "or leave across_tokenizers out")
-        if self.across_tokenizers == "spelling" and self.beta == 1:
+        if self.beta == 1:
             raise ValueError("beta is 1, reverse KL, which is infinite where the teacher's distribution is spelt with other "
                              "tokens than the student may say: set beta below 1, such as 0.9")
         for refused, key, remedy in (
