@@ -35,8 +35,6 @@ class SftSettings(TuningSettings):
     router_z: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of a mixture's routers; 1e-3 is a usual value, 0 "
         "switches it off. For method full")
-    loss_head: Literal["auto", "chunked", "torch", "liger"] = Field(
-        "auto", description="Implementation of the loss at the head. auto: the fastest exact one, measured on an accelerator")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TuningSettings.STAY_OPEN, "continue_from": "the base model", "dataset": "`datasets.sft`, or the teacher's answers"}
