@@ -13,7 +13,6 @@ from functools import partial
 
 from model_ops.job import Job
 from model_ops.models.end_of_text import add_end_of_text
-from model_ops.objectives.router_terms import RoutedLoss
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
@@ -39,8 +38,6 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     loss = partial(next_token_loss, z_loss=settings.z_loss)
-    if settings.router_balance or settings.router_z:
-        loss = RoutedLoss(loss, model, settings.router_balance, settings.router_z)
     plan = PackedPlan(chats.documents, settings)
     checks = plan_validation(len(plan), settings, settings.early_end)
     held_out = first_documents(chats.validation, checks.tokens)
