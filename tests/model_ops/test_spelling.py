@@ -5,6 +5,7 @@ import inspect
 import json
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from tiny_chats import conversation, write_rows
@@ -110,8 +111,9 @@ def test_the_teachers_probability_of_a_text_is_kept(two):
     p = torch.softmax(torch.randn(len(places.ours), len(theirs)), -1)
     p = p[torch.unique(places.theirs, return_inverse=True)[1]]  # one distribution for each position of the teacher
     spelt = spelling.spelt(p, places, torch.rand(len(p), len(ours))).gather(1, places.said[:, None])[:, 0]
-    checked = 0
-    for a, b, c, d in batch.groups.tolist():
+    checked, begins = 0, np.cumsum([0, *map(len, paired.documents)])
+    for a, b, c, d in [(a + begin - 1, b + begin - 1, c, d) for begin, groups in zip(begins, paired.groups, strict=False)
+                       for a, b, _, c, d in groups.tolist()]:
         rows = [row for row, at in enumerate(places.ours.tolist()) if a <= at <= b]
         if c != d or len(rows) != b - a + 1 or b == a:
             continue
