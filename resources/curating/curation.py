@@ -8,9 +8,9 @@ Defaults apply where the recipe says nothing. `resources.curating.clean` reads `
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.curating.row_rules import FeedbackRules, LanguageRules, LengthRules, RepetitionRules, StatusRules, ToolRules
@@ -60,13 +60,6 @@ class Decontamination(_Settings):
 
     enabled: bool = Field(True, description="false: rows are not compared with the suites")
     threshold: float = Field(0.5, gt=0, le=1, description="Share of an item's words that a row's n-grams must cover")
-    ngrams: list[Annotated[int, Field(ge=2, le=64)]] = Field(
-        default_factory=lambda: [8, 13], min_length=1, description="Sizes of the n-grams, in words")
-
-    @field_validator("ngrams")
-    @classmethod
-    def _ascending(cls, value: list[int]) -> list[int]:
-        return sorted(set(value))
 
 
 class CurationSettings(_Settings):
