@@ -139,7 +139,6 @@ def said(folder, more):
      "quantize.candidates: vllm/cpu does not load scheme w8a16: choose w8a8, w4a16, w4a16_g64, w4a16_g32 or fp8 (w8a16 is loaded "
      "by vllm on GPU from 7.5; sglang on GPU from 8.0; transformers on any GPU, x86 CPU)"),
     ("sft: {optimizer: adam}", "sft.optimizer: it holds 'adam'; give one of adamw, adamw_8bit, muon; did you mean adamw?"),
-    ("preference: {enabled: true}", "preference.enabled: it holds true, but this version does not have the stage; leave it out"),
     ("automation: {retrain: {cron: 99 3 * * *}}", "automation.retrain.cron: the minute of a cron schedule is 0 to 59, not 99; "
      '"0 3 * * 1" is every Monday at 3:00'),
     ("automation: {retrain: {cron: 0 0 31 2 *}}", "automation.retrain.cron: no time matches this cron schedule; "
