@@ -97,24 +97,21 @@ def show(
     html: Annotated[Path | None, typer.Option(help="write the picture as one HTML file too", dir_okay=False)] = None,
     lake: LakeOption = None,
 ) -> None:
-    """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason.
-
-    Before a run: first records of the sources."""
+    """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason."""
     from model_ops.atomic_files import write_text
     from model_ops.rendering.picture import page
     from pipelines.contract.recipe import load_recipe
-    from pipelines.planning.keep_plan import lake_to_keep_in
     from pipelines.showing.rendered_rows import picture_of, print_picture
     from pipelines.storage.locations import lake_location
     from pipelines.storage.storage_errors import require_writable
+    from resources.lake import Lake
 
     if html is not None:
         require_writable(html.absolute().parent)
     with errors.status("rendering ..."):
-        at = lake_location(recipe, lake)
-        place = lake_to_keep_in(at, asked=(at / "lake.json").exists())
-        picture, note = picture_of(load_recipe(recipe), place, split, count, row)
-    print_picture(picture, console, note)
+        place = Lake.open(lake_location(recipe, lake), create=False)
+        picture = picture_of(load_recipe(recipe), place, split, count, row)
+    print_picture(picture, console)
     if html is not None:
         write_text(html, page(picture))
         console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
