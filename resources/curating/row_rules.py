@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from model_ops.settings import Settings
 from resources.curating.languages import LANGUAGES
 
 
-class RuleSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class StatusRules(RuleSettings):
+class StatusRules(Settings):
     """Drops failed, cut, refused and empty responses. A rule set to false keeps its rows."""
 
     drop_errors: bool = Field(True, description="Drop rows whose request failed or whose record carries an error")
@@ -39,7 +36,7 @@ class StatusRules(RuleSettings):
         True, description="Drop rows without a prompt, or without text or a tool call of a known kind in the answer")
 
 
-class ToolRules(RuleSettings):
+class ToolRules(Settings):
     """Drops rows with tool calls that no client could have run."""
 
     drop_broken: bool = Field(
@@ -47,7 +44,7 @@ class ToolRules(RuleSettings):
         "or with a tool's message that answers no call before it")
 
 
-class LanguageRules(RuleSettings):
+class LanguageRules(Settings):
     """Keeps answers by the language of their prose. Answers whose language is unknown (short ones, code) are kept."""
 
     detect: bool = Field(True, description="Detect the language of every answer (column `language`)")
@@ -69,7 +66,7 @@ class LanguageRules(RuleSettings):
         return self
 
 
-class RepetitionRules(RuleSettings):
+class RepetitionRules(Settings):
     """Drops answers that repeat themselves.
 
     `repeats`: a pattern of 1 to 13 words repeated in a row, the sign of a looping model, or a pattern of characters ("!!!!",
@@ -90,7 +87,7 @@ class RepetitionRules(RuleSettings):
         True, description="Drop answers of which half is repeated, or that repeat a few words all the time")
 
 
-class LengthRules(RuleSettings):
+class LengthRules(Settings):
     """Drops rows by the characters of prompt and answer."""
 
     min_prompt: int | None = Field(
@@ -109,7 +106,7 @@ class LengthRules(RuleSettings):
         return self
 
 
-class FeedbackRules(RuleSettings):
+class FeedbackRules(Settings):
     """Drops or keeps rows by their feedback."""
 
     drop_thumbs_down: bool = Field(True, description="Drop rows whose feedback is below zero")
