@@ -31,12 +31,11 @@ WISHES = ("base_revision", "schedule", "request")
 @dataclass(frozen=True)
 class Predicted:
     """Of one action, before corrections. stages: seconds by stage; None: unknown, because of the stages in `unknown`; `known`
-    has those of the others. planned: where the costs come from that no run was seen of, in words."""
+    has those of the others."""
 
     stages: Mapping[str, float] | None
     gain: Estimate | None
     unknown: tuple[str, ...] = ()
-    planned: tuple[str, ...] = ()
     known: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -66,7 +65,7 @@ def _option(action: Action, cause: Found, seen: Evidence, predicted: Predicted, 
     option = Option(
         action, seconds, _money(hours, settings), gain.value if gain else None, gain.low if gain else None,
         gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or predicted.known),
-        corrected_cost=cost_by.value, corrected_gain=gain_by.value, cost_says="; ".join(predicted.planned))
+        corrected_cost=cost_by.value, corrected_gain=gain_by.value)
     if action in DRAFTERS and gain is not None and hours is not None:
         option = replace(option, **_payback(hours, gain, seen, settings))
     return replace(option, why_not=_why_not(action, cause, seen, option, facts, settings, predicted.unknown))
@@ -135,7 +134,6 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
 def _why(cause: Found, chosen: Option) -> str:
     what, seconds = SPELLED[chosen.action], chosen.predicted_cost_s
     cost = f" costs about {duration(seconds)}" if seconds is not None else ", whose cost is unknown,"
-    cost += f" ({chosen.cost_says})" if chosen.cost_says else ""
     money = f" ({chosen.predicted_money:z,.2f})" if chosen.predicted_money is not None else ""
     if cause.kind in WISHES:
         return f"{what}{cost}{money}: {cause.request.by if cause.request else f'a {_wish(cause)}'} asks for it"

@@ -97,3 +97,10 @@ def test_a_release_of_form_adapter_is_fine_tuned_from_the_base_model():
     action, options, _ = chosen(facts=replace(FACTS, as_adapter=True), predicted={
         name: each for name, each in PREDICTED.items() if name in ("sft_continued", "full")})
     assert action == "full" and "no adapter on the base model" in options["sft_continued"].why_not
+
+
+def test_stages_of_unknown_cost_are_named():
+    cause = Found("new_logs", "1,000 new rows", "w")
+    unknown = {**PREDICTED, "full": replace(PREDICTED["full"], stages=None, unknown=("quantized_model", "evaluation_report"))}
+    options = {each.action: each for each in weigh(cause, SEEN, unknown, FACTS, SETTINGS, [])[0]}
+    assert "no run of quantized_model and evaluation_report was seen" in options["full"].why_not
