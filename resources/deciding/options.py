@@ -115,9 +115,8 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
             return ""
         wanted = f"less than {settings.least_loss_gain:g} (automation.decide.least_loss_gain)" if low > 0 else "not above 0"
         return f"its held-out loss would fall by {value:z.4f} nats a token; the lower bound of that, {low:z.4f}, is {wanted}"
-    if low <= settings.least_gain:
-        return (f"its acceptance length would rise by {value:z.2%}; the lower bound of that, {low:z.2%}, is not above "
-                f"{settings.least_gain:z.2%} (automation.decide.least_gain)")
+    if low <= 0:
+        return f"its acceptance length would rise by {value:z.2%}; the lower bound of that, {low:z.2%}, is not above 0"
     if settings.payback_days is None:
         return ""
     if seen.decode_hours_a_day is None:

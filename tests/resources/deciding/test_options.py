@@ -31,7 +31,7 @@ def test_the_cheapest_that_pays_back_is_chosen():
 def test_the_lower_bound_decides_not_the_expected_gain():
     unsure = {**PREDICTED, "drafter_continued": Predicted({"speculator": 900.0}, Estimate(0.5, 0.0, ""))}
     action, options, _ = chosen(predicted=unsure)
-    assert action == "drafter_new" and "is not above 0.00% (automation.decide.least_gain)" in options["drafter_continued"].why_not
+    assert action == "drafter_new" and "is not above 0" in options["drafter_continued"].why_not
 
 
 def test_an_endpoint_with_little_traffic_gets_nothing_and_is_told_from_where_on_it_would():
