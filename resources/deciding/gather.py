@@ -28,7 +28,7 @@ from resources.deciding.gains import drafter_gain, model_gain
 from resources.deciding.hub_base import hub_commits
 from resources.deciding.learning_curve import points_of
 from resources.deciding.options import ACTIONS, DRAFTERS, Predicted
-from resources.deciding.past_costs import Made, known_seconds, seconds_of, unknown_stages
+from resources.deciding.past_costs import Made, seconds_of, unknown_stages
 from resources.deciding.schedule import due
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
@@ -225,8 +225,7 @@ def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: E
         stages = seconds_of(work, made, facts, seen.rows, new_share)
         gain = drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share) \
             if action in DRAFTERS else model_gain(seen, rises["sft_model"])
-        found[action] = Predicted(stages, gain, unknown_stages(work, made),
-                                  known_seconds(work, made, facts, seen.rows, new_share))
+        found[action] = Predicted(stages, gain, unknown_stages(work, made))
     return found
 
 

@@ -10,7 +10,7 @@ own wish: they get a full run, or what the request names, whatever it gains.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from model_ops.wording import duration
 from resources.deciding.actions import SPELLED
@@ -30,13 +30,11 @@ WISHES = ("base_revision", "schedule", "request")
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of one action, before corrections. stages: seconds by stage; None: unknown, because of the stages in `unknown`; `known`
-    has those of the others."""
+    """Of one action, before corrections. stages: seconds by stage; None: unknown, because of the stages in `unknown`."""
 
     stages: Mapping[str, float] | None
     gain: Estimate | None
     unknown: tuple[str, ...] = ()
-    known: Mapping[str, float] = field(default_factory=dict)
 
 
 def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], facts: RecipeFacts, settings: DecideSettings,
@@ -64,7 +62,7 @@ def _option(action: Action, cause: Found, seen: Evidence, predicted: Predicted, 
     hours = seconds * settings.devices / 3600 if seconds is not None else None
     option = Option(
         action, seconds, _money(hours, settings), gain.value if gain else None, gain.low if gain else None,
-        gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or predicted.known),
+        gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or {}),
         corrected_cost=cost_by.value, corrected_gain=gain_by.value)
     if action in DRAFTERS and gain is not None and hours is not None:
         option = replace(option, **_payback(hours, gain, seen, settings))

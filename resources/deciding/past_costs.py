@@ -49,14 +49,9 @@ def seconds_of(work: Work, made: Mapping[str, Sequence[Made]], facts: RecipeFact
     is unknown."""
     if unknown_stages(work, made):
         return None
-    return known_seconds(work, made, facts, rows, new_share) | {"around the steps": AROUND_S}
-
-
-def known_seconds(work: Work, made: Mapping[str, Sequence[Made]], facts: RecipeFacts, rows: int,
-                  new_share: float) -> dict[str, float]:
-    """Predicted seconds of the stages whose cost is known."""
-    return {name: _seconds(name, work.overrides.get(name, {}), made[name], facts, rows, new_share)
-            for name in work.stages if made.get(name)}
+    known = {name: _seconds(name, work.overrides.get(name, {}), made[name], facts, rows, new_share)
+             for name in work.stages if made.get(name)}
+    return known | {"around the steps": AROUND_S}
 
 
 def _seconds(name: str, changed: Mapping[str, Any], versions: Sequence[Made], facts: RecipeFacts, rows: int,
