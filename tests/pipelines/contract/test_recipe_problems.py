@@ -39,8 +39,6 @@ def said(folder, more):
     ("evals: {gsm8k: {ur: a}}", "evals.gsm8k.ur: there is no such key; did you mean uri?"),
     ("sft: {steps:3}", "sft.'steps:3': there is no such key; write one colon after a key, and a space after the colon"),
     ("tracking:: none", "'tracking:': there is no such key; write one colon after a key, and a space after the colon"),
-    ("sft: {mesh: {rules: [[nope, null]]}}", "sft.mesh.rules: no rule maps nope to null; rules are vocab to tp; heads to tp; "
-     "kv_heads to tp; mlp to tp; expert to ep or tp, or any of them to null"),
     ("student: false", "student: it holds false; write `student: {enabled: false}` to switch it off"),
     ("speculator: none", "speculator: it holds 'none'; write `speculator: {enabled: false}` to switch it off"),
     ("sft: {dataset: best}", "sft.dataset: there is no dataset best under datasets.named; none is given there"),
