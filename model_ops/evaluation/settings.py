@@ -54,9 +54,6 @@ class ServerDraftingSettings(Settings):
     num_speculative_tokens: list[Annotated[int, Field(ge=1, le=64)]] | None = Field(
         None, min_length=1, description="Numbers of drafted tokens (K) to measure for each method; the drafter at most its "
         "own. Left out: the drafter's K and half of it, and each lookup's best length on validation answers")
-    by_batch_size: bool = Field(
-        True, description="Whether K by batch size is measured as well, where the best K differs between concurrencies and the "
-        "server can vary it (vLLM)")
 
 
 class ServerSettings(Settings):
