@@ -85,7 +85,6 @@ class Architecture:
     model_class: the network's class, which reads config.json (`DraftModel.from_config`).
     recognises: whether a config.json is of this architecture. At most one architecture recognises a config.
     verify: checks a saved drafter, including errors that load and only cost acceptance.
-    color: its line in the plots of an evaluation.
     speculators_layout: the second directory it is saved in, if any.
     check_target: refuses a target (its directory and config) that no such drafter can be built for, with a ModelError.
     fill_from_answers: resolved settings, with keys that follow from the answers (the rows, the size of the target's
@@ -105,7 +104,6 @@ class Architecture:
     model_class: Callable[[], type[DraftModel]]
     recognises: Callable[[Config], bool]
     verify: Verify
-    color: str
     speculators_layout: SpeculatorsLayout | None = None
     check_target: Callable[[Path, Config], None] = _fits_any
     fill_from_answers: Callable[[Any, Sequence[AnswerRow], int, Collection[int]], Any] = _as_given

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from model_ops.atomic_files import write_json
 from model_ops.errors import FoundWrong
@@ -21,6 +21,7 @@ from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.drafting_choice import Choice
 from model_ops.serving.service import Service, fingerprint
 from model_ops.serving.tool_parsers import tool_words
+from model_ops.settings import Settings
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
@@ -42,10 +43,8 @@ class ReleaseError(FoundWrong):
     """A release cannot be approved or served."""
 
 
-class ReleaseSettings(BaseModel):
+class ReleaseSettings(Settings):
     """How a release is approved."""
-
-    model_config = ConfigDict(extra="forbid")
 
     enabled: bool = Field(
         True, description="false: no release is made and nothing is served; the models, the drafter and the evaluation report "

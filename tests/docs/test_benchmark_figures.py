@@ -263,10 +263,8 @@ CLAIMS: list[Claim] = [
     (PAGE, "What part of that gap", "student", lambda r: [hundredth(x) for x in r("importance_gain")]),
     (PAGE, "How much more of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("hidden_gain")]),
     (PAGE, "How much closer to the teacher", "student", lambda r: [hundredth(x) for x in r("on_policy_gain")]),
-    (PAGE, "How much of the gain of distillation", "gold", lambda r: [*(hundredth(x) for x in r("share")),
+    (PAGE, "How much of the gain of distillation", "other_tokenizer", lambda r: [*(hundredth(x) for x in r("share")),
         *(f"{r(gain)[0]:.3f}" for gain in ("gain_other", "gain_same"))]),
-    (PAGE, "The same with the loss of TRL's GOLD", "gold", lambda r: [
-        f"{sum(r('bits_per_byte', side)) / 3:.3f}" for side in ("other/gold", "other/sft")]),
     (PAGE, "How fast does a student of half", "teacher_cache", lambda r: [
         hundredth(x) for student in ("half", "fifth") for x in (r("speed_ratio", student)[0], *sorted(r("speed_ratio", student)[1:]))]),
     (PAGE, "How many bytes on disk does the cache", "teacher_cache", lambda r: [
