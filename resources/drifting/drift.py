@@ -24,7 +24,7 @@ from model_ops.wording import counted
 from resources.artefacts.remembered import partition_key
 from resources.artefacts.source_digest import source_digest
 from resources.drifting.acceptance import Served, acceptance
-from resources.drifting.chosen_window import TEXT_TESTS, ReferenceChoice, ChosenWindow, Window, without_texts
+from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, Window, without_texts
 from resources.drifting.compare import Comparison, Result
 from resources.drifting.days import Reference, window_of
 from resources.drifting.kept_counts import Counts, DayFiles, KeptCounts
