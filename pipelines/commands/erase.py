@@ -77,7 +77,7 @@ def retain(
     from resources.erasing.asked import ForgetError
     from resources.erasing.retention import old_data, remove_old_data
     from resources.lake import Lake
-    from resources.reading.commit import workloads_of
+    from resources.reading.sources import workloads_of
     from resources.tables import Tables
 
     read = load_recipe(recipe)

@@ -39,8 +39,7 @@ from resources.erasing.selection import ERASED_FROM, Place, Selection, remove_ro
 from resources.erasing.sought import Sought
 from resources.lake import Lake
 from resources.lake_use import alone
-from resources.reading.commit import EVERYWHERE
-from resources.reading.erasures import refuse_other_key_of
+from resources.reading.erasures import EVERYWHERE, refuse_other_key_of
 from resources.reading.ingest_lock import ingesting
 from resources.reading.user_hash import key_check
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
