@@ -18,7 +18,6 @@ the lock, before anything else is written.
 
 from __future__ import annotations
 
-import fcntl
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
 from model_ops.errors import FoundWrong
+from model_ops.file_locks import locked
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry, signer_of
 from resources.releasing.signature import PIPELINE, Signature
@@ -240,8 +240,7 @@ class Endpoint:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.with_suffix(".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._path.with_suffix(".lock")):
             yield
 
 

@@ -99,11 +99,11 @@ def test_pauses_grow_and_are_short_again_after_a_steady_time(tmp_path, monkeypat
     for _ in range(8):
         kept.began_s = now[0] - 1
         subject._ended(kept)
-        pauses.append(kept.not_before_s - now[0])
+        pauses.append(kept.ends_in_a_row.ends_at - now[0])
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     kept.began_s = now[0] - keeper.STEADY_S - 1
     subject._ended(kept)
-    assert kept.not_before_s - now[0] == 1
+    assert kept.ends_in_a_row.ends_at - now[0] == 1
 
 
 def test_a_command_that_cannot_be_run_says_so(tmp_path):
