@@ -25,13 +25,11 @@ from resources.releasing.endpoints import Endpoint
 from resources.releasing.gate_result import GateResult
 from resources.releasing.gates import Compared, check_gates
 from resources.releasing.model_policy import ModelPolicy
-from resources.releasing.parts import superseded
 from resources.releasing.quantized_bits import served_bits
-from resources.releasing.recheck import recheck_unsigned
-from resources.releasing.release import ReleasePolicy, ReleaseSettings, erased_rows, read_release, write_release
+from resources.releasing.recheck import recheck_unsigned, superseded
+from resources.releasing.release import ReleasePolicy, ReleaseRef, ReleaseSettings, erased_rows, read_release, write_release
 from resources.releasing.release_facts import facts_of
 from resources.releasing.release_signature import is_signed
-from resources.releasing.subject import subject_of
 from resources.releasing.summary import read_evaluation, summarise
 from resources.releasing.verdict import verdict_of
 from resources.reporting.dashboard import dashboard_path
@@ -103,7 +101,7 @@ def release_candidate(
     directory = workshop.directory(manifest)
     if (key := signing_key()) is not None and not is_signed(directory):
         attest(workshop.lake, directory, key)
-    Endpoint(workshop.lake, workshop.workload).nominate(subject_of(directory))
+    Endpoint(workshop.lake, workshop.workload).nominate(ReleaseRef.of(directory))
     workshop.publish_catalog()
     return shown(manifest, workshop, first={
         "verdict": f"{verdict_of(gates).sentence}.", "gates": table(_gate_rows(gates)),

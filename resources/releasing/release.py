@@ -9,6 +9,7 @@ Signatures over it lie beside its manifest.
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,7 +27,7 @@ from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
 from resources.releasing.adapter_form import AdapterPart, NoAdapterError, lay_adapter
-from resources.releasing.closed_times import checked_times, checked_zone
+from resources.releasing.closed_times import checked_times, checked_zone, closed_by
 from resources.releasing.drafting_decision import write_choice
 from resources.releasing.drafting_settings import DraftingSettings
 from resources.releasing.gate_result import GateResult
@@ -80,12 +81,18 @@ class ReleaseSettings(BaseModel):
 
 
 class ReleasePolicy(BaseModel):
-    """What an approval needs. people: how many different ones. closed, timezone, signed: as in the recipe."""
+    """What an approval needs; closed, timezone and signed are those of the recipe."""
 
     people: int = 1
+    """How many different people have to approve."""
     closed: list[str] = Field(default_factory=list)
     timezone: str = "UTC"
     signed: bool = False
+
+    def closed_now(self) -> str:
+        """Why no approval is taken at this time; "" if it is."""
+        schedule = closed_by(self.closed, self.timezone, datetime.now(UTC))
+        return f"release.closed of its recipe has {schedule!r} ({self.timezone})" if schedule else ""
 
     @classmethod
     def of(cls, settings: ReleaseSettings) -> ReleasePolicy:
@@ -136,6 +143,25 @@ class Release(BaseModel):
     @property
     def passed(self) -> bool:
         return all(gate.passed for gate in self.gates)
+
+
+class ReleaseRef(BaseModel):
+    """A release as an entry of the endpoint's log names it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    release: str
+    """Its version."""
+    digest: str = ""
+    """The digest of its files."""
+    gates: list[GateResult] = Field(default_factory=list)
+    """Its gates as they were."""
+
+    @classmethod
+    def of(cls, directory: Path) -> ReleaseRef:
+        """Raises ReleaseError or ManifestError if the directory is not a finished release."""
+        gates = read_release(directory).gates
+        return cls(release=directory.name, digest=read_manifest(directory).digest, gates=gates)
 
 
 def write_release(

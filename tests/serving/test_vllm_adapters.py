@@ -15,19 +15,18 @@ from resources.artefacts.registry import Registry
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release
+from resources.releasing.release import ReleaseRef, read_release
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.serving.follow_adapters import FollowingAdapters
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]
 
-BY = Signature("ann", "MILLRACE_USER")
+BY = Actor("ann", "MILLRACE_USER")
 BOTH = ("tutor", "support")
 QUESTIONS = ("def area(", "Write one sentence about the sea.", "What is a list?")
 NEW_TOKENS = 24
@@ -36,7 +35,7 @@ NEW_TOKENS = 24
 def champion(lake, base, workload, seed):
     directory = random_adapter(lake, base, workload, seed)
     approve(lake, directory, BY)
-    Endpoint(lake, workload).promote(subject_of(directory), BY)
+    Endpoint(lake, workload).promote(ReleaseRef.of(directory), BY)
     return directory
 
 

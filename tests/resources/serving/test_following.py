@@ -18,12 +18,11 @@ from resources.capture.capture import CaptureSettings
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release
+from resources.releasing.release import ReleaseRef, read_release
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.scraping.scraper import Scraper
 from resources.serving import release_server
 from resources.serving.follow import Following, Slot
@@ -35,7 +34,7 @@ from tests.resources.serving.served import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following")]
 
-ANN = Signature("ann", "MILLRACE_USER")
+ANN = Actor("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
 
 
@@ -59,7 +58,7 @@ def settings(tmp_path):
 
 def champion(lake, directory):
     approve(lake, directory, ANN)
-    return Endpoint(lake, "tutor").promote(subject_of(directory), ANN)
+    return Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANN)
 
 
 @contextmanager
@@ -218,7 +217,7 @@ def test_what_was_changed_or_not_approved_is_not_served(lake, settings, make_rel
 
 def test_a_candidate_is_served_before_its_approval(lake, settings, make_release):
     release = make_release(lake, 1)
-    Endpoint(lake, "tutor").nominate(subject_of(release))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
     with following(lake, settings, [Slot("candidate", 1.0)]) as served:
         served.following.bring_up()
         assert served.answering() == release.name
@@ -229,7 +228,7 @@ def test_a_canary_takes_its_share_of_the_sessions_until_its_alias_is_removed(lak
     champion(lake, one)
     approve(lake, two, ANN)
     endpoint = Endpoint(lake, "tutor")
-    endpoint.name("canary", subject_of(two), ANN)
+    endpoint.name("canary", ReleaseRef.of(two), ANN)
     with following(lake, settings, [Slot("champion", 1.0), Slot("canary", 0.25)]) as served:
         served.following.look()
         sessions = [f"session {number}" for number in range(60)]

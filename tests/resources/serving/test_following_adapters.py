@@ -19,12 +19,11 @@ from model_ops.serving.service import fingerprint
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release
+from resources.releasing.release import ReleaseRef, read_release
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.serving import adapter_server
 from resources.serving.follow_adapters import FollowingAdapters
 from resources.serving.programs import ServeError, find_program
@@ -34,7 +33,7 @@ from tests.resources.serving.served import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following adapters")]
 
-ANN = Signature("ann", "MILLRACE_USER")
+ANN = Actor("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
 BOTH = ("tutor", "support")
 
@@ -60,7 +59,7 @@ def settings(tmp_path):
 
 def champion(lake, directory):
     approve(lake, directory, ANN)
-    Endpoint(lake, directory.parent.name).promote(subject_of(directory), ANN)
+    Endpoint(lake, directory.parent.name).promote(ReleaseRef.of(directory), ANN)
     return directory
 
 
