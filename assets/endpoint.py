@@ -8,7 +8,7 @@ from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.questions import about_endpoint, as_metadata
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.actor import AUTOMATIC
-from resources.releasing.approvals import Approvals, approvals_of, approve, approved_by
+from resources.releasing.approvals import Approvals, approvals_of, approve, approved_by, closed_now
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.recheck import recheck
 from resources.releasing.release import ReleaseError, ReleaseRef, ReleaseSettings, read_release
@@ -35,7 +35,7 @@ def endpoint(
     lake, candidate = workshop.lake, workshop.current("release", "release")
     directory = workshop.directory(candidate)
     if release_settings.approval == "automatic" and not approvals_of(lake, directory).decided:
-        if closed := read_release(directory).policy.closed_now():
+        if closed := closed_now(read_release(directory).policy):
             context.log.info(f"release {candidate.version} waits, because {closed}: the next run approves it")
             return
         approve(lake, directory, AUTOMATIC)

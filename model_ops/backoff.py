@@ -1,11 +1,8 @@
 """Pauses between tries: each is twice as long as the one before, up to a longest one.
 
     pause_after(3, first=1.0, longest=60.0)     # 4.0, after the third failure; timedeltas work as well
-
     backoff = Backoff(first_s=1.0, longest_s=60.0)
-    backoff.begin()                             # after a failure: the pause begins
-    backoff.is_over                             # whether it is time for the next try
-    backoff.reset()                             # after a success
+    backoff.begin(), backoff.is_over, backoff.reset()
 """
 
 from __future__ import annotations
@@ -15,30 +12,23 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
-MOST_DOUBLINGS = 20
-"""More would overflow."""
-
 Pause = TypeVar("Pause", float, timedelta)
-
-
-def _now() -> float:
-    return time.monotonic()
 
 
 def pause_after(failures: int, first: Pause, longest: Pause) -> Pause:
     """The pause after so many failures in a row, at least one."""
-    return min(longest, first * 2 ** min(failures - 1, MOST_DOUBLINGS))
+    return min(longest, first * 2 ** min(failures - 1, 20))  # more would overflow
 
 
 class Backoff:
     """The pauses of one thing that is tried again and again."""
 
-    def __init__(self, first_s: float = 1.0, longest_s: float = 60.0, clock: Callable[[], float] = _now):
+    def __init__(self, first_s: float = 1.0, longest_s: float = 60.0, clock: Callable[[], float] | None = None):
         self.count = 0
         """Pauses since the last success."""
         self.ends_at = 0.0
         """When the last pause ends, by the clock."""
-        self._first_s, self._longest_s, self._clock = first_s, longest_s, clock
+        self._first_s, self._longest_s, self._clock = first_s, longest_s, clock or time.monotonic
 
     def begin(self) -> float:
         """Begins the next pause; returns its seconds."""

@@ -4,7 +4,7 @@
     if try_lock(file, shared=True): ...     # does not wait
     lock(file)                              # waits
 
-The kernel frees a lock when its file is closed or its process ends. The lock file stays, and what it holds does not matter.
+The kernel frees a lock when its file is closed or its process ends.
 """
 
 from __future__ import annotations

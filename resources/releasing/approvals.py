@@ -14,17 +14,18 @@ who decides; `seen` are the endpoint's aliases that the decision was based on: i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from model_ops.wording import counted as number_of
 from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
 from resources.releasing.actor import Actor
+from resources.releasing.closed_times import closed_by
 from resources.releasing.endpoint_log import Entry, signer_of
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.recheck import recheck, superseded
-from resources.releasing.release import ReleaseError, ReleaseRef, read_release
+from resources.releasing.release import ReleaseError, ReleasePolicy, ReleaseRef, read_release
 from resources.signing.envelope import EnvelopeError
 from resources.signing.keys import TrustedKey, TrustedKeys, trusted_keys
 
@@ -65,6 +66,12 @@ class Approvals:
             return ""
         return "one more person" if self.missing == 1 and self.counted else (
             "a person" if self.missing == 1 else f"{self.missing} {'more ' if self.counted else ''}people")
+
+
+def closed_now(policy: ReleasePolicy) -> str:
+    """Why no approval is taken at this time; "" if it is."""
+    schedule = closed_by(policy.closed, policy.timezone, datetime.now(UTC))
+    return f"release.closed of its recipe has {schedule!r} ({policy.timezone})" if schedule else ""
 
 
 @dataclass(frozen=True)
@@ -120,14 +127,15 @@ def approve(lake: Lake, directory: Path, by: Actor, seen: Aliases | None = None)
 
     The champion can be approved again even after the next training has begun; this changes no alias.
     """
-    if closed := read_release(directory).policy.closed_now():
+    if closed := closed_now(read_release(directory).policy):
         raise ReleaseError(f"release {directory.name} cannot be approved now: {closed}. Approve it at another time; a rollback "
                            "is always possible")
     endpoint = _endpoint(lake, directory)
     serves = endpoint.read().champion == directory.name
-    if problems := recheck(lake, directory):
+    problems, older = recheck(lake, directory), [] if serves else superseded(lake, directory)
+    if problems:
         raise ReleaseError(f"release {directory.name} cannot be approved: " + "; ".join(problems))
-    if not serves and (older := superseded(lake, directory)):
+    if older:
         raise ReleaseError(
             f"release {directory.name} cannot be approved: it is older than what the lake holds now ({'; '.join(older)}). "
             "Approve the newest release, or run the recipe again to make one"

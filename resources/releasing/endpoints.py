@@ -34,7 +34,7 @@ from resources.releasing.actor import PIPELINE, Actor
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry, signer_of
 from resources.releasing.release import ReleaseRef
 from resources.signing.envelope import EnvelopeError
-from resources.signing.keys import signing_key, trusted_keys
+from resources.signing.keys import trusted_keys
 from stores.mirror.bucket import Changed
 
 RESERVED = ("candidate", "champion", "previous")
@@ -191,11 +191,10 @@ class Endpoint:
         """Writes an entry, then the file if the entry changes an alias. The caller holds the lock."""
         moved = {**change, "generation": aliases.generation + 1} if change else {}
         replaces = aliases.champion if "champion" in change else None
-        entry = next_entry(
-            entries, signing_key(), action=action, workload=self._workload, by=by.name, identity_from=by.identity_from,
-            reason=by.reason, replaces=replaces, alias=alias, **release.model_dump(), **moved,
+        entry = self._log.write(
+            entries, action=action, workload=self._workload, by=by.name, identity_from=by.identity_from, reason=by.reason,
+            replaces=replaces, alias=alias, **release.model_dump(), **moved,
         )
-        self._log.append(entry)
         return self._write_file(_aliases(entry)) if change else aliases
 
     def _repaired(self) -> tuple[list[Entry], int, Aliases, Aliases]:

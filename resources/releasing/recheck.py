@@ -12,13 +12,12 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-from resources.artefacts.current import current_manifests
-from resources.artefacts.freshness import causes_of, stale_inputs
-from resources.artefacts.manifest import Input, Manifest, ManifestError, changed_files, digest_holds, read_manifest
+from resources.artefacts.current import outdated_behind
+from resources.artefacts.manifest import Input, Manifest, ManifestError, file_problems, read_manifest
 from resources.lake import Lake
 from resources.releasing.adapter_form import adapter_problems
 from resources.releasing.gate_result import ERASED_ROWS, GateResult, missed
-from resources.releasing.release import Release, ReleaseError, erased_rows, parts_of, read_release
+from resources.releasing.release import Release, ReleaseError, erased_rows, read_release
 from resources.releasing.release_signature import check_signature
 from resources.signing.keys import TRUSTED_KEYS, trusted_keys
 from resources.signing.model_signature import SignatureRefusedError
@@ -34,19 +33,14 @@ def recheck_unsigned(lake: Lake, directory: Path) -> list[str]:
     """The same without the signature."""
     release = read_release(directory)
     problems = [problem for gate in release.gates if (problem := missed(_now(gate, lake, release)))]
-    for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in parts_of(release))]:
+    for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in release.parts)]:
         try:
             manifest = read_manifest(place)
             lake.mirror.fetch(place)
         except ManifestError as error:
             problems.append(str(error))
             continue
-        changed = changed_files(place, manifest)
-        if changed:
-            problems.append(f"{place}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
-                            "are not those the release was made from")
-        if not digest_holds(manifest):
-            problems.append(f"{place}: the digest in its manifest does not fit the files it lists: restore it from a copy")
+        problems += file_problems(place, manifest)
         if digest is not None and digest != manifest.digest:
             problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
     if release.adapter is not None and release.base is not None and not problems:
@@ -85,11 +79,9 @@ def disagreements(lake: Lake, directory: Path) -> list[str]:
 def superseded(lake: Lake, directory: Path) -> list[str]:
     """One sentence for each artefact behind a release that a run would now make from something else."""
     try:
-        release = read_manifest(directory)
+        return [sentence for _, sentence in outdated_behind(lake, read_manifest(directory))]
     except ManifestError as error:
         return [str(error)]
-    manifests = {**current_manifests(lake, release.name.split("/")[0]), "release": release}
-    return [sentence for _, sentence in causes_of("release", stale_inputs(manifests))]
 
 
 def _manifest_of(lake: Lake, item: Input | None) -> Manifest | None:

@@ -9,7 +9,6 @@ Signatures over it lie beside its manifest.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,7 +26,7 @@ from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
 from resources.releasing.adapter_form import AdapterPart, NoAdapterError, lay_adapter
-from resources.releasing.closed_times import checked_times, checked_zone, closed_by
+from resources.releasing.closed_times import checked_times, checked_zone
 from resources.releasing.drafting_decision import write_choice
 from resources.releasing.drafting_settings import DraftingSettings
 from resources.releasing.gate_result import GateResult
@@ -89,11 +88,6 @@ class ReleasePolicy(BaseModel):
     timezone: str = "UTC"
     signed: bool = False
 
-    def closed_now(self) -> str:
-        """Why no approval is taken at this time; "" if it is."""
-        schedule = closed_by(self.closed, self.timezone, datetime.now(UTC))
-        return f"release.closed of its recipe has {schedule!r} ({self.timezone})" if schedule else ""
-
     @classmethod
     def of(cls, settings: ReleaseSettings) -> ReleasePolicy:
         return cls(people=2 if settings.approval == "two_people" else 1, closed=settings.closed, timezone=settings.timezone,
@@ -139,6 +133,16 @@ class Release(BaseModel):
     def served_drafting(self) -> Drafting:
         """What servers draft with."""
         return self.drafting or (with_drafter(self.num_speculative_tokens) if self.speculator else NO_DRAFTING)
+
+    @property
+    def parts(self) -> list[Part]:
+        """Target, drafter, and the base of an adapter, if any."""
+        return [part for part in (self.target, self.speculator, self.base) if part is not None]
+
+    @property
+    def served_parts(self) -> list[Part]:
+        """The models whose weights a server loads: target and drafter, or the base of the release's adapter."""
+        return [part for part in ((self.base,) if self.base else (self.target, self.speculator)) if part is not None]
 
     @property
     def passed(self) -> bool:
@@ -229,20 +233,10 @@ def read_release(directory: Path) -> Release:
 def erased_rows(lake: Lake, release: Release) -> int:
     """Rows that a release's target or drafter learnt and that were erased since. A part that is gone counts as none."""
     found = []
-    for part in parts_of(release):
+    for part in release.parts:
         with suppress(ManifestError):
             found.append(read_manifest(lake.root / part.path))
     return rows_erased_from(lake, found)
-
-
-def parts_of(release: Release) -> list[Part]:
-    """Target, drafter, and the base of an adapter, if any."""
-    return [part for part in (release.target, release.speculator, release.base) if part is not None]
-
-
-def served_parts(release: Release) -> list[Part]:
-    """The models whose weights a server loads: target and drafter, or the base of the adapter in the release's directory."""
-    return [part for part in ((release.base,) if release.base else (release.target, release.speculator)) if part is not None]
 
 
 def _part(manifest: Manifest) -> Part:

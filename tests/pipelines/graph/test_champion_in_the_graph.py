@@ -69,7 +69,7 @@ def dataset(registry, name):
 @pytest.mark.parametrize(("worse", "refused"), [(0.1, True), (0.04, False)])
 def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_path, monkeypatch, worse, refused):
     """What the sensor `decide` makes most often: another drafter of the target that is served."""
-    monkeypatch.setattr(release_candidate, "summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
+    monkeypatch.setattr("resources.workshop.release_candidate.summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
     monkeypatch.setattr(Summary, "write", lambda self, output: {})
     lake = Lake.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
@@ -100,7 +100,7 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
 
 @pytest.mark.parametrize(("worse", "refused"), [(0.1, True), (0.0, False)])
 def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, refused):
-    monkeypatch.setattr(release_candidate, "summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
+    monkeypatch.setattr("resources.workshop.release_candidate.summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
     monkeypatch.setattr(Summary, "write", lambda self, output: {})
     lake = Lake.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")

@@ -91,10 +91,10 @@ def test_a_server_that_ends_at_once_every_time_is_no_tight_loop_and_says_why(tmp
 
 
 def test_pauses_grow_and_are_short_again_after_a_steady_time(tmp_path, monkeypatch):
-    kept = keeper._Kept(Server("a", SLEEPS, os.environ, tmp_path / "a.log"), KeptProcess(SLEEPS), RotatedLog(tmp_path / "a.log"))
-    subject = Keeper([], lambda sentence: None, lambda: None)
     now = [1000.0]
     monkeypatch.setattr(keeper.time, "monotonic", lambda: now[0])
+    kept = keeper._Kept(Server("a", SLEEPS, os.environ, tmp_path / "a.log"), KeptProcess(SLEEPS), RotatedLog(tmp_path / "a.log"))
+    subject = Keeper([], lambda sentence: None, lambda: None)
     pauses = []
     for _ in range(8):
         kept.began_s = now[0] - 1
