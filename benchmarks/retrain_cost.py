@@ -39,10 +39,10 @@ from resources.deciding.decisions_table import Decisions
 from resources.lake import Lake
 from resources.launching.python_process import child_environment
 from resources.launching.run_history import SeenRun, runs
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
-from resources.releasing.signature import Signature
 
-WORKLOAD, BY = "code-assistant", Signature("benchmark", "MILLRACE_USER", "the first release")
+WORKLOAD, BY = "code-assistant", Actor("benchmark", "MILLRACE_USER", "the first release")
 REQUESTS_A_DAY = 1_000_000
 WAITS_S = 3_600
 DAYS = {"demo": (6_000, 7), "quick": (400, 2)}

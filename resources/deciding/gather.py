@@ -33,7 +33,7 @@ from resources.deciding.schedule import due
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
 from resources.launching.run_history import seconds_of_steps
-from resources.releasing.approvals import approvals_of, was_decided
+from resources.releasing.approvals import approvals_of
 from resources.releasing.drafting_decision import read_choice
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
@@ -116,13 +116,11 @@ def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> t
 def _waits(lake: Lake, candidate: Path) -> bool:
     """Whether a person still has to decide: nobody has, or one of two has approved it. Also where the keys of approvals cannot
     be read: a run would replace the candidate."""
-    if not was_decided(lake, candidate):
-        return True
     try:
         approvals = approvals_of(lake, candidate)
     except KeyProblemError:
         return True
-    return approvals.missing > 0 and bool(approvals.counted or approvals.refused)
+    return approvals.missing > 0 and not approvals.withdrawn
 
 
 def _trained(lake: Lake, made: Manifest | None) -> Trained | None:

@@ -79,9 +79,10 @@ class ReleaseSettings(Settings):
 
 
 class ReleasePolicy(BaseModel):
-    """What an approval needs. people: how many different ones. closed, timezone, signed: as in the recipe."""
+    """What an approval needs; closed, timezone and signed are those of the recipe."""
 
     people: int = 1
+    """How many different people have to approve."""
     closed: list[str] = Field(default_factory=list)
     timezone: str = "UTC"
     signed: bool = False
@@ -133,8 +134,37 @@ class Release(BaseModel):
         return self.drafting or (with_drafter(self.num_speculative_tokens) if self.speculator else NO_DRAFTING)
 
     @property
+    def parts(self) -> list[Part]:
+        """Target, drafter, and the base of an adapter, if any."""
+        return [part for part in (self.target, self.speculator, self.base) if part is not None]
+
+    @property
+    def served_parts(self) -> list[Part]:
+        """The models whose weights a server loads: target and drafter, or the base of the release's adapter."""
+        return [part for part in ((self.base,) if self.base else (self.target, self.speculator)) if part is not None]
+
+    @property
     def passed(self) -> bool:
         return all(gate.passed for gate in self.gates)
+
+
+class ReleaseRef(BaseModel):
+    """A release as an entry of the endpoint's log names it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    release: str
+    """Its version."""
+    digest: str = ""
+    """The digest of its files."""
+    gates: list[GateResult] = Field(default_factory=list)
+    """Its gates as they were."""
+
+    @classmethod
+    def of(cls, directory: Path) -> ReleaseRef:
+        """Raises ReleaseError or ManifestError if the directory is not a finished release."""
+        gates = read_release(directory).gates
+        return cls(release=directory.name, digest=read_manifest(directory).digest, gates=gates)
 
 
 def write_release(
@@ -202,20 +232,10 @@ def read_release(directory: Path) -> Release:
 def erased_rows(lake: Lake, release: Release) -> int:
     """Rows that a release's target or drafter learnt and that were erased since. A part that is gone counts as none."""
     found = []
-    for part in parts_of(release):
+    for part in release.parts:
         with suppress(ManifestError):
             found.append(read_manifest(lake.root / part.path))
     return rows_erased_from(lake, found)
-
-
-def parts_of(release: Release) -> list[Part]:
-    """Target, drafter, and the base of an adapter, if any."""
-    return [part for part in (release.target, release.speculator, release.base) if part is not None]
-
-
-def served_parts(release: Release) -> list[Part]:
-    """The models whose weights a server loads: target and drafter, or the base of the adapter in the release's directory."""
-    return [part for part in ((release.base,) if release.base else (release.target, release.speculator)) if part is not None]
 
 
 def _part(manifest: Manifest) -> Part:

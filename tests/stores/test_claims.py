@@ -10,12 +10,12 @@ from resources.alerting.outbox import Outbox
 from resources.deciding.decision import Decision, decision_id
 from resources.deciding.decisions_table import Decisions
 from resources.deciding.requests import Request, RequestError, Requests, folder_of
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 from stores.s3 import S3Error
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
-WANTED = Request.of("tutor", Signature("ana", "test", "wrong prices"))
+WANTED = Request.of("tutor", Actor("ana", "test", "wrong prices"))
 
 
 def made(window):
@@ -42,10 +42,10 @@ def test_a_request_of_one_machine_is_seen_and_not_kept_again_on_another(machine)
     request, is_new = Requests(a, "tutor").ask(WANTED, NOW)
     assert is_new and Requests(b, "tutor").waiting([]) == [request]
     assert Requests(b, "tutor").ask(WANTED, NOW + timedelta(minutes=1)) == (request, False)
-    assert Requests(b, "tutor").withdraw(request.request_id, Signature("ben", "test"), NOW) == request
+    assert Requests(b, "tutor").withdraw(request.request_id, Actor("ben", "test"), NOW) == request
     assert Requests(a, "tutor").waiting(Decisions(a, "tutor").all()) == []
     with pytest.raises(RequestError, match="was decided already"):
-        Requests(a, "tutor").withdraw(request.request_id, Signature("ana", "test"), NOW)
+        Requests(a, "tutor").withdraw(request.request_id, Actor("ana", "test"), NOW)
     shutil.rmtree(folder_of(a, "tutor"))
     assert Requests(machine("a"), "tutor").all() == [request]
 
