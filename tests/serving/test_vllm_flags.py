@@ -13,6 +13,7 @@ from model_ops.speculators.registry import ARCHITECTURES
 from resources.releasing.serving_plan import ServingPlan
 from resources.releasing.serving_scripts import write_serving_files
 from resources.releasing.serving_settings import ServingSettings
+from tests.first_lines import process_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 
@@ -45,7 +46,7 @@ def test_vllm_reads_the_same_arguments_from_every_file(python, tmp_path):
         asked += [plan.words("vllm", "."), ["--config", f"{plan.version}.yaml"]]
     done = subprocess.run([python, "-c", PARSES, json.dumps(asked)], cwd=tmp_path, capture_output=True, text=True, timeout=500,
                           env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, check=False)
-    assert done.returncode == 0, done.stderr[-3_000:]
+    assert done.returncode == 0, process_report(done)
     read = json.loads(done.stdout.splitlines()[-1])
     for place, plan in enumerate(plans):
         script, config = read[2 * place], read[2 * place + 1]
