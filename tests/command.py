@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 PROJECT = Path(__file__).resolve().parents[1]
 COLUMNS = 160

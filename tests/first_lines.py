@@ -1,40 +1,15 @@
-"""What a failing test says in its first line, and a plugin of pytest that sees to it.
+"""A plugin of pytest: a process that failed says in the first line why, and the name of a test fits a line, its arguments included."""
 
-    assert done.returncode == 0, process_report(done)      # millrace run x.yaml: exit code 1: no such file: x.yaml
-    until(lambda: server.ready, seconds=15)        # not within 15 s: server.ready
-
-A test's name with its ids fits a line as well.
-"""
-
-import inspect
 import subprocess
-import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from tests.reports import process_report
+
 LONGEST = 128
 """Characters of a test's name with its ids: the longest line of code."""
-
-
-def process_report(done: subprocess.CompletedProcess | subprocess.CalledProcessError) -> str:
-    """How a process ended: its command, exit code and last words in one line, then all that it wrote."""
-    words = done.args if not isinstance(done, subprocess.CalledProcessError) else done.cmd
-    command = " ".join((words if isinstance(words, str) else " ".join(map(str, words))).split())
-    out, error = (text.decode(errors="replace") if isinstance(text, bytes) else text or "" for text in (done.stdout, done.stderr))
-    last = next(reversed((error.strip() or out.strip()).splitlines()), "it wrote nothing")
-    return f"{command if len(command) < 160 else command[:160] + ' ...'}: exit code {done.returncode}: {last}\n{out[-3000:]}\n{error[-3000:]}"
-
-
-def until(condition: Callable[[], Any], seconds: float = 15) -> Any:
-    """What the condition gives as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {seconds:g} s: {inspect.getsource(condition).strip()}", pytrace=False)
-        time.sleep(0.02)
-    return value
+SHORT = 24
+"""Characters of a text that is an argument of a test, in the test's name."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,6 +18,14 @@ def pytest_runtest_call(item):
         return (yield)
     except subprocess.CalledProcessError as error:  # says the exit code alone
         raise AssertionError(process_report(error)).with_traceback(error.__traceback__) from None
+
+
+def pytest_make_parametrize_id(val):
+    """A long text is named by its beginning; pytest numbers those that begin alike."""
+    if not isinstance(val, str | bytes):
+        return None
+    text = (val if isinstance(val, str) else val.decode("latin-1")).encode("unicode_escape").decode()
+    return f"{text[:SHORT]}..." if len(text) > SHORT + 3 else None
 
 
 def pytest_collection_modifyitems(items):

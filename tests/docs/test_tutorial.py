@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.demo.traffic import write_traffic
 from tests.docs.pages import PROJECT, blocks, commands
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 PAGES = "docs/own-logs.md", "docs/read-and-approve.md"
 STEPS = [block for block in blocks("bash", "console") if block.page in PAGES]

@@ -11,7 +11,7 @@ import pytest
 
 from model_ops.precision import Speeds
 from tests.command import PROJECT
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 FILES = ("test_training_operations.py", "test_adapters_in_sft.py", "test_teacher_cache.py", "test_generate.py", "training/test_optimizers.py",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from resources.artefacts.source_digest import PACKAGES
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 PROJECT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import pytest
 
 from resources.stages import STAGES, artefact_stages, daily_stages, logs_stages, model_chain, parent_of, sections, stage
 from tests.conftest import PROJECT
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 TABLE = PROJECT / "resources" / "stages.py"
 COMMENTS = PROJECT / "resources" / "catalog" / "comments.py"

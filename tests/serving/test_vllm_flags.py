@@ -13,7 +13,7 @@ from model_ops.speculators.registry import ARCHITECTURES
 from resources.releasing.serving_plan import ServingPlan
 from resources.releasing.serving_scripts import write_serving_files
 from resources.releasing.serving_settings import ServingSettings
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 

@@ -16,7 +16,7 @@ from model_ops.job import Job
 from model_ops.operations import generate
 from model_ops.progress import Progress
 from resources.artefacts.source_digest import PACKAGES
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 PROJECT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).parent

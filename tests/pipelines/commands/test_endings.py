@@ -19,7 +19,7 @@ from resources.launching.killed import killed_sentence, memory_sentence
 from resources.launching.launcher import WorkerKilled, WorkerStopped
 from resources.launching.local_launcher import LocalLauncher
 from tests.conftest import PROJECT
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 DEBUG_LINES = "2026-06-01 10:00:00 +0000 - dagster - DEBUG - train - 1a2b - 42 - ENGINE_EVENT - Executing steps\n" * 5
 

@@ -10,7 +10,7 @@ from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 from tests.command import PROJECT
 from tests.cpu_time import cpu_seconds, crowding
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 
 def python(*words, folder, **environment):

@@ -13,7 +13,7 @@ from pipelines.keeping import keeper
 from pipelines.keeping.keeper import Keeper, Server
 from pipelines.keeping.kept_process import KeptProcess
 from pipelines.keeping.rotated_log import KEPT, RotatedLog
-from tests.first_lines import until
+from tests.reports import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("keeper")]
 

@@ -19,7 +19,7 @@ from pipelines.keeping.up_state import ServerState, UpState, folder_of, read_sta
 from resources.lake import Lake
 from resources.process_stamp import this_process
 from tests.command import PROJECT
-from tests.first_lines import until
+from tests.reports import until
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources:\n  gateway: {uri: logs}\nfirst_day: 2026-06-01\nlast_day: 2026-06-02\n"
 STARTS_S = 120

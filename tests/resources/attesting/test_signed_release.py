@@ -27,7 +27,7 @@ from resources.releasing.subject import subject_of
 from resources.signing.envelope import IN_TOTO, EnvelopeError, opened, sealed
 from resources.signing.keys import KeyProblemError, signing_key, trusted_keys
 from resources.signing.model_signature import SignatureRefusedError
-from tests.first_lines import process_report
+from tests.reports import process_report
 
 ANN, BOB = Signature("ann", "MILLRACE_USER"), Signature("bob", "MILLRACE_USER")
 TODAY = date(2026, 11, 25)
