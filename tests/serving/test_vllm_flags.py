@@ -12,6 +12,7 @@ from model_ops.speculators.registry import ARCHITECTURES
 from resources.releasing.serving_plan import ServingPlan
 from resources.releasing.serving_scripts import write_serving_files
 from resources.releasing.serving_settings import ServingSettings
+from tests.reports import process_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 
@@ -43,7 +44,7 @@ def test_vllm_reads_the_arguments_of_a_release(python, tmp_path):
         asked.append(plan.words("vllm", "."))
     done = subprocess.run([python, "-c", PARSES, json.dumps(asked)], cwd=tmp_path, capture_output=True, text=True, timeout=500,
                           env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, check=False)
-    assert done.returncode == 0, done.stderr[-3_000:]
+    assert done.returncode == 0, process_report(done)
     read = json.loads(done.stdout.splitlines()[-1])
     for script, plan in zip(read, plans, strict=True):
         assert script["fingerprint_mode"] == "custom" and script["fingerprint_value"] == said and script["shutdown_timeout"] == "120"

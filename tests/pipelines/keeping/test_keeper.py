@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import psutil
 import pytest
@@ -14,6 +13,7 @@ from pipelines.keeping import keeper
 from pipelines.keeping.keeper import Keeper, Server
 from pipelines.keeping.kept_process import KeptProcess
 from pipelines.keeping.rotated_log import KEPT, RotatedLog
+from tests.reports import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("keeper")]
 
@@ -49,13 +49,6 @@ class Run:
     def state(self, name):
         """As the keeper told it last: `millrace up` writes the same into its file."""
         return next(state for state in self.states if state.name == name)
-
-
-def until(condition, seconds=15):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
 
 
 def gone(pid):

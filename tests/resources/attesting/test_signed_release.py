@@ -26,6 +26,7 @@ from resources.releasing.release_signature import check_signature
 from resources.signing.envelope import IN_TOTO, EnvelopeError, opened, sealed
 from resources.signing.keys import KeyProblemError, signing_key, trusted_keys
 from resources.signing.model_signature import SignatureRefusedError
+from tests.reports import process_report
 
 ANN, BOB = Actor("ann", "MILLRACE_USER"), Actor("bob", "MILLRACE_USER")
 TODAY = date(2026, 11, 25)
@@ -277,7 +278,7 @@ def test_the_verifier_is_a_program_of_its_own(packed, keys):
     """Started as its user starts it, where no file of millrace can be imported."""
     done = subprocess.run([sys.executable, "-I", str(packed / "verify.py"), "--key", str(keys / "release.pub")],
                           capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout.startswith("ok: release "), done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("ok: release "), process_report(done)
     assert "millrace" not in {line.split()[1].split(".")[0] for line in (packed / "verify.py").read_text().splitlines()
                               if line.startswith(("import ", "from "))}
 
