@@ -27,7 +27,7 @@ from resources.tables import PARTITIONS, SCHEMAS, Tables
 
 def refuse_other_key(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
     """Raises LakeError if the attached tombstones were made with another key than this process has."""
-    if run(connection, "reading/commit/tombstones_of_other_key", key_check=key_check()).fetchall()[0][0]:
+    if run(connection, "reading/erasures/tombstones_of_other_key", key_check=key_check()).fetchall()[0][0]:
         raise LakeError(f"rows of {tables.lake.place} were erased with another {USER_HASH_KEY} than is set now, so the erased "
                         "records would be read again: set the key that the lake was made with")
 
@@ -42,8 +42,8 @@ def refuse_other_key_of(tables: Tables) -> None:
 def hash_erased(connection: duckdb.DuckDBPyConnection, tables: Tables, workloads: Collection[str]) -> bool:
     """Makes the table erased_hashes (workload, kind, sha256); returns whether it has any row. Raises LakeError."""
     refuse_other_key(connection, tables)
-    run(connection, "reading/commit/erased_hashes", workloads=sorted(workloads))
-    return bool(run(connection, "reading/commit/count_erased_hashes").fetchall()[0][0])
+    run(connection, "reading/erasures/erased_hashes", workloads=sorted(workloads))
+    return bool(run(connection, "reading/erasures/count_erased_hashes").fetchall()[0][0])
 
 
 def decide(stage: Staging, tables: Tables, workloads: Collection[str]) -> None:
@@ -52,16 +52,16 @@ def decide(stage: Staging, tables: Tables, workloads: Collection[str]) -> None:
     connection, key = stage.connection, hash_key()
     some = hash_erased(connection, tables, workloads)
     run(connection, "reading/commit/row_decisions", user_hash_key=key)
-    run(connection, "reading/commit/newly_erased_ids", user_hash_key=key)
-    run(connection, "reading/commit/erased_feedback", user_hash_key=key)
+    run(connection, "reading/erasures/newly_erased_ids", user_hash_key=key)
+    run(connection, "reading/erasures/erased_feedback", user_hash_key=key)
     if some:
-        run(connection, "reading/commit/quarantine_without_erased", user_hash_key=key, workload=stage.workload)
+        run(connection, "reading/erasures/quarantine_without_erased", user_hash_key=key, workload=stage.workload)
 
 
 def bury_ids(stage: Staging, tables: Tables) -> None:
     """Writes tombstones of ids that only erased records of the batch have, so that feedback about them is dropped when it
     arrives later. Call it before the batch is committed: after a kill the objects are read again."""
-    found = rows(stage.connection, "reading/commit/new_tombstones")["sha256"].to_pylist()
+    found = rows(stage.connection, "reading/erasures/new_tombstones")["sha256"].to_pylist()
     if found:
         now = datetime.now(UTC)
         tables.append("erasures", pa.Table.from_pylist([

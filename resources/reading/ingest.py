@@ -302,7 +302,7 @@ def _with_removed_copies(
         attach(connection, tables, "decisions", workloads)
         while waiting:
             connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
-            waiting = {uri for (uri,) in run(connection, "reading/commit/objects_with_removed_copies").fetchall()} - chosen
+            waiting = {uri for (uri,) in run(connection, "reading/erasures/objects_with_removed_copies").fetchall()} - chosen
             chosen |= waiting
             found |= waiting
     return ledger.named(found, sources) if found else []
