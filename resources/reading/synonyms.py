@@ -30,7 +30,7 @@ BESIDE = "beside"
 
 THUMBS = frozenset(("up", "thumbs_up", "thumbs-up", "like", "liked", "good", "positive", "👍", "true", "yes",
                     "down", "thumbs_down", "thumbs-down", "dislike", "disliked", "bad", "negative", "👎", "false", "no"))
-"""Words of feedback, as in sql/reading/extraction/checked_feedback.sql."""
+"""Words of feedback, as in the statement reading/feedback/checked_feedback."""
 _MS = {"ms": 1.0, "msec": 1.0, "millis": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3,
        "seconds": 1e3, "us": 1e-3, "micros": 1e-3, "microseconds": 1e-3, "ns": 1e-6, "nanos": 1e-6, "nanoseconds": 1e-6}
 _LEAST_MS, _MOST_MS = 20, 86_400_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """`fills` names the SQL files under sql/reading/formats/<name>/: interactions, feedback, or both.
+    """`fills` names the sections of sql/reading/formats/<name>.sql: interactions, feedback, or both.
 
     turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is not JSON is one
     record {text}, where the recipe names the format. streamed: its lines are chunks of answers, joined before anything else.
