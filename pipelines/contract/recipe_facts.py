@@ -17,4 +17,4 @@ def facts_of(recipe: Recipe) -> RecipeFacts:
         recipe.evaluation.prompts, recipe.release.enabled,
         as_adapter=recipe.release.enabled and recipe.release.form == "adapter",
         base_repository="" if recipe.base_model == "tiny" or Path(recipe.base_model).is_dir() else recipe.base_model,
-        base_branch=recipe.base_revision or "")
+        base_branch=recipe.base_revision or "", decide=recipe.automation.decide)

@@ -40,7 +40,6 @@ from pipelines.storage.locations import lake_location
 from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.registry import Registry
 from resources.composing.token_counts import local_tokenizers
-from resources.deciding.training_worth import Retraining
 from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
@@ -129,8 +128,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
         "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
         "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
-        "retraining": (Retraining(facts_of(recipe), recipe.automation.decide),
-                       "The recipe's `automation.decide`: what a training that may end early is worth."),
+        "facts": (facts_of(recipe), "What a training that may end early is worth, by the recipe's `automation`."),
         "evaluate_settings": (recipe.evaluate_settings, "The recipe's `evaluation`: rows, prompts, temperatures."),
         "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
     }

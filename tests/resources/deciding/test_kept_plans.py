@@ -17,7 +17,7 @@ from resources.deciding.causes import Found
 from resources.deciding.gather import gather
 from resources.deciding.kept_plans import KeptPlan, keep, kept_plans
 from resources.deciding.options import weigh
-from resources.deciding.training_worth import Retraining, looked_up
+from resources.deciding.training_worth import looked_up
 from resources.lake import Lake
 
 PLAN = KeptPlan(stage="student_model", tokens_per_second=1_000.0, device="H100", devices=2, tokens_per_step=500, steps=60,
@@ -112,4 +112,4 @@ def test_the_first_training_that_may_end_early_costs_what_its_plan_says(tmp_path
     lake = Lake.open(tmp_path / "lake")
     keep(lake, "shop", PLAN.model_copy(update={"stage": "sft_model"}))
     settings = SftSettings(early_end={"enabled": True, "nats_per_device_hour": 0.1})
-    assert looked_up(settings, lake, "sft_model", Retraining(FACTS, SETTINGS), NOW).early_end.trained_tokens_per_second == 1_000.0
+    assert looked_up(settings, lake, "sft_model", FACTS, NOW).early_end.trained_tokens_per_second == 1_000.0
