@@ -188,14 +188,21 @@ class RecipeFields(Settings):
         taught = frozenset(name for name, section in TRAINED_STAGES.items() if section in learners)
         given = {name: found for name, section in TRAINED_STAGES.items() if (found := getattr(self, section)) is not None}
         named = {name: found.dataset for name, found in given.items() if found.dataset is not None}
-        return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named)
+        rowless = frozenset(found.name for found in STAGES
+                            if found.switch and not getattr(self._section(found.switch), "reads_rows", True))
+        return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named,
+                           rowless)
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""
+        section = self._section(switch)
+        return getattr(section, "enabled", section is not None)
+
+    def _section(self, switch: str) -> Any:
         section: Any = self
         for key in switch.split("."):
             section = getattr(section, key)
-        return getattr(section, "enabled", section is not None)
+        return section
 
     @property
     def drafter_from(self) -> str | None:

@@ -17,7 +17,6 @@ import dagster as dg
 
 from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
-from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.alerts import alert_sensors
@@ -44,7 +43,7 @@ from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
 from resources.launching.local_launcher import LocalLauncher
-from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, model_chain, named_dataset_stage, stage
+from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, named_dataset_stage, stage
 from resources.workshop.workshop import Workshop
 
 
@@ -188,43 +187,19 @@ def _fitted(
 
 def _tags(spec: dg.AssetSpec, recipe: Recipe) -> dict[str, str]:
     """Tags by which the UI finds assets: tag:makes=model, tag:job=train."""
-    name = spec.key.path[-1]
-    makes = (named_dataset_stage(name) if name in recipe.datasets.named else stage(name)).kind
-    job = "logs" if name in (*logs_stages(), "logs") else TRAIN
-    return {**spec.tags, "workload": recipe.workload, "makes": makes, "job": job}
+    job = "logs" if spec.key.path[-1] in (*logs_stages(), "logs") else TRAIN
+    return {**spec.tags, "workload": recipe.workload, "makes": _stage(spec, recipe).kind, "job": job}
 
 
 def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
-    """Dependencies of an asset in this recipe's graph; the nearest enabled model replaces a disabled one."""
-    models = {model.name for model in model_chain()}
+    """Dependencies of an asset in this recipe's graph, by the rule of its stage."""
+    reader = _stage(spec, recipe)
     for dep in spec.deps:
-        name = dep.asset_key.path[-1]
-        if name in models:
-            read = recipe.policy.read_by(spec.key.path[-1], name)
-            if read is not None:
-                yield dep if read == name else dg.AssetDep(dg.AssetKey([recipe.workload, read]))
-        elif name not in recipe.disabled and name not in _unread(spec.key.path[-1], recipe):
-            yield dep
-    for name in _reads_named(spec.key.path[-1], recipe):
-        yield dg.AssetDep(dg.AssetKey([recipe.workload, name]))
+        declared = dep.asset_key.path[-1]
+        for name in reader.reads(recipe.policy, reader, declared):
+            yield dep if name == declared else dg.AssetDep(dg.AssetKey([recipe.workload, name]))
 
 
-def _reads_named(stage: str, recipe: Recipe) -> list[str]:
-    """Datasets of `datasets.named` that a stage reads: the trained one its own, served_answers those of all stages."""
-    if stage == "served_answers":
-        return recipe.policy.named_datasets
-    return [name for name in recipe.policy.named_datasets if stage in TRAINED_STAGES and recipe.policy.rows_of(stage) == name]
-
-
-def _unread(stage: str, recipe: Recipe) -> set[str]:
-    """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with, given
-    weights of a merge no rows to search with, and training reads either logged answers or a teacher's."""
-    if stage == "quantized_model" and not recipe.quantize.reads_rows:
-        return {"sft_dataset", "served_answers", "calibration_dataset"}
-    if stage == "quantized_model" and recipe.datasets.calibration is not None:
-        return {"sft_dataset"}
-    if stage in TRAINED_STAGES:
-        of_the_other = {"sft_dataset": {"teacher_answers"}, "teacher_answers": {"sft_dataset", "served_answers"}}
-        return of_the_other.get(recipe.policy.rows_of(stage), {"sft_dataset", "teacher_answers"})
-    searches = recipe.merge is not None and recipe.merge.weights == "search"
-    return {"sft_dataset"} if stage == "merged_model" and not searches else set()
+def _stage(spec: dg.AssetSpec, recipe: Recipe) -> Stage:
+    name = spec.key.path[-1]
+    return named_dataset_stage(name) if name in recipe.datasets.named else stage(name)
