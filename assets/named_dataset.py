@@ -38,15 +38,15 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
     def named(
         context: dg.AssetExecutionContext,
         workshop: dg.ResourceParam[Workshop],
-        dataset_settings: dg.ResourceParam[DatasetSettings],
-        named_datasets: dg.ResourceParam[dict[str, NamedDataset]],
+        sft_dataset_settings: dg.ResourceParam[DatasetSettings],
+        named_dataset_settings: dg.ResourceParam[dict[str, NamedDataset]],
         curation_settings: dg.ResourceParam[CurationSettings],
         seeds: dg.ResourceParam[dict[str, SeedSettings]],
         tokenizers: dg.ResourceParam[dict[str, Path]],
     ) -> dg.MaterializeResult:
         curated, examples, sft = (workshop.current("dataset", each) for each in MADE_OF)
-        asked, near = named_datasets[name], curation_settings.near_duplicates
-        settings = asked.as_dataset(dataset_settings)
+        asked, near = named_dataset_settings[name], curation_settings.near_duplicates
+        settings = asked.as_dataset(sft_dataset_settings)
         about = {
             "workload": workshop.workload, "name": name, "key": f"datasets.named.{name}", "pii": curation_settings.pii,
             "licences": {source: seed.licence for source, seed in seeds.items()},

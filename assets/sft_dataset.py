@@ -26,7 +26,7 @@ SOURCES = ("resources/composing/datasets.py",)
 def sft_dataset(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
-    dataset_settings: dg.ResourceParam[DatasetSettings],
+    sft_dataset_settings: dg.ResourceParam[DatasetSettings],
     curation_settings: dg.ResourceParam[CurationSettings],
     seeds: dg.ResourceParam[dict[str, SeedSettings]],
     tokenizers: dg.ResourceParam[dict[str, Path]],
@@ -45,12 +45,12 @@ def sft_dataset(
     versions = workshop.registry.versions("dataset", "sft_dataset")
     manifest = workshop.build(
         "dataset", "sft_dataset", op="build_sft_dataset", sources=SOURCES,
-        config={**dataset_settings.model_dump(mode="json"), "near_duplicates": near.model_dump(mode="json"), "about": about,
+        config={**sft_dataset_settings.model_dump(mode="json"), "near_duplicates": near.model_dump(mode="json"), "about": about,
                 **vocabularies(tokenizers)},
         inputs=[curated.as_input(), examples.as_input()],
         work=lambda output: build_sft_dataset(
             workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output,
-            dataset_settings, workshop.tables, near, lent_by(version.metrics for version in versions), about,
+            sft_dataset_settings, workshop.tables, near, lent_by(version.metrics for version in versions), about,
             earlier=[workshop.directory(version) for version in versions], tokenizers=tokenizers,
         ).as_metrics(),
     )

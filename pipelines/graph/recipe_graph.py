@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import dagster as dg
+from pydantic import BaseModel
 
 from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
@@ -52,16 +53,18 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     recipe = load_recipe(recipe_path)
     place = lake_location(recipe_path, lake)
     assets = recipe_assets(recipe, place)
+    checks = _enabled_checks(recipe)
+    asked = {name for each in (*assets, *checks) if not isinstance(each, dg.AssetSpec) for name in each.required_resource_keys}
     both = jobs(recipe.workload, recipe.disabled)
     removing, nightly = retention(recipe, place)
     return dg.Definitions(
         assets=assets,
-        asset_checks=_enabled_checks(recipe),
+        asset_checks=checks,
         jobs=[*both, *removing, *decision_jobs(recipe, place), *request_jobs(recipe, place)],
         schedules=[*schedules(recipe, *both), *nightly],
         sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place),
                  *alert_sensors(recipe, place)],
-        resources=resources(recipe, place),
+        resources={name: given for name, given in resources(recipe, place).items() if name in asked},
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )
 
@@ -103,34 +106,24 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
 
 
 def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
-    """Parts of a recipe that assets take as resources: name -> (value, description)."""
+    """Parts of a recipe that assets may take as resources: name -> (value, description). The section `drift` is
+    `drift_settings`, a dataset `datasets.sft` is `sft_dataset_settings`, keys with named entries have their own name."""
     return {
+        **{key if isinstance(value, dict) else f"{key}_settings": (value, text) for key, value, text in _keys(recipe)},
+        **{f"{key}_dataset_settings": (value, text) for key, value, text in _keys(recipe.datasets, "datasets.")},
         "policy": (recipe.policy, "The recipe's stages, and which model each starts from."),
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
         "base_revision": (recipe.base_revision or "", "The recipe's `base_revision`: of a Hugging Face id."),
-        "drift_settings": (recipe.drift, "The recipe's `drift`: the reference window, and the rate of false alarms."),
-        "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
-        "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),
-        "evals": (recipe.evals, "The recipe's `evals`: evaluation items: kept out of training rows, and asked."),
-        "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
-        "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
-        "named_datasets": (recipe.datasets.named, "The recipe's `datasets.named`: further datasets, by name."),
         "tokenizers": (_tokenizers(recipe), "Directories with the tokenizers of the recipe's base, teacher and student."),
-        "preference_settings": (recipe.datasets.preference, "The recipe's `datasets.preference`; None where none is made."),
-        "rl_prompt_settings": (recipe.datasets.rl_prompts, "The recipe's `datasets.rl_prompts`; None where none is made."),
-        "calibration_settings": (recipe.datasets.calibration, "The recipe's `datasets.calibration`; None where none is made."),
-        "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),
-        "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
-        "second_sft_settings": (recipe.second_sft, "The recipe's `second_sft`: a later fine-tuning; None where there is none."),
-        "teacher_settings": (recipe.teacher, "The recipe's `teacher`: a model whose answers are learnt; None without one."),
-        "merge_settings": (recipe.merge, "The recipe's `merge`: models, method and weights; None where nothing is merged."),
-        "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
-        "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
-        "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
         "facts": (facts_of(recipe), "What a training that may end early is worth, by the recipe's `automation`."),
         "evaluate_settings": (recipe.evaluate_settings, "The recipe's `evaluation`: rows, prompts, temperatures."),
-        "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
     }
+
+
+def _keys(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Each key of a section, its value, and what it is."""
+    for key, field in type(section).model_fields.items():
+        yield key, getattr(section, key), f"The recipe's `{prefix}{key}`. {field.description}."
 
 
 def _tokenizers(recipe: Recipe) -> dict[str, Path]:
