@@ -17,8 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from resources.artefacts import source_digest
+
 PROJECT = Path(__file__).parent.parent
-PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "stores", "model_ops")
+DATA = ("sql", "recipes")
+"""Packages without Python of their own that another file imports."""
+PACKAGES = ("benchmarks", *(package for package in source_digest.PACKAGES if package not in DATA))
 ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding", "chatting",
                   "releasing", "keeping", "running", "graph", "contract", "storage", "terminal"),
