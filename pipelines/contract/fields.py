@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
@@ -31,6 +32,7 @@ from resources.composing.named_datasets import NamedDataset
 from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
 from resources.composing.seed_settings import SeedSettings
 from resources.curating.curation import CurationSettings
+from resources.deciding.facts import RecipeFacts
 from resources.deciding.settings import DecideSettings
 from resources.drifting.settings import DriftSettings
 from resources.erasing.retention import RetentionSettings
@@ -213,6 +215,17 @@ class RecipeFields(Settings):
             return None
         begins = start.named_in(self.speculator)
         return next((name for name in stage("speculator").may_start_from if stage(name).role == begins), None)
+
+    @property
+    def facts(self) -> RecipeFacts:
+        """What resources/deciding, which knows no recipe, needs to know of this one."""
+        has_directory, retrain = Path(self.base_model).is_dir(), self.automation.retrain
+        return RecipeFacts(
+            self.workload, self.policy, self.base_model if has_directory else "", retrain.cron if retrain.enabled else "",
+            self.speculator.architecture, list(self.datasets.named), self.evaluation.prompts, self.release.enabled,
+            as_adapter=self.release.enabled and self.release.form == "adapter",
+            base_repository="" if self.base_model == "tiny" or has_directory else self.base_model,
+            base_branch=self.base_revision or "", decide=self.automation.decide)
 
     @property
     def disabled(self) -> list[str]:

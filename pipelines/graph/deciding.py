@@ -20,7 +20,6 @@ from typing import Any
 import dagster as dg
 
 from pipelines.contract.recipe import Recipe
-from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.decision_runs import DECISION_TAG, run_request
 from resources.deciding.actions import work_decided
 from resources.deciding.decide import decide
@@ -47,7 +46,7 @@ LOST_AFTER = timedelta(days=1)
 
 def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
     settings: DecideSettings = recipe.automation.decide
-    facts = facts_of(recipe)
+    facts = recipe.facts
     status = dg.DefaultSensorStatus.RUNNING if settings.enabled else dg.DefaultSensorStatus.STOPPED
 
     @dg.sensor(

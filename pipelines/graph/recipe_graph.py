@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
 from pipelines.contract.recipe import Recipe, load_recipe
-from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.dashboard import dashboard_after
@@ -115,7 +114,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
         "base_revision": (recipe.base_revision or "", "The recipe's `base_revision`: of a Hugging Face id."),
         "tokenizers": (_tokenizers(recipe), "Directories with the tokenizers of the recipe's base, teacher and student."),
-        "facts": (facts_of(recipe), "What a training that may end early is worth, by the recipe's `automation`."),
+        "facts": (recipe.facts, "What a training that may end early is worth, by the recipe's `automation`."),
         "evaluate_settings": (recipe.evaluate_settings, "The recipe's `evaluation`: rows, prompts, temperatures."),
     }
 

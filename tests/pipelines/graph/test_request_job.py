@@ -43,7 +43,7 @@ def said_by(name, op, lake, recipe, instance, form):
 
 def test_the_next_tick_starts_what_was_asked_for_once_and_before_a_new_day(lake, recipe, instance):
     log_day(lake, date(2026, 6, 4), 400)
-    settings, facts = recipe.automation.decide, deciding.facts_of(recipe)
+    settings, facts = recipe.automation.decide, recipe.facts
     idle = deciding.tick(lake, facts, settings.model_copy(update={"causes": []}), instance, None, NOW)
     assert not idle.run_requests
     said = ask(lake, recipe, instance, name="Ana", because="<b>wrong</b> prices", action="drafter_new")
@@ -77,7 +77,7 @@ def test_a_request_is_taken_back_once_and_nothing_is_started(lake, recipe, insta
     assert (decision.why, decision.outcome) == ("Ben withdrew the request: they are right", "cancelled")
     assert "was decided already" in withdraw(lake, recipe, instance, request=request.request_id, name="Ben")
     settings = recipe.automation.decide.model_copy(update={"causes": []})
-    assert not deciding.tick(lake, deciding.facts_of(recipe), settings, instance, None, NOW).run_requests
+    assert not deciding.tick(lake, recipe.facts, settings, instance, None, NOW).run_requests
 
 
 @pytest.mark.parametrize(("form", "says"), [
