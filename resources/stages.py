@@ -43,10 +43,11 @@ Rule = Callable[[Choices, "Stage", str], tuple[str, ...]]
 
 def nearest(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
     """The dependency, if the recipe makes it; in place of a model that it does not make, the nearest one before."""
-    models = {found.name for found in model_chain()}
+    models = [found.name for found in model_chain()]
+    if reader.name in models[1:] and dep == parent_of(reader.name):
+        return (recipe.source_of(reader.name),)
     if dep in models:
-        before = reader.name if reader.name in models else dep if dep in recipe.disabled else ""
-        return (recipe.source_of(before) if before else dep,)
+        return (recipe.source_of(dep) if dep in recipe.disabled else dep,)
     unread = reader.name in recipe.rowless and stage(dep).group == "datasets"
     return () if unread or dep in recipe.disabled else (dep,)
 
@@ -75,11 +76,6 @@ def model_that_it_asks(recipe: Choices, reader: Stage, dep: str) -> tuple[str, .
     if dep == parent_of("student_model"):
         return (recipe.source_of("student_model"),) if recipe.taught_by_itself else ()
     return nearest(recipe, reader, dep)
-
-
-def base_beside_parent(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
-    """The base model, whatever model the stage starts from."""
-    return (dep,) if dep == "base_model" else nearest(recipe, reader, dep)
 
 
 def chosen_start(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
@@ -175,7 +171,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("second_sft_model", "model", "models", "sft", role="second_sft", takes_model_as="model", section="second_sft",
           switch="second_sft", opt_in=True, reads=rows_it_learns, does="fine-tunes once more"),
     Stage("merged_model", "model", "models", "merge", role="merged", takes_model_as="model", switch="merge",
-          reads=base_beside_parent, opt_in=True, does="merges models"),
+          opt_in=True, does="merges models"),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
           switch="student", reads=rows_it_learns, fixed_seconds=4, record_seconds=0.0012, does="cuts and distills a student"),
     Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",

@@ -19,17 +19,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import Any
 
 from model_ops.training.early_end import EarlyEnd
 from model_ops.training.settings import DecayShape, TrainingSettings
 
 
+@dataclass(frozen=True)
 class RunSchedule:
     """How many steps a run has, and the learning rate of each. `settings` are resolved."""
 
-    def __init__(self, settings: TrainingSettings, steps: int, rule: EarlyEnd | None = None):
-        self.settings, self.steps, self.rule = settings, steps, rule
+    settings: TrainingSettings
+    steps: int
+    rule: EarlyEnd | None = None
 
     @property
     def last(self) -> int:
@@ -44,10 +48,7 @@ class RunSchedule:
 
     def steps_from(self, first: int) -> Iterator[int]:
         """Indices of the steps that are left."""
-        index = first
-        while index < self.last:
-            yield index
-            index += 1
+        return takewhile(lambda index: index < self.last, count(first))
 
     def learning_rate(self, index: int) -> float:
         """The learning rate of a step: the schedule's, or that of the fall before an early end."""

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from datetime import date
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -188,23 +189,17 @@ class RecipeFields(Settings):
         trains = self.teacher.trains if self.teacher else ""
         learners = TAUGHT_BY_BOTH if trains == "both" else (trains,)
         taught = frozenset(name for name, section in TRAINED_STAGES.items() if section in learners)
-        given = {name: found for name, section in TRAINED_STAGES.items() if (found := getattr(self, section)) is not None}
-        named = {name: found.dataset for name, found in given.items() if found.dataset is not None}
+        given = {name: getattr(getattr(self, section), "dataset", None) for name, section in TRAINED_STAGES.items()}
+        named = {name: dataset for name, dataset in given.items() if dataset is not None}
         rowless = frozenset(found.name for found in STAGES
-                            if found.switch and not getattr(self._section(found.switch), "reads_rows", True))
+                            if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True))
         return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named,
                            rowless)
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""
-        section = self._section(switch)
+        section = attrgetter(switch)(self)
         return getattr(section, "enabled", section is not None)
-
-    def _section(self, switch: str) -> Any:
-        section: Any = self
-        for key in switch.split("."):
-            section = getattr(section, key)
-        return section
 
     @property
     def drafter_from(self) -> str | None:

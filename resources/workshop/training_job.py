@@ -1,8 +1,4 @@
-"""The parts of a training operation that decide its artefact's version: its settings, and the file of its code.
-
-    counted_settings(settings)         # those that count for the version
-    training_source("sft")             # "model_ops/operations/sft.py"
-"""
+"""The settings of a job that decide its artefact's version."""
 
 from __future__ import annotations
 
@@ -23,8 +19,3 @@ def _counted(config: dict[str, Any]) -> dict[str, Any]:
     ends_early = (config.get("early_end") or {}).get("enabled", False)
     left_out = SAME_RESULTS - {"validation_tokens", "mesh"} if ends_early else SAME_RESULTS | {"early_end"}
     return {key: _counted(value) if isinstance(value, dict) else value for key, value in config.items() if key not in left_out}
-
-
-def training_source(operation: str) -> str:
-    """The file of an operation, relative to the project."""
-    return f"model_ops/operations/{operation}.py"

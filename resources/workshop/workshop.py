@@ -39,7 +39,7 @@ from resources.reading.sources import content_digest
 from resources.releasing.version_card import write_version_card
 from resources.tables import Tables
 from resources.workshop.base_commit import commit_to_import
-from resources.workshop.training_job import counted_settings, training_source
+from resources.workshop.training_job import counted_settings
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Workshop:
             kind,
             name,
             op=operation,
-            sources=(training_source(operation),),
+            sources=(f"model_ops/operations/{operation}.py",),
             config=counted_settings(settings),
             inputs=[*taken.values(), *map(self.external, elsewhere)],
             work=work,

@@ -1,6 +1,7 @@
 """The sensor `decide`: asks once for the run of a decision, costs nothing where nothing changed, and says what keeps it."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -18,7 +19,7 @@ NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
 
 
 def tick(lake, recipe, instance, cursor=None, now=NOW, **settings):
-    return deciding.tick(lake, recipe.facts, recipe.automation.decide.model_copy(update=settings), instance, cursor, now)
+    return deciding.tick(lake, replace(recipe.facts, decide=recipe.automation.decide.model_copy(update=settings)), instance, cursor, now)
 
 
 def test_a_new_day_asks_for_one_run_and_a_lost_cursor_asks_for_the_same(lake, recipe, instance):
