@@ -239,11 +239,3 @@ select
 from conversations
 join conversations_read using (interaction_id)
 order by draw
-
--- name: first_rows
--- The first answered requests of a table, as rows of a conversation dataset whose answer stands apart.
-select interaction_id as row_id, messages, completion, tools, ts
-from interactions
-where completion is not null and status = 'success'
-order by ts nulls last, row_id
-limit 200

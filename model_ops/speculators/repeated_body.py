@@ -6,7 +6,7 @@
         ...
     logits = model.logits(hidden)
 
-`training_time_test` trains them and `eagle3_drafter` decodes with them; both use only this interface.
+`unrolled_draft_steps` trains them and `eagle3_drafter` decodes with them; both use only this interface.
 """
 
 from __future__ import annotations

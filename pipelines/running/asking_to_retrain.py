@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
-from pipelines.contract.recipe_facts import facts_of
 from pipelines.storage.lake_recipes import last_run
 from resources.deciding.decide import preview
 from resources.deciding.decision import Decision
@@ -35,7 +34,7 @@ def ask_dry(lake: Lake, wanted: Request, given: Path | None) -> tuple[Decision, 
     if recipe is None:
         raise RequestError(f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with "
                            "--recipe")
-    decision, hold = preview(wanted, lake, facts_of(recipe), recipe.automation.decide, Decisions(lake, wanted.workload).seen(),
+    decision, hold = preview(wanted, lake, recipe.facts, recipe.automation.decide, Decisions(lake, wanted.workload).seen(),
                              datetime.now(UTC))
     return decision, preview_sentences(decision, hold)
 

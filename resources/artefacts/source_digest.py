@@ -29,7 +29,7 @@ from resources.sql_sections import sections
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = ("millrace", "pipelines", "assets", "resources", "stores", "sql", "model_ops", "recipes")
-"""All packages of the project, as a wheel holds them. Tests compare every other list with this one."""
+"""The packages of the project, from the top down. Every other list is made from this one or compared with it by a test."""
 COUNTED = ("model_ops", "resources")
 """Packages whose Python files count; SQL does where it is named. The first three only ask for work. `stores` moves bytes, by
 whose digests inputs are known, however they are reached: a change of storage makes no artefact anew."""

@@ -109,7 +109,7 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
                                                   "retries": 0}}, tmp_path)
         given = {"workshop": Workshop(registry, launcher, threads=1), "policy": recipe.policy, "sft_settings": recipe.sft,
                  "teacher_settings": recipe.teacher, "student_settings": recipe.student, "curation_settings": recipe.curation,
-                 "retraining": recipe_parts(recipe)["retraining"][0]}
+                 "facts": recipe_parts(recipe)["facts"][0]}
         assets = [teacher_answers.teacher_answers, sft_model.sft_model, student_model.student_model]
         assert dg.materialize([assets[0], assets[1]], resources={
             name: value for name, value in given.items() if name != "student_settings"}).success

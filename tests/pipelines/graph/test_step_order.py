@@ -131,7 +131,7 @@ class RecordingWorkshop:
         return self._manifest(kind, name)
 
     def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None, pinned=None,
-              retraining=None):
+              facts=None):
         self.made[name] = {manifest.name.split("/")[1] for manifest in inputs.values()}
         return self._manifest(kind, name)
 
