@@ -38,7 +38,8 @@ from model_ops.parallel.gather import whole_tensors
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.training.packing import Document, PackedPlan
+from model_ops.training.documents import Document
+from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 

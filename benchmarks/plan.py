@@ -131,7 +131,8 @@ def _train(case: Case) -> None:
     from model_ops.objectives.sft import next_token_loss
     from model_ops.operations.sft_settings import SftSettings
     from model_ops.progress import Progress
-    from model_ops.training.packing import Document, PackedPlan
+    from model_ops.training.documents import Document
+    from model_ops.training.packing import PackedPlan
     from model_ops.training.trainer import train
 
     config = _config(case)

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from model_ops.blocks import layer_list
 from model_ops.errors import ModelError
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import HELD_OUT, LONG_CONTEXT, PAIRED, Measurement
@@ -34,7 +35,6 @@ from model_ops.evaluation.scored_model import scored_model
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
 from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.shallower import layer_list
 from model_ops.objectives.row_divergences import RowDivergence, mean_divergence, row_divergences
 from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.progress import Progress

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.batch import IGNORED, Batch
+from model_ops.blocks import layer_list
 from model_ops.errors import ModelError
 from model_ops.loss import Loss, LossOutput, Mean
 from model_ops.models.attention import document_groups
-from model_ops.models.shallower import layer_list
 
 SMALLEST = 1e-12
 """Smallest squared norm that is divided by."""

@@ -26,8 +26,8 @@ from model_ops.models.model_directory import load_tokenizer, save_model
 from model_ops.models.tiny_families import tiny_model
 from model_ops.models.verify_model import Problem
 from model_ops.operations import distill, evaluate, generate, quantize, sft, speculator
-from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.operations.tiny_tokenizer import train_tokenizer
 from model_ops.progress import Progress
 
 OPERATIONS = ("full SFT", "LoRA", "distillation", "int8", "generation", "EAGLE-3", "evaluation", "release")
