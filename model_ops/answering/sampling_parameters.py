@@ -41,12 +41,13 @@ GREEDY_BELOW = 1e-5
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling parameters of one request. others: names and values (JSON text) of further ones that change the distribution."""
+    """Sampling parameters of one request."""
 
     temperature: float = 1.0
     truncation: Truncation = NONE
     max_tokens: int | None = None
     others: str = "{}"
+    """Further parameters that change the distribution: name and value (JSON text)."""
 
     @property
     def other_names(self) -> list[str]:

@@ -43,14 +43,16 @@ SEARCHED_PROMPTS = 64
 
 @dataclass
 class Acceptances:
-    """summaries: one per drafter and sampling. lookups: the chosen lengths. tokens_per_second and identical by name."""
+    """Acceptance of every drafter."""
 
     summaries: list[dict[str, Any]] = field(default_factory=list)
+    """One summary for each drafter and sampling."""
     identical: dict[str, float] = field(default_factory=dict)
     tokens_per_second: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     lookups: dict[str, LookupLength] = field(default_factory=dict)
+    """Chosen lengths of prompt lookup."""
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
 

@@ -54,13 +54,14 @@ COSTLY = 0.005
 
 @dataclass
 class AgainstReference:
-    """worst_rows: row_id, divergence in nats a token, tokens. blocks: block, and the divergence that is gone when the block has
-    its unquantized weights, in nats a token."""
+    """Comparison of the served model with its unquantized reference."""
 
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
     worst_rows: list[dict[str, Any]] = field(default_factory=list)
+    """row_id, divergence in nats a token, tokens."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
+    """Block, and the divergence that is gone when the block has its unquantized weights, in nats a token."""
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -74,10 +74,12 @@ Served = dict[str, dict[str, Any]]
 
 @dataclass
 class InServer:
-    """summary: the report's `in_server`; {} if no server was asked for. speed: tokens/s, start and memory of each form."""
+    """Measurements in a real server."""
 
     summary: dict[str, Any] = field(default_factory=dict)
+    """The report's `in_server`; {} if no server was asked for."""
     speed: dict[str, Any] = field(default_factory=dict)
+    """Tokens per second, start time and memory of each form."""
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
 

@@ -40,10 +40,12 @@ NATS = "nats per token"
 
 @dataclass
 class Likelihoods:
-    """models: loss, perplexity, rows and tokens by name; same_directory: the name under which each role was measured."""
+    """Losses of every model on held-out rows."""
 
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Loss, perplexity, rows and tokens by name."""
     same_directory: dict[str, str] = field(default_factory=dict)
+    """The name under which each role was measured."""
     test_rows: int = 0
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)

@@ -52,9 +52,10 @@ EMPTY, LOOPS, CUT = "empty", "repeats itself", "cut at the longest answer that i
 
 @dataclass
 class SideBySide:
-    """summary: against whom (None: nobody), rows, since when, losses and their difference; {} without held-out rows."""
+    """Answers of two models to the same prompts."""
 
     summary: dict[str, Any] = field(default_factory=dict)
+    """The other model (None: nobody), rows, begin of the period, losses and their difference; {} without held-out rows."""
     not_measured: dict[str, str] = field(default_factory=dict)
 
 

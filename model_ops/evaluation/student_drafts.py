@@ -49,11 +49,13 @@ STUDENT = "student"
 
 @dataclass
 class StudentDrafts:
-    """summary: the report's `student_drafts`: teacher, cost, one entry for each way of sampling; or `skipped`, the reason;
-    {} for a job without student and teacher. speed: tokens/s of both models alone, and their cost of a token by these."""
+    """Acceptance of the student as the draft model of its teacher."""
 
     summary: dict[str, Any] = field(default_factory=dict)
+    """The report's `student_drafts`: teacher, cost, one entry for each way of sampling; or `skipped`, the reason; {} for a
+    job without student and teacher."""
     speed: dict[str, float] = field(default_factory=dict)
+    """Tokens per second of both models alone, and the cost of a token of each."""
     measurements: list[Measurement] = field(default_factory=list)
 
 

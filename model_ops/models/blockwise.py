@@ -46,15 +46,18 @@ OUTSIDE = -1
 
 @dataclass
 class BlockwiseModel:
-    """module: the model. blocks: its blocks, named `prefix`.0, `prefix`.1 and so on. device: where weights are when they are
-    held. parts: number of a block, or OUTSIDE -> its tensors in the directory; None: all weights are held all the time."""
+    """A model whose blocks are loaded when they are needed."""
 
     module: PreTrainedModel
+    """The model."""
     device: torch.device
+    """Device of weights while they are loaded."""
     dtype: torch.dtype | None = None
     parts: dict[int, dict[str, TensorHeader]] | None = None
+    """Number of a block, or OUTSIDE -> its tensors in the directory; None if all weights stay loaded."""
     prefix: str = field(init=False)
     blocks: nn.ModuleList = field(init=False)
+    """Its blocks, named `prefix`.0, `prefix`.1 and so on."""
 
     def __post_init__(self):
         self.prefix, self.blocks = layer_list(self.module)

@@ -40,12 +40,13 @@ ROWS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class GoldDivergence:
-    """matched_weight: None for the share of the teacher's vocabulary that is matched, as TRL has it."""
+    """Settings of the divergence."""
 
     temperature: float = 1.0
     label_weight: float = 0.0
     beta: float = 0.0
     matched_weight: float | None = None
+    """None: the matched share of the teacher's vocabulary, as in TRL."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,14 @@ def gold_loss(teacher: PreTrainedModel, vocabulary: MatchedVocabulary, wanted: G
 
 @dataclass(frozen=True)
 class Places:
-    """Positions of groups. earlier: those before each group's last; group: which one each of them belongs to; covered: all."""
+    """Positions of groups."""
 
     earlier: Int[Tensor, " earlier"]
+    """Positions before each group's last."""
     group: Int[Tensor, " earlier"]
+    """The group of each earlier position."""
     covered: Int[Tensor, " covered"]
+    """All positions of groups."""
 
     @classmethod
     def between(cls, first: Int[Tensor, " groups"], last: Int[Tensor, " groups"]) -> Places:
@@ -134,13 +138,14 @@ class Places:
 
 @dataclass(frozen=True)
 class Compared:
-    """What a group is compared by. taught: the teacher's last states at each group's last position. our_logs, their_logs:
-    log-probability of each group's earlier tokens."""
+    """What a group is compared by."""
 
     taught: Float[Tensor, "groups teacher_hidden"]
+    """The teacher's last states at each group's last position."""
     teacher_head: Head
     our_logs: Float[Tensor, " groups"]
     their_logs: Float[Tensor, " groups"]
+    """our_logs, their_logs: log-probability of each group's earlier tokens."""
 
 
 def _compared(teacher: PreTrainedModel, hidden: Tensor, head: Head, places: Places, batch: PairedBatch,

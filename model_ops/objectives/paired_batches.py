@@ -25,14 +25,13 @@ from model_ops.training.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class PairedBatch(Batch):
-    """A batch of the student with the teacher's documents of the same answers.
-
-    groups: positions that predict a group's first and last token, in this batch and in the teacher's. places: None without a
-    spelling."""
+    """A batch of the student with the teacher's documents of the same answers."""
 
     teacher: Batch | None = None
     places: Places | None = None
+    """None without a spelling."""
     groups: Int[Tensor, "groups 4"] = field(default_factory=lambda: torch.zeros(0, 4, dtype=torch.int64))
+    """Positions that predict a group's first and last token, in this batch and in the teacher's."""
 
     def to(self, device: torch.device) -> Self:
         """The batch, and the teacher's, on a device."""

@@ -62,10 +62,8 @@ class Paths:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """entries: W by node. A node of one token has the token's own number.
-
-    children: of node n, children [child_ends[n], child_ends[n + 1]) with the token that leads to each and its node. codes:
-    node and token of each child as one number, ascending. vocabulary: rows of the teacher's head."""
+    """Prefixes of tokens. A node of one token has the token's own number. The children of node n, each with the token that
+    leads to it, are children[child_ends[n]:child_ends[n + 1]]."""
 
     student: Int[Tensor, " entries"]
     share: Float[Tensor, " entries"]
@@ -74,7 +72,9 @@ class PrefixTree:
     child_node: Int[Tensor, " children"]
     child_ends: Int[Tensor, " nodes_and_one"]
     codes: Int[np.ndarray, " children"]
+    """Node and token of each child as one number, ascending."""
     vocabulary: int
+    """Rows of the teacher's head."""
 
     @classmethod
     def of(cls, paired: PairedDocuments, first: tuple[Int[np.ndarray, " entries"], ...], vocabulary: int) -> PrefixTree:

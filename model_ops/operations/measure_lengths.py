@@ -76,12 +76,14 @@ class Cost:
 
 @dataclass
 class Findings:
-    """costs: one for each limit and split. problems: a sentence for each stage that could not work. notes: what is worth
-    knowing and stops nothing."""
+    """Results of the length measurement."""
 
     costs: list[Cost] = field(default_factory=list)
+    """One cost for each limit and split."""
     problems: list[str] = field(default_factory=list)
+    """A sentence for each stage that could not work."""
     notes: list[str] = field(default_factory=list)
+    """Notes that stop nothing."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:

@@ -30,21 +30,22 @@ EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)$")
 
 @dataclass(frozen=True)
 class BlockLayers:
-    """matrices: layer in the checkpoint -> (out_features, in_features), of all layers that are quantized.
-
-    tensors: shape of every tensor in a float checkpoint. linear: layer in the checkpoint -> module. experts: module with fused
-    experts -> its layers in the checkpoint, as [(gate, up, down)] by expert. renamed: other tensors whose names in checkpoint
-    and model differ. kept: matrices of blocks that stay float, by layer or module. kept_experts: modules with fused experts
-    that stay float.
-    """
+    """Linear layers of a model's blocks, by their names in the checkpoint and in the model."""
 
     matrices: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Layer in the checkpoint -> (out_features, in_features), of all layers that are quantized."""
     tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shape of every tensor in a float checkpoint."""
     linear: dict[str, str] = field(default_factory=dict)
+    """Layer in the checkpoint -> module."""
     experts: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+    """Module with fused experts -> its layers in the checkpoint, as [(gate, up, down)] by expert."""
     renamed: dict[str, str] = field(default_factory=dict)
+    """Other tensors whose names in checkpoint and model differ."""
     kept: list[str] = field(default_factory=list)
+    """Matrices of blocks that stay float, by layer or module."""
     kept_experts: list[str] = field(default_factory=list)
+    """Modules with fused experts that stay float."""
 
     @property
     def modules(self) -> dict[str, str]:

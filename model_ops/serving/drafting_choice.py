@@ -35,25 +35,27 @@ NEEDS_A_PACKAGE = "suffix"
 
 @dataclass(frozen=True)
 class Rate:
-    """At one concurrency. p99_s: 99th percentile of the latency of whole answers, in seconds; of fewer than 500 requests a
-    lower quantile (latency_tail.py)."""
+    """Speed at one concurrency."""
 
     tokens_per_second: float
     p99_s: float
+    """99th percentile of the latency of whole answers, in seconds; of fewer than 500 requests a lower quantile
+    (latency_tail.py)."""
 
 
 @dataclass(frozen=True)
 class MeasuredDrafting:
-    """One drafting in a server. rates: by concurrency. tau: acceptance length that the server counted; None if unknown."""
+    """One drafting in a server."""
 
     drafting: Drafting
     rates: Mapping[int, Rate]
+    """Speeds by concurrency."""
     tau: float | None = None
+    """Acceptance length that the server counted; None if unknown."""
 
 
 class CurvePoint(BaseModel):
-    """One drafting at one concurrency. ratio, p99_ratio: over the same without drafting. tau_needed: the acceptance length at
-    which drafting breaks even."""
+    """One drafting at one concurrency."""
 
     label: str
     method: str
@@ -63,16 +65,19 @@ class CurvePoint(BaseModel):
     p99_s: float
     ratio: float
     p99_ratio: float
+    """ratio, p99_ratio: over the same numbers without drafting."""
     tau: float | None = None
     tau_needed: float | None = None
+    """The acceptance length at which drafting breaks even."""
 
 
 class BreakEven(BaseModel):
-    """Up to how many requests at a time a drafting pays. concurrency: where its tokens/s fall below those without drafting,
-    interpolated; None if they never do, or always are, within what was measured."""
+    """Up to how many requests at a time a drafting pays."""
 
     label: str
     concurrency: float | None
+    """Concurrency at which its tokens per second fall below those without drafting, interpolated; None if that does not
+    happen within the measured range."""
     says: str
 
 
@@ -85,16 +90,15 @@ class Replayed(BaseModel):
 
 
 class Choice(BaseModel):
-    """drafting.json of a release.
-
-    decided_by: `server` and `replay` are measurements; `recipe` names the drafting itself. concurrencies: those that decided.
-    """
+    """drafting.json of a release."""
 
     drafting: Drafting
     decided_by: Literal["server", "replay", "recipe"]
+    """`server` and `replay` are measurements; `recipe` names the drafting itself."""
     reason: str
     server: str = ""
     concurrencies: list[int] = Field(default_factory=list)
+    """Concurrencies that decided."""
     curve: list[CurvePoint] = Field(default_factory=list)
     break_even: list[BreakEven] = Field(default_factory=list)
     replayed: list[Replayed] = Field(default_factory=list)

@@ -38,11 +38,14 @@ class Removed:
 
 @dataclass(frozen=True)
 class LayerSearch:
-    """loss: of the whole model. removed: in order. kept: indices of the layers that stay, ascending."""
+    """Result of the search for layers to remove."""
 
     loss: float
+    """Loss of the whole model."""
     removed: list[Removed]
+    """Removed layers, in order."""
     kept: list[int]
+    """Indices of the remaining layers, ascending."""
 
 
 @torch.no_grad()

@@ -44,11 +44,12 @@ class Worth(Protocol):
 
 @dataclass(frozen=True)
 class DecodingWorth:
-    """Of a drafter's acceptance length. hours_a_day: device hours that decoding takes at the acceptance length at_tau (None: at
-    the one that is measured now). days: that the drafter serves."""
+    """Worth of a drafter's acceptance length in decoding hours."""
 
     hours_a_day: float
+    """Device hours that decoding takes at the acceptance length at_tau (None: at the one that is measured now)."""
     days: float
+    """Days that the drafter serves."""
     at_tau: float | None = None
 
     def saved_s(self, now: float, then: float) -> float:

@@ -33,9 +33,10 @@ class Changed(Exception):
 
 @dataclass(frozen=True)
 class Bucket:
-    """One lake's part of a bucket. url: s3://BUCKET/PREFIX, without a slash at its end."""
+    """One lake's part of a bucket."""
 
     url: str
+    """S3://BUCKET/PREFIX, without a slash at its end."""
 
     def uri(self, path: str) -> str:
         return f"{self.url}/{path}"

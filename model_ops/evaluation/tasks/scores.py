@@ -39,9 +39,10 @@ SCHEMA = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("model", 
 
 @dataclass
 class TaskScores:
-    """suites: kind, items, items asked, and how programs were isolated, by suite that was to be asked."""
+    """Scores of every suite."""
 
     suites: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By suite: kind, items, items asked, and the isolation of programs."""
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
 
