@@ -60,7 +60,7 @@ class Chosen(NamedTuple):
 
 
 class AllSeen(Exception):
-    """Every layer has read its inputs: the rest of the block says nothing more."""
+    """Raised once every layer has read its inputs: the rest of the block need not run."""
 
 
 class WatchedInputs:

@@ -37,7 +37,7 @@ def decoding_dtype(device: torch.device, parameters: int) -> torch.dtype:
 
 
 class DecodingCache(Protocol):
-    """What a runner keeps of the rows' tokens."""
+    """A runner's cache of the rows' tokens."""
 
     lengths: Int[Tensor, " rows"]
     """Visible tokens, by row."""

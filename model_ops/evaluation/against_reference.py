@@ -1,4 +1,4 @@
-"""What quantization changed: the served model's distributions against those of its unquantized form, long contexts, and which
+"""The effect of quantization: the served model's distributions against those of its unquantized form, long contexts, and which
 block costs most.
 
     found = against_reference(job, settings, progress)

@@ -1,4 +1,4 @@
-"""Where greedy answers with drafting part from those without, and whether own layers call the two tokens a tie.
+"""Finds the first token at which greedy answers with and without drafting differ, and whether the two tokens are a tie.
 
     found = first_differences(model, alone, drafted)      # {row_id: (prompt ids, answer ids)} of both
     found[0].gap, found[0].bound, found[0].is_tie

@@ -24,7 +24,7 @@ AS_LOGGED = "as logged"
 """Sampling of every prompt by the parameters of its logged request."""
 GREEDY = "greedy"
 OWN_LAYERS = "own layers"
-"""What a server is compared with: the layers of this project, in float32."""
+"""Name of the reference for a server: the layers of this project, in float32."""
 
 CHAMPION = "champion"
 """The model, or the drafter, of the release that is served now."""

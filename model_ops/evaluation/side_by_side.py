@@ -136,7 +136,7 @@ def _times(dataset: Path) -> dict[str, datetime | None]:
 
 
 def _week_of(times: dict[str, datetime | None], rows: set[str]) -> datetime | None:
-    """Where the last DAYS days of these rows begin; None if no row has a time."""
+    """Start of the last DAYS days of these rows; None if no row has a time."""
     known = [at for row_id, at in times.items() if row_id in rows and at is not None]
     return max(known) - timedelta(days=DAYS) if known else None
 

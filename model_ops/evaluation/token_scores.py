@@ -1,4 +1,4 @@
-"""What a model says of each target token: its log-probability, and how far the likeliest token is ahead of it.
+"""Scores each target token with a model: its log-probability, and the lead of the likeliest token.
 
     scores = token_scores(model, documents)        # {row_id: TokenScores(logprobs, gaps, logits)}
 """

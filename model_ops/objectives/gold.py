@@ -138,7 +138,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Compared:
-    """What a group is compared by."""
+    """Teacher states and log-probabilities of groups."""
 
     taught: Float[Tensor, "groups teacher_hidden"]
     """The teacher's last states at each group's last position."""

@@ -53,7 +53,7 @@ class HiddenStateMatching:
         self._taught = [layers[end] for end in ends]
 
     def counts(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Of the term of the logits, the weights of the targets; of the term of the hidden states, the tokens."""
+        """Counts of the two terms: the weights of the targets (logits), the tokens (hidden states)."""
         return {"logits": batch.weights[batch.labels != IGNORED].sum(), "hidden": batch.tokens}
 
     def __call__(self, student: nn.Module, batch: Batch) -> LossOutput:

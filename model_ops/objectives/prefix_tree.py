@@ -174,7 +174,7 @@ def ranges(begins: Int[Tensor, " rows"], ends: Int[Tensor, " rows"]) -> tuple[Te
 
 
 def _group_starts(paired: PairedDocuments) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of every group: the student's first token, the place of the teacher's in all the teacher's tokens, where its document
+    """For every group: the student's first token, the place of the teacher's in all the teacher's tokens, where its document
     ends; and all the teacher's tokens."""
     lengths = np.cumsum([0, *map(len, paired.of_teacher)])
     groups = [group.astype(np.int64) for group in paired.groups]

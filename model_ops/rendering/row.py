@@ -41,7 +41,7 @@ class Row:
     token_ids: list[int] | None = None
     labels: list[int] | None = None
     request: dict[str, Any] | None = None
-    """What the request gave the chat template besides messages and tools: chat_template_kwargs, documents, reasoning_effort,
+    """Template arguments of the request, besides messages and tools: chat_template_kwargs, documents, reasoning_effort,
     response_format, continue_final_message."""
     ts: datetime | None = None
     """Time of the request; templates that print a date print this one."""
@@ -62,7 +62,7 @@ class Row:
 
 
 def request_of(row: Row, message: int) -> dict[str, Any] | None:
-    """What the request for a message's answer gave the chat template."""
+    """Template arguments of the request for a message's answer."""
     own = row.messages[message].get(LEARNT_REQUEST)
     return own if isinstance(own, dict) else row.request
 

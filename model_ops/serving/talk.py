@@ -44,7 +44,7 @@ LEAST_ROOM = 4
 
 
 class Stopped(Exception):
-    """The answer is not wanted any more."""
+    """The answer was cancelled."""
 
 
 class Talk:

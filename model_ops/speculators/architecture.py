@@ -1,4 +1,4 @@
-"""What the project knows about a kind of drafter: name, settings, network, checks, and the servers that run it.
+"""Description of a kind of drafter: name, settings, network, checks, and the servers that run it.
 
     MEDUSA = Architecture(name="medusa", settings=MedusaSettings, build=build, model_class=model_class, ...)
 

@@ -36,7 +36,7 @@ FEWEST = 4
 
 
 class Worth(Protocol):
-    """What a better measurement is worth."""
+    """The value of a better measurement."""
 
     def saved_s(self, now: float, then: float) -> float:
         """Device seconds that a measurement of `then` instead of `now` is worth."""
@@ -59,7 +59,7 @@ class DecodingWorth:
 
 @dataclass(frozen=True)
 class LossWorth:
-    """Of a held-out loss in nats per token: what a device hour has to bring."""
+    """Worth of a lower held-out loss, in nats per token and device hour."""
 
     nats_an_hour: float
 

@@ -28,7 +28,7 @@ PART_BYTES = 64 << 20
 
 
 class Changed(Exception):
-    """Somebody else created, replaced or removed the object since this machine saw it."""
+    """Another machine created, replaced or removed the object since this machine read it."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from model_ops.wording import counted
 
 TRIES, WHOLE, TOKENS, ROW_TOKENS = 4, 2, 192, 512
 VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
-"""Of further tries: a model that was not trained on JSON writes white space until its limit, which a penalty ends."""
+"""Penalty of further tries: a model that was not trained on JSON writes white space up to its limit; a penalty stops that."""
 SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
           "required": ["answer", "count"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {

@@ -1,4 +1,4 @@
-"""What one check of the smoke set found."""
+"""Result of one check of the smoke set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every evaluation item has, whatever its kind."""
+"""Fields that every evaluation item has."""
 
 from __future__ import annotations
 
