@@ -71,36 +71,36 @@ class AgainstReference:
 
 def against_reference(job: Job, settings: EvaluateSettings, progress: Progress) -> AgainstReference:
     """Compares target and reference; nothing where they are one directory, or where there is no reference."""
-    found = AgainstReference()
+    result = AgainstReference()
     if "reference" not in job.inputs or job.inputs["reference"].resolve() == job.inputs["target"].resolve():
-        return found
+        return result
     try:
         documents, long = _documents(job, settings)
         parts = finished(job, "against-reference", lambda: _measured(job, settings, documents, long, progress))
     except ModelError as error:
-        found.not_measured["divergence of target against reference"] = str(error)
-        return found
+        result.not_measured["divergence of target against reference"] = str(error)
+        return result
     rows = [RowDivergence(*row) for row in parts["rows"]]
-    found.measurements += _of_rows(rows)
+    result.measurements += _of_rows(rows)
     worst = sorted((row for row in rows if row.tokens),
                    key=lambda row: -row.divergence / row.tokens)[:WORST_ROWS]
-    found.worst_rows = [{"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens}
+    result.worst_rows = [{"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens}
                         for row in worst]
-    found.blocks = parts["blocks"]
+    result.blocks = parts["blocks"]
     before, after = ([RowLoss(*row) for row in each] for each in parts["long"])
     if before:
-        found.measurements.append(_recovery_of_long(before, after))
+        result.measurements.append(_recovery_of_long(before, after))
     else:
-        found.not_measured[LONG_CONTEXT] = (f"the test rows are too short for {FEWEST_LONG} contexts of "
+        result.not_measured[LONG_CONTEXT] = (f"the test rows are too short for {FEWEST_LONG} contexts of "
                                             f"{longest(job, settings)} tokens; add test rows, or lower evaluation.max_length")
-    return found
+    return result
 
 
 def _documents(job: Job, settings: EvaluateSettings) -> tuple[list[Document], list[Document]]:
     """(test rows to compare distributions on, long contexts), both a seeded choice."""
     tokenizer = load_tokenizer(job.inputs["target"])
     if load_tokenizer(job.inputs["reference"]).get_vocab() != tokenizer.get_vocab():
-        raise ModelError("target and reference have different tokenizers, so no distribution of one is that of the other: give "
+        raise ModelError("target and reference have different tokenizers, so their distributions cannot be compared: give "
                          "the target's own unquantized form")
     read, _ = read_documents(job.inputs["dataset"], "test", tokenizer, settings.max_length)
     shuffled = sorted((document for document in read if document.target_tokens), key=lambda document: document.row_id)

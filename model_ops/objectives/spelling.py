@@ -63,7 +63,7 @@ class Places:
     key: Int[Tensor, " places"]
     """FIRST, or the number of what the student has said of the teacher's token."""
     paths: Paths
-    """How the teacher goes on, where a group begins."""
+    """Continuations of the teacher at the beginning of a group."""
 
     def to(self, device: torch.device) -> Places:
         """The places on a device."""

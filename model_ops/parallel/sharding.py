@@ -49,8 +49,7 @@ class Sharding:
     local_shape: tuple[int, ...]
     """Shape on the first process, which has the largest part if fsdp does not divide evenly."""
     narrowed: int | None = None
-    """Dimension of which every process of a tp group holds all but uses only its share, because connected layers are
-    sharded."""
+    """Dimension that every process of a tp group holds whole, although it uses only its share: connected layers are sharded."""
     notes: tuple[str, ...] = field(default=())
 
     @property

@@ -49,7 +49,7 @@ class Row:
     """Logged interactions of the learnt answers, in order; further ones are copies."""
 
     def interaction_of(self, message: int) -> str | None:
-        """The logged interaction whose answer a learnt message is; None if unknown."""
+        """The logged interaction of a learnt message; None if unknown."""
         learnt = self.learnt_messages
         known = len(self.interaction_ids) >= len(learnt)  # any other number of ids cannot be assigned
         return self.interaction_ids[learnt.index(message)] if known and message in learnt else None

@@ -142,22 +142,22 @@ def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = N
     ngram, suffix = best["ngram"], best[NEEDS_A_PACKAGE]
     asked = "no server was asked, so acceptance over held-out answers decides, and no speed"
     if drafter is None or drafter_low is None:
-        chosen, reason = NO_DRAFTING, (f"no drafting: {asked}; there is no trained drafter, and only a server shows whether a "
+        choice, reason = NO_DRAFTING, (f"no drafting: {asked}; there is no trained drafter, and only a server shows whether a "
                                        "lookup pays")
     elif ngram is None or drafter_low > ngram.tau or (gain_low is not None and gain_low >= 0):
-        chosen = _of(drafter)
+        choice = _of(drafter)
         beaten = "" if ngram is None else f", of the n-gram lookup {ngram.tau:.2f}"
         paired = ("" if gain_low is None else
                   f"; its gain over the better lookup on the same prompts is at least {gain_low:z.1%}")
-        reason = f"{chosen.label}: {asked}; acceptance length {drafter.tau:.2f} (lower end {drafter_low:.2f}){beaten}{paired}"
+        reason = f"{choice.label}: {asked}; acceptance length {drafter.tau:.2f} (lower end {drafter_low:.2f}){beaten}{paired}"
     else:
-        chosen = _of(ngram)
-        reason = (f"{chosen.label}: {asked}; acceptance length {ngram.tau:.2f}, which the drafter's {drafter.tau:.2f} does not "
+        choice = _of(ngram)
+        reason = (f"{choice.label}: {asked}; acceptance length {ngram.tau:.2f}, which the drafter's {drafter.tau:.2f} does not "
                   f"exceed for certain (lower end {drafter_low:.2f}), and a lookup is simpler")
     if suffix is not None and suffix.tau > max((each.tau for each in (ngram, drafter) if each), default=1.0):
         reason += (f". The suffix lookup has {suffix.tau:.2f}, but it needs the package arctic-inference in the server: name a "
                    "server in evaluation.server to measure it")
-    return Choice(drafting=chosen, decided_by="replay", reason=reason, replayed=list(replayed))
+    return Choice(drafting=choice, decided_by="replay", reason=reason, replayed=list(replayed))
 
 
 def varying(measured: Sequence[MeasuredDrafting], can_vary: Callable[[Drafting], bool]) -> Drafting | None:
@@ -241,20 +241,20 @@ def _ranges(levels: Sequence[int], lengths: Sequence[int]) -> tuple[tuple[int, i
     return tuple(found)
 
 
-def _reason(chosen: Drafting, scores: Mapping[Drafting, float], worst: Mapping[Drafting, float], allowed: Sequence[Drafting],
+def _reason(choice: Drafting, scores: Mapping[Drafting, float], worst: Mapping[Drafting, float], allowed: Sequence[Drafting],
             levels: Sequence[int], p99_above: float) -> str:
     at = f"at {_counted(levels)} at a time"
-    others = sorted((each for each in scores if each not in (chosen, NO_DRAFTING)), key=lambda each: -scores[each])
-    if chosen == NO_DRAFTING:
+    others = sorted((each for each in scores if each not in (choice, NO_DRAFTING)), key=lambda each: -scores[each])
+    if choice == NO_DRAFTING:
         said = f"no drafting: nothing that may be served is more than {TIE:z.0%} faster {at}"
     else:
-        said = f"{chosen.label}: {scores[chosen]:.2f} times the tokens/s without drafting {at}"
+        said = f"{choice.label}: {scores[choice]:.2f} times the tokens/s without drafting {at}"
     if others:
         nearest = others[0]
         why = ""
         if nearest not in allowed:
             why = f", whose p99 latency is {worst[nearest] - 1:z.0%} above that without drafting (allowed: {p99_above:z.0%})"
-        elif scores[nearest] >= scores[chosen]:
+        elif scores[nearest] >= scores[choice]:
             why = ", a tie with what is simpler"
         said += f"; the best other is {nearest.label} with {scores[nearest]:.2f} times{why}"
     return said
