@@ -31,8 +31,8 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-import model_ops.models.attention  # noqa: F401  registers "packed"
 from benchmarks.record import record
+from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
 from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.gather import whole_tensors
 from model_ops.parallel.mesh_settings import MeshSettings

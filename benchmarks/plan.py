@@ -125,7 +125,7 @@ def _train(case: Case) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    import model_ops.models.attention  # noqa: F401  registers "packed"
+    from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
     from model_ops.models.lora import add_adapters
     from model_ops.models.lora_settings import LoraSettings
     from model_ops.objectives.sft import next_token_loss

@@ -190,7 +190,8 @@ def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> Run:
         model.module.base_model(**batch.to(model.device).model_inputs)
     (hidden, _), = recorders[0].calls
     known: dict[int, Tensor] = {}
-    return Run(hidden.to(HOST), [_moved(named, HOST, known) for recorder in recorders for _, named in recorder.calls], place)
+    rest = [_moved(named, HOST, known) for recorder in recorders for _, named in recorder.calls]
+    return Run(hidden.to(HOST), rest, place)
 
 
 def _moved(value: object, device: torch.device, known: dict[int, Tensor]) -> object:

@@ -128,7 +128,8 @@ def choose_in_server(measured: Sequence[MeasuredDrafting], concurrencies: Sequen
         break_even=[break_even(each, plain) for each in measured if each.drafting != NO_DRAFTING])
 
 
-def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = None, gain_low: float | None = None) -> Choice:
+def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = None,
+                     gain_low: float | None = None) -> Choice:
     """The drafting to serve where no server was asked: the drafter, or the n-gram lookup if the drafter is not better.
 
     replayed: acceptance lengths; of the drafter, the one with the most tokens counts. drafter_low: lower end of the 95 %

@@ -67,7 +67,7 @@ def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constr
         try:
             choice = asking.chat(prompt, **({**VARIED, "seed": attempt} if attempt else {}), max_tokens=TOKENS, **constraint)
         except NoParser:
-            return Finding(name, None, "vLLM was started without --tool-call-parser, and none is known for the chat template")
+            return Finding(name, None, "vLLM runs without --tool-call-parser, and none is known for the chat template")
         except NotAnswered as error:
             return Finding(name, False, str(error))
         if choice["finish_reason"] != "length":
