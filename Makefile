@@ -10,40 +10,58 @@ PROCESSES ?= 2
 # Tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-thorough gpu ui notebook serve-env clean
+.PHONY: help demo ui notebook check format types docs test test-slow test-thorough serve-env gpu clean
+.DEFAULT_GOAL := help
 
-demo: .venv/installed
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/installed  ## Every stage on made logs, at full size; `millrace demo --quick` is the toy
 	$(BIN)/millrace demo --lake $(LAKE)
 
-ui: .venv/installed
+ui: .venv/installed  ## The graph of the demo's lake (LAKE=...) in the browser
 	$(BIN)/millrace ui --lake $(LAKE)
 
 # Makes the quick demo's lake and a second release in it, then runs docs/notebooks/*.ipynb again and stores their outputs.
-notebook: .venv/installed
+notebook: .venv/installed  ## Runs the notebooks again on a new demo lake and stores their outputs
 	$(BIN)/pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[notebook]'
 	$(BIN)/millrace demo --quick --lake demo/quick/lake
 	(cat demo/quick/quick.yaml; echo 'curation: {near_duplicates: {enabled: false}}') > demo/quick/second.yaml
 	$(BIN)/millrace run demo/quick/second.yaml --lake demo/quick/lake
 	MILLRACE_LAKE=$(CURDIR)/demo/quick/lake $(BIN)/jupyter-execute --inplace docs/notebooks/analysts.ipynb docs/notebooks/answers.ipynb
 
-test: .venv/installed
+check: .venv/installed types docs  ## Lint, format, types and docs, without tests
 	$(BIN)/ruff check .
-	$(BIN)/pytest -m "not slow and not thorough" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/ruff format --check .
 
-test-slow: .venv/installed
+format: .venv/installed  ## Formats the code, and mends what lint can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The first run takes a minute; the next ones read its cache.
+types: .venv/installed  ## Types of millrace, model_ops and resources
+	$(BIN)/mypy
+
+docs: .venv/installed  ## The pages as a site in build/site, with every link followed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+test: $(if $(ROOM),.venv/installed,check)  ## Checks and fast tests; ROOM=resources/drifting: the fast tests of one room alone
+	$(BIN)/pytest -m "not slow and not thorough" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ROOM))
+
+test-slow: .venv/installed  ## The whole graph, real servers, kills
 	$(BIN)/pytest -m "slow and not thorough" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
 
 # Every case of what the other two test in some cases: before a release, and after a change of what all families share.
-test-thorough: .venv/installed
+test-thorough: .venv/installed  ## Further families, formats and moments of what the other two test
 	$(BIN)/pytest -m thorough -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
 
 # An environment with vLLM's CPU build, once for all checkouts (minutes, 3.5 GB); prints its interpreter, for `millrace serve --program`.
 # MILLRACE_VLLM names another place. On a machine with a GPU: `pip install vllm` in an environment of its own.
-serve-env: .venv/installed
+serve-env: .venv/installed  ## An environment with vLLM's CPU build
 	@$(BIN)/python -m benchmarks.vllm_environment
 
 # On a machine with a CUDA device: tests that need one, then benchmarks.gpu. Continues where it was stopped; AGAIN=1 measures all.
-gpu: .venv/installed
+gpu: .venv/installed  ## Tests and benchmarks that need a CUDA device
 	$(BIN)/python -m benchmarks.gpu --cuda $(if $(AGAIN),--again)
 
 .venv/installed: constraints.txt pyproject.toml
@@ -55,6 +73,6 @@ gpu: .venv/installed
 	touch $@
 
 # Tests keep what takes minutes to make in a folder of this checkout's own: tests/kept.py.
-clean:
+clean:  ## Removes what demo, tests, docs and tools leave behind
 	rm -rf $${TMPDIR:-/tmp}/millrace-tests-*-$$(printf %s '$(realpath .)' | sha256sum | cut -c 1-12)
-	rm -rf demo build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf demo build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

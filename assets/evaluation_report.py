@@ -9,6 +9,7 @@ from assets.overrides import EvaluationOverrides
 from assets.ownership import OWNERS, RELEASE, WORKER_POOL
 from assets.presentation import COMPARES, shown, table
 from model_ops.evaluation.settings import EvaluateSettings
+from resources.artefacts.manifest import Manifest
 from resources.artefacts.source_digest import source_digest
 from resources.composing.eval_suite import EvalSettings
 from resources.releasing.approval_page import SIDE_BY_SIDE, WORST
@@ -40,6 +41,17 @@ def evaluation_report(
     base, and model and drafter against those of the champion, the last other release that the endpoint served. Lies in
     `datasets/<workload>/evaluation_report/<version>/`.
     """
+    inputs = _inputs(workshop, policy, bool(evals))
+    champion = champion_to_beat(workshop.lake, workshop.workload, inputs["target"], inputs.get("speculator"))
+    served_now = {"champion": champion.target, "champion_speculator": champion.drafter} if champion else {}
+    pinned = {role: model for role, model in served_now.items() if model is not None}
+    manifest = workshop.train(
+        "evaluation_report", "evaluate", config.applied_to(evaluate_settings), inputs, context, kind="dataset", pinned=pinned)
+    return shown(manifest, workshop, worst_answers=_worst(workshop.directory(manifest)))
+
+
+def _inputs(workshop: Workshop, policy: ModelPolicy, has_tasks: bool) -> dict[str, Manifest]:
+    """What is measured, and on what, by its role in the operation."""
     models = {*policy.stages, policy.drafting_model}
     inputs = {found.role: workshop.current("model", found.name) for found in model_chain() if found.name in models}
     inputs["target"] = workshop.current("model", policy.served)
@@ -51,14 +63,9 @@ def evaluation_report(
         inputs["served"] = workshop.current("dataset", "served_answers")
     if policy.drafting_model:
         inputs["draft_model"] = workshop.current("model", policy.drafting_model)
-    if evals:
+    if has_tasks:
         inputs["tasks"] = workshop.current("dataset", "eval_suite")
-    champion = champion_to_beat(workshop.lake, workshop.workload, inputs["target"], inputs.get("speculator"))
-    served_now = {"champion": champion.target, "champion_speculator": champion.drafter} if champion else {}
-    pinned = {role: model for role, model in served_now.items() if model is not None}
-    manifest = workshop.train(
-        "evaluation_report", "evaluate", config.applied_to(evaluate_settings), inputs, context, kind="dataset", pinned=pinned)
-    return shown(manifest, workshop, worst_answers=_worst(workshop.directory(manifest)))
+    return inputs
 
 
 def _worst(report: Path) -> dg.MetadataValue:

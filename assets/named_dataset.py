@@ -15,14 +15,13 @@ from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
 from resources.artefacts.source_digest import source_digest
 from resources.composing.dataset_settings import DatasetSettings
-from resources.composing.datasets import build_sft_dataset, sessions_in_two_splits
+from resources.composing.datasets import sessions_in_two_splits
 from resources.composing.named_datasets import NamedDataset
 from resources.composing.seed_settings import SeedSettings
-from resources.composing.token_counts import vocabularies
 from resources.curating.curation import CurationSettings
+from resources.workshop.sft_datasets import SOURCES, make_sft_dataset
 from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/composing/datasets.py",)
 MADE_OF = ("curated_interactions", "seed_examples", "sft_dataset")
 
 
@@ -44,24 +43,8 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
         seeds: dg.ResourceParam[dict[str, SeedSettings]],
         tokenizers: dg.ResourceParam[dict[str, Path]],
     ) -> dg.MaterializeResult:
-        curated, examples, sft = (workshop.current("dataset", each) for each in MADE_OF)
-        asked, near = named_datasets[name], curation_settings.near_duplicates
-        settings = asked.as_dataset(dataset_settings)
-        about = {
-            "workload": workshop.workload, "name": name, "key": f"datasets.named.{name}", "pii": curation_settings.pii,
-            "licences": {source: seed.licence for source, seed in seeds.items()},
-        }
-        manifest = workshop.build(
-            "dataset", name, op="build_sft_dataset", sources=SOURCES,
-            config={**settings.model_dump(mode="json"), "only": asked.only.model_dump(mode="json"),
-                    "near_duplicates": near.model_dump(mode="json"), "about": about,
-                    **vocabularies(tokenizers)},
-            inputs=[curated.as_input(), examples.as_input(), sft.as_input()],
-            work=lambda output: build_sft_dataset(
-                workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output,
-                settings, workshop.tables, near, sft.metrics.get("lent"), about, asked.only,
-                tokenizers=tokenizers).as_metrics(),
-        )
+        manifest = make_sft_dataset(
+            workshop, dataset_settings, curation_settings, seeds, tokenizers, name, named_datasets[name])
         tell_shortages(context, manifest)
         return shown(manifest, workshop, **changes(manifest, workshop))
 

@@ -31,10 +31,6 @@ from resources.reporting.row_preview import rows_without_texts
 from resources.sql_files import workbench
 from resources.workshop.workshop import Workshop
 
-LARGEST_PICTURE = 150_000
-"""Most bytes of an image in Dagster's event log (large markdown fails to load)."""
-
-
 COMPARES = "compares"
 """Metadata of an asset check: the model whose measurement it compares. Without that stage the check is not in the graph."""
 
@@ -65,8 +61,6 @@ def shown(manifest: Manifest, workshop: Workshop, first: Mapping[str, Any] | Non
     if any(file.path == "metrics.jsonl" for file in manifest.files):
         metadata["training_curves"] = embedded(training_curves(directory / "metrics.jsonl"), "training")
     for file in manifest.files:
-        if file.path.endswith(".png") and file.bytes <= LARGEST_PICTURE:
-            metadata[Path(file.path).stem] = embedded((directory / file.path).read_bytes(), Path(file.path).stem)
         if file.path == "rendered.md":
             metadata["what_is_learnt"] = dg.MetadataValue.md(visible((directory / file.path).read_text(), lines=True))
         if file.path.endswith(".html"):

@@ -10,13 +10,11 @@ from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
 from resources.artefacts.source_digest import source_digest
 from resources.composing.dataset_settings import DatasetSettings
-from resources.composing.datasets import build_sft_dataset, lent_by, sessions_in_two_splits
+from resources.composing.datasets import sessions_in_two_splits
 from resources.composing.seed_settings import SeedSettings
-from resources.composing.token_counts import vocabularies
 from resources.curating.curation import CurationSettings
+from resources.workshop.sft_datasets import SOURCES, make_sft_dataset
 from resources.workshop.workshop import Workshop
-
-SOURCES = ("resources/composing/datasets.py",)
 
 
 @dg.asset(
@@ -36,24 +34,7 @@ def sft_dataset(
     All sessions of a user are in one split, so validation and test are never seen in training. Lies in
     `datasets/<workload>/sft_dataset/<version>/{train,validation,test}.parquet`, with a card in README.md.
     """
-    curated, examples = workshop.current("dataset", "curated_interactions"), workshop.current("dataset", "seed_examples")
-    near = curation_settings.near_duplicates
-    about = {
-        "workload": workshop.workload, "name": "sft_dataset", "pii": curation_settings.pii,
-        "licences": {name: seed.licence for name, seed in seeds.items()},
-    }
-    versions = workshop.registry.versions("dataset", "sft_dataset")
-    manifest = workshop.build(
-        "dataset", "sft_dataset", op="build_sft_dataset", sources=SOURCES,
-        config={**dataset_settings.model_dump(mode="json"), "near_duplicates": near.model_dump(mode="json"), "about": about,
-                **vocabularies(tokenizers)},
-        inputs=[curated.as_input(), examples.as_input()],
-        work=lambda output: build_sft_dataset(
-            workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output,
-            dataset_settings, workshop.tables, near, lent_by(version.metrics for version in versions), about,
-            earlier=[workshop.directory(version) for version in versions], tokenizers=tokenizers,
-        ).as_metrics(),
-    )
+    manifest = make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers)
     tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))
 

@@ -72,18 +72,18 @@ def _change(home: Path, lake: str, worker: int, count: int, begin: Any, results:
     """Makes its changes and sends (action, release, by, alias, what it was told) of each try."""
     os.environ["MILLRACE_MIRRORS"] = str(home / f"machine-{worker}")
     from resources.lake import Lake, LakeError
+    from resources.releasing.actor import Actor
     from resources.releasing.endpoint_log import EndpointLogError
     from resources.releasing.endpoints import Endpoint, EndpointError
-    from resources.releasing.signature import Signature
-    from resources.releasing.subject import Subject
+    from resources.releasing.release import ReleaseRef
 
-    endpoint, by = Endpoint(Lake.open(lake), WORKLOAD), Signature(f"worker-{worker}", "benchmark")
+    endpoint, by = Endpoint(Lake.open(lake), WORKLOAD), Actor(f"worker-{worker}", "benchmark")
     alias, named, tries = f"alias-{worker}", "", []
     begin.wait(SECONDS)
     for number in range(count):
         kind, release = KINDS[number % len(KINDS)], f"{worker}-{number}"
         release = named if kind in ("unnamed", "withdrawn") else release
-        subject = Subject(release=release, digest="0" * 64)
+        subject = ReleaseRef(release=release, digest="0" * 64)
         change = {
             "nominated": lambda subject=subject: endpoint.nominate(subject),
             "named": lambda subject=subject: endpoint.name(alias, subject, by),

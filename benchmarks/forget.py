@@ -37,7 +37,7 @@ from resources.erasing.asked import ask_for
 from resources.erasing.forget import forget
 from resources.lake import Lake
 from resources.reading.user_hash import keyed_hash
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import SCHEMAS, Tables
 
 ROWS, QUICK_ROWS, DAYS = 1_000_000, 20_000, 30
@@ -59,7 +59,7 @@ def main() -> None:
         made = time.monotonic() - began
         before = places_of({WORD}, lake.root)
         began = time.monotonic()
-        plan = forget(lake, ask_for(Tables(lake), "user", "the user"), Signature("benchmark", "benchmark"), vacuum=True)
+        plan = forget(lake, ask_for(Tables(lake), "user", "the user"), Actor("benchmark", "benchmark"), vacuum=True)
         seconds = time.monotonic() - began
         began = time.monotonic()
         left = places_of({WORD}, lake.root)

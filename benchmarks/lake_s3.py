@@ -129,9 +129,9 @@ def _machine(mirrors: str, lake: str, name: str, races: int, together: Any, resu
 def _writer(place: Any, name: str, number: int) -> Any:
     """The write of one machine in one race; what comes before it is done."""
     from resources.artefacts.registry import Registry
+    from resources.releasing.actor import Actor
     from resources.releasing.endpoints import Endpoint
-    from resources.releasing.signature import Signature
-    from resources.releasing.subject import Subject
+    from resources.releasing.release import ReleaseRef
     from resources.tables import Tables
 
     kind = KINDS[number % 4]
@@ -140,8 +140,8 @@ def _writer(place: Any, name: str, number: int) -> Any:
     if kind == "replace":
         return lambda: Tables(place).replace("quarantine", _rows(f"replace-{number}", name), workload=f"replace-{number}")
     if kind == "alias":
-        release = Subject(release=f"{name}{number}", digest="0" * 64)
-        return lambda: Endpoint(place, "raced").promote(release, Signature(name, "benchmark"))
+        release = ReleaseRef(release=f"{name}{number}", digest="0" * 64)
+        return lambda: Endpoint(place, "raced").promote(release, Actor(name, "benchmark"))
     registry = Registry(place, "raced")
     draft = registry.draft("dataset", f"set{number}", op="race", sources=("resources/lake.py",), config={"by": name}, inputs=[])
     (draft.directory / "rows.txt").write_text(name)

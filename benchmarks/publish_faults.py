@@ -59,19 +59,19 @@ def main() -> None:
 def _publish(lake: str, number: int) -> None:
     """Makes a release and approves it, as a run with `approval: automatic` does."""
     from resources.lake import Lake
+    from resources.releasing.actor import Actor
     from resources.releasing.approvals import approve
     from resources.releasing.endpoints import Endpoint
-    from resources.releasing.signature import Signature
-    from resources.releasing.subject import subject_of
+    from resources.releasing.release import ReleaseRef
 
     place = Lake.open(lake)
     place.mirror.pull()
     print(READY, flush=True)
     directory = small_release(place, number, WORKLOAD, drafts=True, weights_mib=WEIGHTS_MIB)
-    endpoint, by = Endpoint(place, WORKLOAD), Signature("benchmark", "benchmark", f"release {number}")
-    endpoint.nominate(subject_of(directory))
+    endpoint, by = Endpoint(place, WORKLOAD), Actor("benchmark", "benchmark", f"release {number}")
+    endpoint.nominate(ReleaseRef.of(directory))
     approve(place, directory, by)
-    endpoint.promote(subject_of(directory), by)
+    endpoint.promote(ReleaseRef.of(directory), by)
 
 
 def _killed(home: Path, lake: str, kills: int) -> dict[str, object]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,12 +37,12 @@ from resources.artefacts.registry import Registry
 from resources.deciding.decision import Decision
 from resources.deciding.decisions_table import Decisions
 from resources.lake import Lake
-from resources.launching.python_process import child_environment, python_script
+from resources.launching.python_process import child_environment
 from resources.launching.run_history import SeenRun, runs
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
-from resources.releasing.signature import Signature
 
-WORKLOAD, BY = "code-assistant", Signature("benchmark", "MILLRACE_USER", "the first release")
+WORKLOAD, BY = "code-assistant", Actor("benchmark", "MILLRACE_USER", "the first release")
 REQUESTS_A_DAY = 1_000_000
 WAITS_S = 3_600
 DAYS = {"demo": (6_000, 7), "quick": (400, 2)}
@@ -135,7 +136,7 @@ def _daemon(lake: Lake, recipe: Path) -> Iterator[None]:
     workspace.write_text(yaml.safe_dump({"load_from": code_locations([recipe])}), encoding="utf-8")
     environment = child_environment(DAGSTER_HOME=str(lake.dagster_home), MILLRACE_LAKE=str(lake.root))
     with (lake.root.parent / "daemon.log").open("w") as log:
-        command = python_script("dagster-daemon", "run", "-w", str(workspace))
+        command = [str(Path(sys.executable).with_name("dagster-daemon")), "run", "-w", str(workspace)]
         daemon = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
             yield

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from resources.artefacts.manifest import read_manifest
 from resources.attesting.attest import attest
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
-from resources.releasing.signature import Signature
 from resources.signing.keys import signing_key
 
 
@@ -42,5 +42,5 @@ def signed_copy(source: Lake, home: Path, version: str = "") -> tuple[Lake, Path
     made = {path: read_manifest(path).created_at for path in found}
     directory = max(made, key=lambda path: made[path])
     attest(lake, directory, signing_key())
-    approve(lake, directory, Signature("ann", "MILLRACE_USER"))
+    approve(lake, directory, Actor("ann", "MILLRACE_USER"))
     return lake, directory

@@ -42,14 +42,13 @@ from resources.artefacts.registry import Registry
 from resources.attesting.attest import write_attestations
 from resources.lake import Lake
 from resources.launching.python_process import child_environment, python_module
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release, write_release
+from resources.releasing.release import ReleaseRef, read_release, write_release
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 
-BY = Signature("benchmark", "MILLRACE_USER")
+BY = Actor("benchmark", "MILLRACE_USER")
 OTHER = "support"
 ROUNDS, AT_A_TIME = 10, 8
 REQUESTS_BEFORE, REQUESTS = 200, 2_000
@@ -166,10 +165,10 @@ def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words
                          "second": sum(each["release"] == two.name for each in found)}}
 
 
-def _promote(lake: Lake, release: Path, by: Signature) -> None:
+def _promote(lake: Lake, release: Path, by: Actor) -> None:
     """What `millrace approve` does."""
     approve(lake, release, by)
-    Endpoint(lake, release.parent.name).promote(subject_of(release), by)
+    Endpoint(lake, release.parent.name).promote(ReleaseRef.of(release), by)
 
 
 @contextmanager

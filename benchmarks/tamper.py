@@ -30,7 +30,7 @@ from resources.attesting.packaging import package
 from resources.lake import Lake
 from resources.releasing.approvals import approvals_of
 from resources.releasing.recheck import recheck
-from resources.releasing.release import parts_of, read_release
+from resources.releasing.release import read_release
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 PLACES = {"beginning": 0.0, "middle": 0.5, "end": 1.0}
@@ -93,7 +93,7 @@ def _in_package(home: Path, keys: Path, directory: Path) -> Iterator[tuple[str, 
 
 def _in_lake(lake: Lake, directory: Path) -> Iterator[tuple[str, bool]]:
     _must_hold(recheck(lake, directory) == [] and approvals_of(lake, directory).missing == 0)
-    folders = [directory, *(lake.root / part.path for part in parts_of(read_release(directory)))]
+    folders = [directory, *(lake.root / part.path for part in read_release(directory).parts)]
     for path in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(lake.root).as_posix()
         for place, share in PLACES.items():

@@ -15,33 +15,16 @@ Importing this module takes milliseconds: torch, Dagster, DuckDB and Polars are 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
 
 if TYPE_CHECKING:
     from millrace.errors import Error, RecipeError
     from millrace.lake import Lake, open_lake
-    from millrace.lake import open as open  # exported, but not in __all__
+    from millrace.lake import open as open
     from millrace.recipes import Outcome, Recipe, Run, load_recipe, submit
     from millrace.side_by_side import SideBySide
 
-_EXPORTED = {
-    "Error": "errors", "RecipeError": "errors",
-    "SideBySide": "side_by_side",
-    "Lake": "lake", "open": "lake", "open_lake": "lake",
-    "Outcome": "recipes", "Recipe": "recipes", "Run": "recipes", "load_recipe": "recipes", "submit": "recipes",
-}
-"""Public name -> the module that defines it."""
-
-__all__ = ["Error", "Lake", "Outcome", "Recipe", "RecipeError", "Run", "SideBySide", "load_recipe", "open_lake", "submit"]
-"""Without `open`, so that `import *` keeps Python's own."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTED:
-        raise AttributeError(f"module 'millrace' has no attribute {name!r}; there are {', '.join(__all__)}")
-    return getattr(import_module(f"millrace.{_EXPORTED[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = door(__name__, __file__)
+__all__.remove("open")  # `from millrace import *` keeps Python's own

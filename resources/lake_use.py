@@ -10,11 +10,11 @@ published last.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from model_ops.file_locks import lock, try_lock
 from resources.lake import Lake, LakeError
 from resources.unpublished import drop_before_erasure
 from stores.mirror.bucket import Changed
@@ -36,11 +36,9 @@ def at_work(lake: Lake) -> Iterator[None]:
 
     with ExitStack() as stack:
         file = stack.enter_context((lake.root / LOCK).open("a"))
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file, shared=True):
             waiting()
-            fcntl.flock(file, fcntl.LOCK_SH)
+            lock(file, shared=True)
         stack.enter_context(lake.mirror.at_work(waiting))
         with _published(lake):
             yield
@@ -52,10 +50,11 @@ def alone(lake: Lake, what: str) -> Iterator[None]:
     with ExitStack() as stack:
         file = stack.enter_context((lake.root / LOCK).open("a"))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(file):
+                raise Taken
             stack.enter_context(lake.mirror.alone())
-        except (BlockingIOError, Taken) as error:
-            by = f" ({error})" if isinstance(error, Taken) else ""
+        except Taken as error:
+            by = f" ({error})" if str(error) else ""
             raise LakeInUse(f"a run is at work on {lake.place}{by}: wait until `millrace status` shows none, or stop it, and "
                             f"then {what} again") from error
         with _published(lake, is_alone=True):

@@ -9,11 +9,12 @@ The lock is an flock on the directory itself: shared for work in it, exclusive f
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from model_ops.file_locks import is_at, lock, try_lock
 
 _HELD: dict[Path, int] = {}
 
@@ -29,7 +30,7 @@ def hold(directory: Path) -> None:
     """
     directory = directory.absolute()
     if directory in _HELD:
-        if _is_it(_HELD[directory], directory):
+        if is_at(_HELD[directory], directory, follow_symlinks=False):
             return
         os.close(_HELD.pop(directory))
     while True:
@@ -39,11 +40,11 @@ def hold(directory: Path) -> None:
         except FileNotFoundError:
             continue  # removed between the two lines
         try:
-            fcntl.flock(handle, fcntl.LOCK_SH)
+            lock(handle, shared=True)
         except OSError:
             os.close(handle)
             return
-        if _is_it(handle, directory):
+        if is_at(handle, directory, follow_symlinks=False):
             _HELD[directory] = handle
             return
         os.close(handle)  # it was moved away while this process waited
@@ -75,21 +76,13 @@ def taken(directory: Path) -> Iterator[None]:
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InUse(f"{directory} is in use") from error
-        if not _is_it(handle, directory):
+            is_free = try_lock(handle)
+        except OSError:
+            is_free = False  # the file system has no locks
+        if not is_free:
+            raise InUse(f"{directory} is in use")
+        if not is_at(handle, directory, follow_symlinks=False):
             raise FileNotFoundError(directory)
         yield
     finally:
         os.close(handle)
-
-
-def _is_it(handle: int, directory: Path) -> bool:
-    """Whether an open directory is still the one at this path."""
-    try:
-        there = directory.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    opened = os.fstat(handle)
-    return (opened.st_dev, opened.st_ino) == (there.st_dev, there.st_ino)

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+from tests.reports import process_report
+
 PROJECT = Path(__file__).resolve().parents[1]
 COLUMNS = 160
 
@@ -47,7 +49,7 @@ def millrace_process(*words: str | Path, check: int | None = 0, **environment: s
 
 def _checked(done: subprocess.CompletedProcess[str], check: int | None) -> subprocess.CompletedProcess[str]:
     if check is not None:
-        assert done.returncode == check, f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == check, process_report(done)
     return done
 
 

@@ -1,7 +1,8 @@
 """The graph of imports: no circle between files, no arrow up between packages or between the rooms of a package.
 
 Every import counts, also one inside a function or under TYPE_CHECKING: whoever reads a file has to know what it knows.
-A room is a folder of a package. PACKAGES and ROOMS are ordered from the top down: a file imports its own room and what stands
+A name that comes through a door counts as an import of the module that defines it.
+A room is a folder of a package. Its door is its `__init__.py`: other rooms import its public names from there, and only those. PACKAGES and ROOMS are ordered from the top down: a file imports its own room and what stands
 below it, never what stands above. Files of a package that lie in no room are its ground, below all rooms, but for those in
 ENTRIES, which stand above them: the programs that a package is started by.
 
@@ -11,11 +12,15 @@ A new room gets its place in ROOMS. Where a test here fails, move what both side
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from model_ops.door import door_names
 
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "stores", "model_ops")
@@ -27,7 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "resources": ("copying", "reporting", "workshop", "erasing", "chatting", "catalog", "alerting", "watching", "serving", "scraping", "capture", "front", "attesting", "deciding", "drifting", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
                   "lineage_events", "artefacts", "signing"),
 }
-BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})
+BY_NAME = frozenset({"model_ops.door", "model_ops.worker", "pipelines.cli", "pipelines.graph.recipe_graph"})
 """Files that may import a module by a name that they compute: each chooses from a folder that it may import."""
 ENTRIES = frozenset({"pipelines.cli", "pipelines.definitions", "model_ops.worker", "model_ops.verify"})
 
@@ -84,10 +89,17 @@ def _imported(path: Path, importer: str, modules: Mapping[str, Path]) -> Iterato
             package = importer.split(".") if path.name == "__init__.py" else importer.split(".")[:-1]
             above = package[:len(package) - node.level + 1] if node.level else []
             source = ".".join([*above, *([node.module] if node.module else [])])
-            named = [f"{source}.{alias.name}" if f"{source}.{alias.name}" in modules else source for alias in node.names]
+            behind = _door(modules[source]) if source in modules else {}
+            named = [f"{source}.{alias.name}" if f"{source}.{alias.name}" in modules else behind.get(alias.name, source)
+                     for alias in node.names]
         else:
             continue
         yield from ((name, node.lineno) for name in named if name in modules)
+
+
+@cache
+def _door(path: Path) -> dict[str, str]:
+    return door_names(path.read_text()) if path.name == "__init__.py" else {}
 
 
 def imports_by_name(root: Path, packages: Sequence[str] = PACKAGES) -> list[str]:
@@ -160,6 +172,42 @@ def rooms_without_a_place(modules: Mapping[str, Path], rooms: Mapping[str, Seque
     return sorted(f"{package}/{room}" for package, room in found if package in rooms and room not in rooms[package])
 
 
+def entries_beside_the_door(root: Path, packages: Sequence[str] = PACKAGES, rooms: Mapping[str, Sequence[str]] = ROOMS) -> list[str]:
+    """Imports of a file of another room: only names of its door may go out."""
+    modules = modules_of(root, packages)
+    found = []
+    for importer, path in modules.items():
+        for node in _statements(ast.parse(path.read_text()).body):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            sources = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            for source in sources:
+                package, *within = source.split(".")
+                own = importer.split(".")[:2] == [package, *within[:1]]
+                if package in rooms and len(within) > 1 and within[0] in rooms[package] and not own:
+                    found.append(f"{path.relative_to(root)}:{node.lineno} imports {source}, not the door {package}.{within[0]}")
+    return found
+
+
+def names_no_door_can_give(root: Path, packages: Sequence[str] = PACKAGES) -> list[str]:
+    """Names of doors that their module does not have, or that a module of the room has too, which an import would take instead."""
+    modules = modules_of(root, packages)
+    found = []
+    for package, path in modules.items():
+        if package.count(".") != 1:
+            continue
+        for name, module in _door(path).items():
+            if module == package:
+                missing = f"{package}.{name}" not in modules
+            else:
+                missing = not re.search(rf"^(?:(?:async )?def |class )?{name}\b|^\w.*\b{name}\b.*=", modules[module].read_text(), re.MULTILINE)
+                if f"{package}.{name}" in modules:
+                    found.append(f"{package}: {name} is a module of the room as well: give the module another name")
+            if missing:
+                found.append(f"{package}: {module} has no {name}")
+    return found
+
+
 def _listed(imports: Sequence[Import]) -> str:
     return "\n".join(f"  {each}" for each in imports)
 
@@ -183,6 +231,29 @@ def test_no_import_of_a_room_above(imports):
     found = room_arrows_up(imports)
     orders = "\n".join(f"{package}: {' > '.join(rooms)}" for package, rooms in ROOMS.items())
     assert not found, f"imports against the order of rooms\n{orders}\n{_listed(found)}"
+
+
+def test_rooms_are_entered_by_their_doors():
+    assert entries_beside_the_door(PROJECT) == []
+
+
+def test_doors_give_what_they_name():
+    assert names_no_door_can_give(PROJECT) == []
+
+
+def test_a_planted_entry_beside_the_door_is_found(tmp_path):
+    root = tree(tmp_path, model_ops__loop__run="", model_ops__plans__speed="from model_ops.loop.run import fast\nimport model_ops.loop.run\n",
+                model_ops__loop____init__="")
+    assert len(entries_beside_the_door(root, rooms={"model_ops": ("plans", "loop")})) == 2
+
+
+def test_a_door_to_nowhere_is_found(tmp_path):
+    block = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from model_ops.loop.run import fast, run, slow\n"
+    root = tree(tmp_path, model_ops__loop__run="def fast(): ...\nrun = 1\n", model_ops__loop____init__=block)
+    (root / "model_ops/loop/__init__.py").write_text(block)
+    assert names_no_door_can_give(root) == [
+        "model_ops.loop: run is a module of the room as well: give the module another name",
+        "model_ops.loop: model_ops.loop.run has no slow"]
 
 
 def test_no_other_file_imports_by_a_computed_name():

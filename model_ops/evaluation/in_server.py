@@ -129,7 +129,7 @@ def _serve_each(result: InServer, job: Job, settings: EvaluateSettings, every: S
 
 def _by_batch_size(job: Job, settings: EvaluateSettings, served: Served) -> Drafting | None:
     """K by batch size, if it promises to be faster than the same K everywhere."""
-    if not settings.server.drafting.by_batch_size or TARGET not in served:
+    if TARGET not in served:
         return None
     serving = drafter_serving(job)
     return varying(measured_draftings({name: each for name, each in served.items() if name != REFERENCE}),

@@ -18,7 +18,6 @@ CHOSEN_WORDS = ("--host", "--port", "--model", "--model-path", "--served-model-n
 class AnswerJudgeSettings(EndpointSettings):
     """A model that compares two answers to an item, asked twice with the answers in either order."""
 
-    max_characters: int = Field(12_000, ge=200, description="Most characters of each answer that the judge sees")
     concurrency: int = Field(8, ge=1, le=256, description="Requests at a time")
     timeout_s: float = Field(60, gt=0, le=86_400, description="Seconds to wait for one reply")
 
@@ -31,7 +30,6 @@ class TaskSettings(Settings):
         0, ge=0, le=64, description="Sampled answers to each item, besides the greedy one, by the server's default parameters")
     max_new_tokens: int = Field(512, ge=1, le=2**20, description="Most tokens of one answer")
     test_seconds: float = Field(10, gt=0, le=600, description="Most seconds of one program of unit tests")
-    test_memory_mb: int = Field(512, ge=64, le=65_536, description="Most memory of one program of unit tests, in MiB")
     judge: AnswerJudgeSettings | None = Field(
         None, description="Server that compares answers to items of kind `judge`. Left out: such items are not asked")
 
@@ -56,9 +54,6 @@ class ServerDraftingSettings(Settings):
     num_speculative_tokens: list[Annotated[int, Field(ge=1, le=64)]] | None = Field(
         None, min_length=1, description="Numbers of drafted tokens (K) to measure for each method; the drafter at most its "
         "own. Left out: the drafter's K and half of it, and each lookup's best length on validation answers")
-    by_batch_size: bool = Field(
-        True, description="Whether K by batch size is measured as well, where the best K differs between concurrencies and the "
-        "server can vary it (vLLM)")
 
 
 class ServerSettings(Settings):

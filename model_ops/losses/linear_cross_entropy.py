@@ -10,8 +10,6 @@ z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -21,10 +19,6 @@ from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
 from model_ops.losses.vocabulary_shards import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
 from model_ops.models import fused_rows
 from model_ops.parallel.context_parallel import pad
-
-HeadLoss = Callable[[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"], Int[Tensor, " rows"], Float[Tensor, " rows"]],
-                    Float[Tensor, ""]]
-"""(hidden, weight of the head, labels, weights) -> weighted sum of cross-entropies, differentiable in the first two."""
 
 
 @torch.no_grad()

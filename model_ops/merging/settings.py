@@ -42,7 +42,6 @@ class MergeSettings(Settings):
     seed: Seed = Field(0, description="dare: seed of the choice of values")
     search_steps: int = Field(4, ge=1, le=20, description="weights: search. The grid's step is 1 / search_steps")
     search_tokens: int = Field(8_192, ge=1, le=10**8, description="weights: search. Tokens of held-out rows for each candidate")
-    search_length: int = Field(2_048, ge=16, le=2**24, description="weights: search. Tokens after which a held-out row is cut")
 
     @model_validator(mode="after")
     def _fits_the_method(self):

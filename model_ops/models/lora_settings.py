@@ -21,8 +21,6 @@ class LoraSettings(Settings):
         "every linear layer of attention and MLP. Experts stored as one weight and routers get one where they are named: "
         "experts, experts.down_proj, mlp.gate")
     rslora: bool = Field(False, description="Scale by alpha / sqrt(rank) instead (arXiv 2312.03732)")
-    merge: bool = Field(
-        True, description="Write the merged model; the adapter is also kept in adapter/. A recipe needs true")
 
     @property
     def scaling(self) -> float:

@@ -1,19 +1,16 @@
 """Batches of a student's documents with its teacher's documents of the same answers, in another tokenizer.
 
-    plan = PairedPlan(paired, settings)              # a BatchSource; paired: model_ops.training.paired_chats
-    plan = PairedPlan(paired, settings, spelling)    # its batches say, too, where the teacher's distribution can be spelt
+    plan = PairedPlan(paired, settings, spelling)    # a BatchSource; paired: model_ops.training.paired_chats
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from model_ops.batch import Batch
 from model_ops.objectives.spelling import Places, Spelling
@@ -29,9 +26,7 @@ class PairedBatch(Batch):
 
     teacher: Batch | None = None
     places: Places | None = None
-    """None without a spelling."""
-    groups: Int[Tensor, "groups 4"] = field(default_factory=lambda: torch.zeros(0, 4, dtype=torch.int64))
-    """Positions that predict a group's first and last token, in this batch and in the teacher's."""
+    """Where the teacher's distribution can be spelt."""
 
     def to(self, device: torch.device) -> Self:
         """The batch, and the teacher's, on a device."""
@@ -43,7 +38,7 @@ class PairedBatch(Batch):
 class PairedPlan(PackedPlan):
     """A plan of the student's documents whose batches hold the teacher's as well."""
 
-    def __init__(self, paired: PairedDocuments, settings: TrainingSettings, spelling: Spelling | None = None):
+    def __init__(self, paired: PairedDocuments, settings: TrainingSettings, spelling: Spelling):
         super().__init__(paired.documents, settings)
         self.paired, self.spelling = paired, spelling
 
@@ -51,7 +46,7 @@ class PairedPlan(PackedPlan):
         return paired_batch(self.paired, [i for position in positions for i in self._documents_at(position)], self.spelling)
 
 
-def paired_batch(paired: PairedDocuments, members: Sequence[int], spelling: Spelling | None = None) -> PairedBatch:
+def paired_batch(paired: PairedDocuments, members: Sequence[int], spelling: Spelling) -> PairedBatch:
     """The batch of some of the student's documents."""
     plain = to_batch([paired.documents[member] for member in members], PairedBatch)
     asked = sorted({int(document) for member in members for document in paired.groups[member][:, 2]})
@@ -66,8 +61,6 @@ def paired_batch(paired: PairedDocuments, members: Sequence[int], spelling: Spel
         ends.append(there + np.array([len(paired.of_teacher[index]) for index in groups[:, 2].tolist()], np.int64))
         begin += len(paired.documents[member])
     teacher, groups = to_batch(theirs) if theirs else None, np.concatenate(found)
-    places = None
-    if spelling is not None:
-        places = spelling.places(plain.input_ids.numpy(), teacher.input_ids.numpy() if theirs else groups[:, 0], groups,
-                                 np.concatenate(ends))
-    return replace(plain, teacher=teacher, groups=torch.from_numpy(groups), places=places)
+    places = spelling.places(plain.input_ids.numpy(), teacher.input_ids.numpy() if theirs else groups[:, 0], groups,
+                             np.concatenate(ends))
+    return replace(plain, teacher=teacher, places=places)

@@ -15,20 +15,14 @@ from torch import nn
 from model_ops.batch import IGNORED, Batch
 from model_ops.loss import LossOutput, one_term
 from model_ops.losses.chunked_head import Head, chunked_head
-from model_ops.losses.linear_cross_entropy import HeadLoss, cross_entropy_rows, last_hidden
+from model_ops.losses.linear_cross_entropy import cross_entropy_rows, last_hidden
 from model_ops.losses.vocabulary_shards import local_head
 
 
-def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel: HeadLoss | None = None) -> LossOutput:
-    """Weighted cross-entropy of the labels; count is the sum of their weights.
-
-    With a `kernel` (model_ops.losses.loss_heads), that kernel computes head and loss, and no accuracy is logged.
-    """
+def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0) -> LossOutput:
+    """Weighted cross-entropy of the labels; count is the sum of their weights."""
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     labels, weights = batch.labels[kept], batch.weights[kept]
-    if kernel is not None:
-        hidden = last_hidden(model, batch)[kept]
-        return one_term(kernel(hidden, model.get_output_embeddings().weight, labels, weights), weights.sum())
     hits = torch.zeros_like(weights)
     head, shard = local_head(Head.of(model))
     if head is not None:

@@ -31,7 +31,6 @@ from model_ops.models.narrower import Widths, kept_channels, make_narrower, widt
 from model_ops.models.shallower import evenly_spaced, make_student
 from model_ops.models.student_base import refuse_unusable_base
 from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
-from model_ops.objectives.gold import GoldDivergence, MatchedVocabulary, gold_loss
 from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
 from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
 from model_ops.objectives.paired_batches import PairedPlan
@@ -47,7 +46,6 @@ from model_ops.precision import concrete
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.rendering.settings import RenderingSettings
-from model_ops.rendering.token_bytes import TokenBytes, matched_ids
 from model_ops.rendering.told_tokens import ToldTokens
 from model_ops.training.chats import (
     Chats,
@@ -198,22 +196,10 @@ def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettin
 def across(paired: PairedDocuments, settings: StudentSettings, student: PreTrainedModel, teacher: PreTrainedModel,
            ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase) -> tuple[PairedPlan, Loss]:
     """What a student with another tokenizer learns from."""
-    if settings.across_tokenizers == "gold":
-        wanted = GoldDivergence(settings.temperature, settings.label_weight, settings.beta, settings.matched_weight)
-        return PairedPlan(paired, settings), gold_loss(teacher, matched_vocabulary(ours, theirs, student, teacher), wanted)
     sizes = tuple(len(model.get_input_embeddings().weight) for model in (student, teacher))
     spelling = Spelling.of(ours, theirs, paired, sizes)
     return PairedPlan(paired, settings, spelling), spelt_distillation_loss(teacher, spelling, Divergence(
         settings.temperature, settings.label_weight, settings.beta))
-
-
-def matched_vocabulary(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase, student: PreTrainedModel,
-                       teacher: PreTrainedModel) -> MatchedVocabulary:
-    """The tokens that both vocabularies have, and the others that stand for something."""
-    spelt = [TokenBytes.of(tokenizer) for tokenizer in (ours, theirs)]
-    rows = [model.get_input_embeddings().weight.shape[0] for model in (student, teacher)]
-    ids = [[token_id for token_id in each.bytes if token_id < count] for each, count in zip(spelt, rows, strict=True)]
-    return MatchedVocabulary.of(matched_ids(*spelt, end_of_turn_ids(ours), end_of_turn_ids(theirs)), *ids)
 
 
 def chosen_layers(teacher: PreTrainedModel, settings: StudentSettings, chats: Chats,

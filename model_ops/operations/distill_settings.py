@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -23,13 +24,9 @@ class StudentSettings(TrainingSettings):
     base: str | None = Field(
         None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
         "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers")
-    across_tokenizers: Literal["spelling", "gold"] | None = Field(
+    across_tokenizers: Literal["spelling"] | None = Field(
         None, description="The student's base may have another tokenizer and chat template; answers are aligned by their "
-        "bytes. spelling: the teacher's next tokens are spelt in the student's. gold: TRL's loss, over tokens that both "
-        "vocabularies have and the sorted probabilities of all others. Left out: such a base is refused")
-    matched_weight: float | None = Field(
-        None, ge=0, le=1, description="across_tokenizers: gold. Weight of the divergence over tokens that both vocabularies "
-        "have. Left out: the share of the teacher's tokens that the student has")
+        "bytes. spelling: the teacher's next tokens are spelt in the student's. Left out: such a base is refused")
     layers: float | None = Field(
         None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
         "at most the teacher's. Left out: 0.7; not with `base`")
@@ -77,96 +74,73 @@ class StudentSettings(TrainingSettings):
         "base": "the student begins as a part of the teacher", "across_tokenizers": "one tokenizer",
         "mlp_width": "the teacher's", "heads": "the teacher's", "hidden_size": "the teacher's",
         "layers": "a base has its own", "choose_layers": "a base keeps all of its own",
-        "matched_weight": "by the share of matched tokens",
     }
 
     @model_validator(mode="after")
-    def _whole_layers(self):
-        if self.base is not None and (self.layers is not None or self.choose_layers is not None):
-            given = "layers" if self.layers is not None else "choose_layers"
-            raise ValueError(f"{given} and base are both given, and a student with a base keeps all layers of it: leave "
-                             f"{given} or base out")
+    def _keys_agree(self):
+        for sentence in self._contradictions():
+            raise ValueError(sentence)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        """Sentences about keys that contradict each other, the most telling one first."""
+        alone, samples = self.mesh.alone, bool(self.on_policy.share)
+        given = "layers" if self.layers is not None else "choose_layers"
+        if self.base is not None and getattr(self, given) is not None:
+            yield (f"{given} and base are both given, and a student with a base keeps all layers of it: leave {given} or base "
+                   "out")
         if self.layers is not None and self.layers >= 1 and self.layers != int(self.layers):
-            raise ValueError(f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers")
-        return self
-
-    @model_validator(mode="after")
-    def _widths_of_the_teacher(self):
+            yield f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers"
         for key in ("mlp_width", "heads", "hidden_size"):
-            given = getattr(self, key)
-            if given is None:
-                continue
-            if self.base is not None:
-                raise ValueError(f"{key} and base are both given, and a student with a base keeps its widths: leave {key} or "
-                                 "base out")
-            if given >= 1 and given != int(given):
-                raise ValueError(f"{key} is {given:g}; it must be a share below 1 or a whole number")
-            if not self.mesh.alone:
-                raise ValueError(f"{key} is given, and what matters in a layer is measured in one process: leave mesh or {key} "
-                                 "out")
-        return self
+            wanted = getattr(self, key)
+            if wanted is not None and self.base is not None:
+                yield f"{key} and base are both given, and a student with a base keeps its widths: leave {key} or base out"
+            if wanted is not None and wanted >= 1 and wanted != int(wanted):
+                yield f"{key} is {wanted:g}; it must be a share below 1 or a whole number"
+            if wanted is not None and not alone:
+                yield f"{key} is given, and what matters in a layer is measured in one process: leave mesh or {key} out"
+        if self.across_tokenizers is not None:
+            yield from self._not_across_tokenizers()
+        for refused, reason, remedy in (
+                (self.base is not None, "base is given, and a model of its own has other hidden states", "leave base out"),
+                (self.label_weight == 1, "label_weight is 1, so no teacher is asked", "set label_weight below 1"),
+                (self.teacher != "online", f"teacher is {self.teacher}, which holds no hidden states", "set teacher to online"),
+                (not alone, "mesh is given, and hidden states are matched in one process", "leave mesh out")):
+            if self.hidden_weight and refused:
+                yield f"hidden_weight is above 0, but {reason}: set hidden_weight to 0, or {remedy}"
+        if samples and not alone:
+            yield ("on_policy.share is above 0, and a student that samples trains in one process: leave mesh out, or set "
+                   "on_policy.share to 0")
+        if self.choose_layers == "importance" and not alone:
+            yield ("choose_layers is importance, which is measured in one process: leave mesh out, or set choose_layers to "
+                   "even")
+        if self.teacher != "online" and not alone:
+            yield (f"teacher is {self.teacher}, which is written and read by one process: leave mesh out, or set teacher to "
+                   "online")
+        if samples and self.label_weight == 1:
+            yield "label_weight is 1, so no teacher is asked: set on_policy.share to 0, or label_weight below 1"
+        for refused, key, remedy in (
+                (self.temperature != 1, "temperature", "set it to 1"),
+                (samples, "on_policy.share", "set it to 0, or teacher to online"),
+                (self.overflow == "split", "overflow", "set it to truncate or drop")):
+            if self.teacher == "answers" and refused:
+                yield (f"{key} does not work with teacher: answers, whose log-probabilities are those of whole answers at "
+                       f"temperature 1: {remedy}")
 
-    @model_validator(mode="after")
-    def _one_process_aligns(self):
-        if self.matched_weight is not None and self.across_tokenizers != "gold":
-            raise ValueError("matched_weight is a setting of across_tokenizers: gold: leave it out")
-        if self.across_tokenizers is None:
-            return self
+    def _not_across_tokenizers(self) -> Iterator[str]:
         if self.base is None:
-            raise ValueError("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, "
-                             "or leave across_tokenizers out")
-        if self.across_tokenizers == "spelling" and self.beta == 1:
-            raise ValueError("beta is 1, reverse KL, which is infinite where the teacher's distribution is spelt with other "
-                             "tokens than the student may say: set beta below 1, such as 0.9")
+            yield ("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, or leave "
+                   "across_tokenizers out")
+        if self.beta == 1:
+            yield ("beta is 1, reverse KL, which is infinite where the teacher's distribution is spelt with other tokens than "
+                   "the student may say: set beta below 1, such as 0.9")
         for refused, key, remedy in (
                 (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher != "online", "teacher", "set it to online"),
                 (bool(self.on_policy.share), "on_policy.share", "set it to 0"),
                 (self.overflow == "split", "overflow", "set it to truncate or drop")):
             if refused:
-                raise ValueError(f"{key} does not work with across_tokenizers, which trains on aligned rows in one process "
-                                 f"with the teacher at hand: {remedy}")
-        return self
-
-    @model_validator(mode="after")
-    def _states_to_match(self):
-        if not self.hidden_weight:
-            return self
-        for refused, reason, remedy in (
-                (self.base is not None, "base is given, and a model of its own has other hidden states", "base"),
-                (self.label_weight == 1, "label_weight is 1, so no teacher is asked", "label_weight below 1"),
-                (self.teacher != "online", f"teacher is {self.teacher}, which holds no hidden states", "teacher to online"),
-                (not self.mesh.alone, "mesh is given, and hidden states are matched in one process", "mesh")):
-            if refused:
-                raise ValueError(f"hidden_weight is above 0, but {reason}: set hidden_weight to 0, or "
-                                 f"{f'set {remedy}' if ' ' in remedy else f'leave {remedy} out'}")
-        return self
-
-    @model_validator(mode="after")
-    def _one_process_samples(self):
-        if self.on_policy.share and not self.mesh.alone:
-            raise ValueError("on_policy.share is above 0, and a student that samples trains in one process: leave mesh out, or "
-                             "set on_policy.share to 0")
-        if self.choose_layers == "importance" and not self.mesh.alone:
-            raise ValueError("choose_layers is importance, which is measured in one process: leave mesh out, or set "
-                             "choose_layers to even")
-        if self.teacher != "online" and not self.mesh.alone:
-            raise ValueError(f"teacher is {self.teacher}, which is written and read by one process: leave mesh out, or set "
-                             "teacher to online")
-        if self.on_policy.share and self.label_weight == 1:
-            raise ValueError("label_weight is 1, so no teacher is asked: set on_policy.share to 0, or label_weight below 1")
-        return self
-
-    @model_validator(mode="after")
-    def _answers_are_given(self):
-        if self.teacher == "answers":
-            for refused, key, remedy in (
-                    (self.temperature != 1, "temperature", "set it to 1"),
-                    (bool(self.on_policy.share), "on_policy.share", "set it to 0, or teacher to online"),
-                    (self.overflow == "split", "overflow", "set it to truncate or drop")):
-                if refused:
-                    raise ValueError(f"{key} does not work with teacher: answers, whose log-probabilities are those of whole "
-                                     f"answers at temperature 1: {remedy}")
-        return self
+                yield (f"{key} does not work with across_tokenizers, which trains on aligned rows in one process with the "
+                       f"teacher at hand: {remedy}")
 
     def resolved(self):
         """The settings with every missing value filled, from the mesh and the preset."""

@@ -11,7 +11,7 @@ also loaded in a real server (model_ops.evaluation.in_server), which writes to s
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
 task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
-teacher's draft model), side_by_side.jsonl, loss.png, acceptance.png and acceptance_by_prompt.png.
+teacher's draft model), and side_by_side.jsonl.
 Acceptance is measured with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed
 run measures nothing twice.
 """
@@ -29,7 +29,6 @@ from model_ops.evaluation.in_server import InServer, in_server, refuse_missing_s
 from model_ops.evaluation.in_server import headline as headline_of_server
 from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, HELD_OUT, Measurement
-from model_ops.evaluation.plots import plot_acceptance, plot_groups, plot_losses
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import SideBySide, side_by_side
 from model_ops.evaluation.student_drafts import StudentDrafts, student_drafts
@@ -64,11 +63,6 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     speed = {"tokens_per_second": drafts.tokens_per_second, **({"student_drafts": student.speed} if student.speed else {}),
              **({"in_server": served.speed} if served.speed else {})}
     (job.output / "speed.json").write_text(json.dumps(speed, indent=2) + "\n")
-    plot_losses({name: found["loss"] for name, found in losses.models.items()}, job.output / "loss.png")
-    drafted = [summary for summary in drafts.summaries if summary["drafter"] != "none"]
-    if drafted:
-        plot_acceptance(drafted, job.output / "acceptance.png")
-        plot_groups(drafted, job.output / "acceptance_by_prompt.png")
     without = {f"tokens_per_second_{name}": value for name, value in drafts.tokens_per_second.items()
                if name.startswith("none_")}
     alone = {f"tokens_per_second_{role}_alone": student.speed[f"{role}_tokens_per_second"]

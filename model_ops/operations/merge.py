@@ -24,6 +24,9 @@ from model_ops.training.chats import validation_documents
 from model_ops.training.documents import Document
 from model_ops.training.validation import first_documents
 
+SEARCH_LENGTH = 2_048
+"""Tokens after which a held-out row of a search is cut."""
+
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Merges the models into job.output; metrics: weights, scale, bytes, and with a search the losses of all candidates.
@@ -54,7 +57,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 def search_documents(job: Job, settings: MergeSettings, source: Path) -> list[Document]:
     """Held-out rows to measure candidates on. Raises ModelError if the dataset has none."""
     context = read_config(source).get("max_position_embeddings")
-    longest = min(settings.search_length, context or settings.search_length)
+    longest = min(SEARCH_LENGTH, context or SEARCH_LENGTH)
     documents = validation_documents(job.input("dataset"), load_tokenizer(source), longest)
     chosen = first_documents(documents, settings.search_tokens)
     if not any(document.target_tokens for document in chosen):

@@ -12,9 +12,7 @@ from __future__ import annotations
 from functools import partial
 
 from model_ops.job import Job
-from model_ops.losses.loss_heads import chosen_kernel
 from model_ops.models.end_of_text import add_end_of_text
-from model_ops.objectives.router_terms import RoutedLoss
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
@@ -39,16 +37,12 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     chats = read_chats(dataset, base, settings, job.inputs.get("served"))
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
-    work = job.output / ".work"
-    kernel = chosen_kernel(settings.loss_head, model, settings.precision, work, settings.z_loss)
-    loss = partial(next_token_loss, z_loss=settings.z_loss, kernel=kernel)
-    if settings.router_balance or settings.router_z:
-        loss = RoutedLoss(loss, model, settings.router_balance, settings.router_z)
+    loss = partial(next_token_loss, z_loss=settings.z_loss)
     plan = PackedPlan(chats.documents, settings)
     checks = plan_validation(len(plan), settings, settings.early_end)
     held_out = first_documents(chats.validation, checks.tokens)
     result = train(
-        model, plan, loss, settings, work, progress, "sft",
+        model, plan, loss, settings, job.output / ".work", progress, "sft",
         validate=validation_of(model, held_out, settings.precision, world), validate_every=checks.every, world=world,
         early_end=settings.early_end,
     )

@@ -29,24 +29,9 @@ class SftSettings(TuningSettings):
     z_loss: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
         "it off")
-    router_balance: float = Field(
-        0.0, ge=0, le=1, description="Weight of the load-balancing loss of a mixture of experts; 1e-3 is a usual value, 0 "
-        "switches it off. For method full, because adapters leave routers frozen")
-    router_z: float = Field(
-        0.0, ge=0, le=1, description="Weight of the squared log-normaliser of a mixture's routers; 1e-3 is a usual value, 0 "
-        "switches it off. For method full")
-    loss_head: Literal["auto", "chunked", "torch", "liger"] = Field(
-        "auto", description="Implementation of the loss at the head. auto: the fastest exact one, measured on an accelerator")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TuningSettings.STAY_OPEN, "continue_from": "the base model", "dataset": "`datasets.sft`, or the teacher's answers"}
-
-    @model_validator(mode="after")
-    def _routers_are_trained(self):
-        if self.method != "full" and (self.router_balance or self.router_z):
-            raise ValueError(f"router_balance and router_z train routers, and method {self.method} leaves them frozen: set "
-                             "method to full, or leave both out")
-        return self
 
 
 class SecondSftSettings(SftSettings):

@@ -33,25 +33,12 @@ class MeshSettings(Settings):
     restarts: int = Field(
         0, ge=0, le=1000, description="How often to restart all processes from the newest checkpoint after one was killed. "
         "An error of the training itself ends the run")
-    rules: list[tuple[str, str | None]] = Field(
-        default_factory=list, description="Sharding rules tried before the default ones: pairs of a logical axis and a mesh "
-        "axis or null, such as [mlp, null]")
 
     @field_validator("dp_shard")
     @classmethod
     def _no_empty_axis(cls, value: int | None) -> int | None:
         if value == 0:
             raise ValueError("dp_shard is a number of processes, or -1 for what the other axes leave")
-        return value
-
-    @field_validator("rules")
-    @classmethod
-    def _known_rules(cls, value: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
-        known = {"vocab": ("tp",), "heads": ("tp",), "kv_heads": ("tp",), "mlp": ("tp",), "expert": ("ep", "tp")}
-        for logical, axis in value:
-            if logical not in known or axis not in (None, *known[logical]):
-                choices = "; ".join(f"{name} to {' or '.join(axes)}" for name, axes in known.items())
-                raise ValueError(f"no rule maps {logical} to {axis or 'null'}; rules are {choices}, or any of them to null")
         return value
 
     @model_validator(mode="after")

@@ -5,8 +5,7 @@
 
 Rules are ordered, as in MaxText's logical_axis_rules: for each parameter the first rule that fits a dimension applies. A mesh
 axis is used once per parameter, and a dimension is sharded by one rule, if the axis divides it into whole units (heads).
-Otherwise it is replicated, and `notes` says so. Rules of the settings come before RULES; a rule to null replicates a logical
-axis.
+Otherwise it is replicated, and `notes` says so.
 
 `fsdp` is dp_shard, cp and ep flattened, whose processes all have different tokens. It shards every parameter in the first
 dimension that no other rule took and that it divides; for a parameter under `ep`, fsdp is dp_shard and cp. dp_replicate
@@ -24,9 +23,7 @@ from model_ops.errors import ModelError
 from model_ops.parallel.logical_axes import Axes, axes_of, unit_of
 from model_ops.parallel.mesh_settings import MeshSettings
 
-Rule = tuple[str, str | None]
-
-RULES: tuple[Rule, ...] = (
+RULES = (
     ("expert", "ep"),
     ("expert", "tp"),
     ("vocab", "tp"),
@@ -58,15 +55,13 @@ class Sharding:
         return math.prod(self.local_shape)
 
 
-def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSettings,
-                  rules: Sequence[Rule] = RULES) -> dict[str, Sharding]:
+def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSettings) -> dict[str, Sharding]:
     """The sharding of every parameter. config: the model's (head sizes, model_type).
 
     Raises ModelError if the model cannot use one of the mesh's axes.
     """
     sizes = mesh.sizes()
-    chosen = [(logical, axis) for logical, axis in (*mesh.rules, *rules)]
-    plan = {name: _one(name, tuple(shape), config, sizes, chosen) for name, shape in shapes.items()}
+    plan = {name: _one(name, tuple(shape), config, sizes) for name, shape in shapes.items()}
     used = {axis for sharding in plan.values() for axis in sharding.placements}
     kind = getattr(config, "model_type", "model")
     if sizes["ep"] > 1 and "ep" not in used:
@@ -91,25 +86,19 @@ def _refuse_unknown(plan: Mapping[str, Sharding], config: Any, kind: str) -> Non
                              "to 1 and use dp_shard")
 
 
-def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int], rules: Sequence[Rule]) -> Sharding:
+def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int]) -> Sharding:
     axes = axes_of(name, len(shape), getattr(config, "model_type", ""))
     placements: dict[str, int] = {}
     notes: list[str] = []
     narrowed = None
-    whole = set()  # logical axes that a rule to null replicates; key heads follow their query heads
     local = list(shape)
-    for logical, axis in rules:
-        if axis is None:
-            whole |= {logical, "kv_heads"} if logical == "heads" else {logical}
-        if axis in (None, "fsdp") or logical not in axes or sizes[axis] == 1 or axis in placements:
+    for logical, axis in RULES:
+        if axis == "fsdp" or logical not in axes or sizes[axis] == 1 or axis in placements:
             continue
         size, dim, unit = sizes[axis], axes.index(logical), unit_of(logical, shape[axes.index(logical)], config)
         if logical == "mlp" and "expert" in axes:  # gate and up are fused, and only whole experts are dispatched
             continue
         heads_cut = logical != "kv_heads" or config.num_attention_heads % size == 0
-        if logical in whole:
-            narrowed = dim if logical == "kv_heads" and heads_cut and "heads" not in whole else None
-            continue
         if local[dim] % (size * unit) or not heads_cut:
             notes.append(f"{axis} {size} does not divide {logical} {local[dim] // unit}: replicated")
             narrowed = dim if logical == "kv_heads" and heads_cut else None

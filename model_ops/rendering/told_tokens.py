@@ -87,7 +87,7 @@ class ToldTokens:
             raise ModelError(
                 f"{self.label_tokens} of {self.told_tokens + self.label_tokens} tokens of the teacher's answers are no tokens "
                 "of the student, so their log-probabilities cannot be learnt: leave teacher.logprobs out to learn the text, or "
-                "put the teacher into the graph with student.across_tokenizers: spelling, or gold")
+                "put the teacher into the graph with student.across_tokenizers: spelling")
 
     def _id(self, name: bytes) -> int | None:
         given = _GIVEN_ID.fullmatch(name)

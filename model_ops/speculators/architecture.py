@@ -88,8 +88,6 @@ class Architecture:
     """Whether a config.json is of this architecture. At most one architecture recognises a config."""
     verify: Verify
     """Checks a saved drafter, including errors that load and only cost acceptance."""
-    color: str
-    """Color of its line in plots of an evaluation."""
     speculators_layout: SpeculatorsLayout | None = None
     """Second directory that it is saved in, if any."""
     check_target: Callable[[Path, Config], None] = _fits_any

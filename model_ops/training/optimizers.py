@@ -39,7 +39,7 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
             return _adamw_8bit([_only(group, "params", "weight_decay", "embeddings") for group in groups], common)
         case "muon":
             return Muon([_only(group, "params", "weight_decay", "matrices") for group in groups], **common,
-                        momentum=settings.momentum, adamw_share=settings.adamw_rate_share,
+                        adamw_share=settings.adamw_rate_share,
                         products=products_dtype(settings.precision, next(model.parameters()).device))
 
 

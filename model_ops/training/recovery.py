@@ -5,7 +5,7 @@
         optimizer.step()
 
 With a loss or gradient that is not finite, the run stops or skips the step (`on_bad_step`). A spike is a loss or gradient norm
-above median + spike_deviations x 1.4826 MAD of the last `spike_window` steps, by default only reported (`on_spike`). MAD is the
+above median + 10 x 1.4826 MAD of the last 100 steps, by default only reported (`on_spike`). MAD is the
 median absolute deviation; 1.4826 MAD estimates the standard deviation of normal values. Both report the ids of the step's rows.
 A skipped step changes neither weights nor optimizer state. All processes decide alike, and the history is part of the
 checkpoint, so a continued run decides as an uninterrupted one.
@@ -24,8 +24,8 @@ from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.training.settings import TrainingSettings
 
-SPIKE_HISTORY = 20
-"""Number of earlier steps that are needed to detect a spike."""
+SPIKE_HISTORY, SPIKE_WINDOW, SPIKE_DEVIATIONS = 20, 100, 10.0
+"""Number of earlier steps that are needed to detect a spike; that it is measured against; how far above the median it is."""
 LEAST_DEVIATION = {"loss": 0.02, "grad_norm": 0.2}
 """Least deviation as a share of the median, so that small changes after very even steps are no spikes."""
 SKIPS_IN_A_ROW = 10
@@ -39,7 +39,7 @@ class Recovery:
     def __init__(self, settings: TrainingSettings, world: World, progress: Progress, state: dict[str, Any] | None = None):
         self.settings, self.world, self.progress = settings, world, progress
         state = state or {}
-        self._seen = {name: deque(state.get(name, []), maxlen=settings.spike_window) for name in LEAST_DEVIATION}
+        self._seen = {name: deque(state.get(name, []), maxlen=SPIKE_WINDOW) for name in LEAST_DEVIATION}
         self.skipped: int = state.get("skipped", 0)
         self._in_a_row: int = state.get("in_a_row", 0)
 
@@ -95,11 +95,11 @@ class Recovery:
         bounds = {}
         for key, value in numbers.items():
             seen = self._seen[key]
-            if len(seen) < min(SPIKE_HISTORY, self.settings.spike_window):
+            if len(seen) < SPIKE_HISTORY:
                 continue
             middle = median(seen)
             deviation = max(1.4826 * median(abs(one - middle) for one in seen), LEAST_DEVIATION[key] * abs(middle))
-            bound = middle + self.settings.spike_deviations * deviation
+            bound = middle + SPIKE_DEVIATIONS * deviation
             if value > bound:
                 bounds[key] = bound
         return bounds

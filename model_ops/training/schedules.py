@@ -6,11 +6,9 @@
 All schedules begin with a linear warm-up over `warmup_share` of the steps. The floor is final_learning_rate_share:
 
 - cosine: half a cosine wave down to the floor.
-- wsd: flat, then down to the floor over the last `decay_share` of the steps (arXiv 2404.06395), as a line, as
-  1 - sqrt(share of the decay) (arXiv 2405.18392), which falls fast at first, or as half a cosine wave.
+- wsd: flat, then down to the floor over the last `decay_share` of the steps (arXiv 2404.06395), as
+  1 - sqrt(share of the decay) (arXiv 2405.18392), which falls fast at first.
 - linear: a line down to the floor.
-- multi_step: flat, times `milestone_factor` from each of `milestones` on (DeepSeek LLM, arXiv 2401.02954: 0.316 at 80 %
-  and 90 %).
 - constant: flat.
 """
 
@@ -18,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from model_ops.training.settings import DecayShape, TrainingSettings
+from model_ops.training.settings import TrainingSettings
 
 
 def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float:
@@ -29,15 +27,13 @@ def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float
     floor = settings.final_learning_rate_share
     match settings.schedule:
         case "cosine":
-            factor = _decayed(_share(step, warmup, steps), floor, "cosine")
+            factor = floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * _share(step, warmup, steps)))
         case "linear":
-            factor = _decayed(_share(step, warmup, steps), floor, "linear")
+            factor = floor + (1 - floor) * (1 - _share(step, warmup, steps))
         case "wsd":
             decay_begins = max(warmup, steps - max(1, round(settings.decay_share * steps)))
             # the step before the decay has share 0, so every step of the decay is below the peak
-            factor = _decayed(_share(step, decay_begins - 1, steps), floor, settings.decay_shape)
-        case "multi_step":
-            factor = settings.milestone_factor ** sum(step >= milestone * steps for milestone in settings.milestones)
+            factor = floor + (1 - floor) * (1 - math.sqrt(_share(step, decay_begins - 1, steps)))
         case "constant":
             factor = 1.0
     return settings.learning_rate * factor
@@ -45,24 +41,12 @@ def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float
 
 def cooled_learning_rate(step: int, falls_from: int, last: int, steps: int, settings: TrainingSettings) -> float:
     """The learning rate of step `step` of a run that ends after `last` of `steps` steps: from that of the schedule in the step
-    before `falls_from` to its floor in step last - 1, in `decay_shape`. `settings` are resolved."""
+    before `falls_from` to its floor in step last - 1, as that of wsd does. `settings` are resolved."""
     begins = learning_rate_at(falls_from - 1, steps, settings)
     floor = min(begins, settings.final_learning_rate_share * settings.learning_rate)
-    return floor + (begins - floor) * _decayed(_share(step, falls_from - 1, last), 0.0, settings.decay_shape)
+    return floor + (begins - floor) * (1 - math.sqrt(_share(step, falls_from - 1, last)))
 
 
 def _share(step: int, begins: int, steps: int) -> float:
     """Progress from step `begins` to the last one: 0 up to `begins`, 1 at the last step."""
     return max(0.0, (step - begins) / max(1, steps - 1 - begins))
-
-
-def _decayed(share: float, floor: float, shape: DecayShape) -> float:
-    """Factor on the learning rate: 1 at share 0, down to `floor` at share 1."""
-    match shape:
-        case "cosine":
-            left = 0.5 * (1 + math.cos(math.pi * share))
-        case "linear":
-            left = 1 - share
-        case "one_minus_sqrt":
-            left = 1 - math.sqrt(share)
-    return floor + (1 - floor) * left

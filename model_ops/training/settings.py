@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,8 +12,7 @@ from model_ops.settings import Seed, Settings
 
 Preset = Literal["quick", "balanced", "thorough"]
 Overflow = Literal["truncate", "split", "drop"]
-Schedule = Literal["cosine", "wsd", "linear", "multi_step", "constant"]
-DecayShape = Literal["linear", "one_minus_sqrt", "cosine"]
+Schedule = Literal["cosine", "wsd", "linear", "constant"]
 OptimizerName = Literal["adamw", "adamw_8bit", "muon"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
 
@@ -35,8 +34,8 @@ class TrainingSettings(Settings):
     epochs: float | None = Field(None, gt=0, le=100_000, description="Passes over the training rows. Left out: by preset")
     learning_rate: float | None = Field(None, gt=0, le=1, description="Peak learning rate. Left out: by preset")
     schedule: Schedule = Field(
-        "cosine", description="Learning rate after the warm-up. wsd: constant, then a decay at the end. multi_step: "
-        "multiplied by `milestone_factor` at each milestone")
+        "cosine", description="Learning rate after the warm-up. wsd: constant, then a decay at the end, by 1 - the root "
+        "of its share")
     warmup_share: float | None = Field(
         None, ge=0, lt=1, description="Share of the steps in which the learning rate rises from 0. Left out: 0.03")
     final_learning_rate_share: float | None = Field(
@@ -44,11 +43,6 @@ class TrainingSettings(Settings):
         "linear. Left out: 0.1")
     decay_share: float | None = Field(
         None, gt=0, le=1, description="wsd: share of the steps, at the end, in which the learning rate falls. Left out: 0.2")
-    decay_shape: DecayShape = Field("one_minus_sqrt", description="wsd: how the learning rate falls")
-    milestones: list[Annotated[float, Field(ge=0, le=1)]] | None = Field(
-        None, min_length=1, description="multi_step: shares of the steps, in ascending order. Left out: [0.8, 0.9]")
-    milestone_factor: float | None = Field(
-        None, gt=0, le=1, description="multi_step: factor on the learning rate at each milestone. Left out: 0.316")
     tokens_per_step: int | None = Field(
         None, ge=64, le=2**32, description="Tokens of one optimizer step, over all processes. Left out: by preset")
     max_length: int | None = Field(
@@ -70,7 +64,6 @@ class TrainingSettings(Settings):
     beta2: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of squared gradients. Left out: 0.95")
     epsilon: float | None = Field(
         None, gt=0, le=1, description="AdamW: added to the root of the mean of squared gradients. Left out: 1e-8")
-    momentum: float | None = Field(None, ge=0, lt=1, description="Muon: decay of the mean of gradients. Left out: 0.95")
     adamw_rate_share: float | None = Field(
         None, gt=0, le=10, description="Muon: learning rate of the parameters that AdamW trains (embeddings, head, norms, "
         "biases), as a share of `learning_rate`. Left out: 1; EAGLE-3 0.1")
@@ -83,10 +76,7 @@ class TrainingSettings(Settings):
     on_bad_step: Literal["stop", "skip"] = Field(
         "stop", description="What to do when loss or gradient is not finite. A skipped step changes no weight and is counted")
     on_spike: Literal["ignore", "warn", "skip", "stop"] = Field(
-        "warn", description="What to do when loss or gradient norm is far above earlier steps")
-    spike_deviations: float = Field(
-        10.0, gt=0, description="How far above the median a spike is, in robust standard deviations")
-    spike_window: int = Field(100, ge=10, le=1_000_000, description="Number of previous steps that a spike is measured against")
+        "warn", description="What to do when loss or gradient norm is far above the last 100 steps")
     keep_checkpoints: int = Field(2, ge=1, le=100_000, description="Number of newest checkpoints to keep")
     precision: Precision = Field(
         "auto", description="Precision of matrix products; master weights are float32. auto: bfloat16 where the machine is "
@@ -111,12 +101,9 @@ class TrainingSettings(Settings):
         "warmup_share": 0.03,
         "final_learning_rate_share": 0.1,
         "decay_share": 0.2,
-        "milestones": [0.8, 0.9],
-        "milestone_factor": 0.316,
         "beta1": 0.9,
         "beta2": 0.95,
         "epsilon": 1e-8,
-        "momentum": 0.95,
         "adamw_rate_share": 1.0,
         "weight_decay": 0.01,
         "gradient_clip": 1.0,
@@ -136,11 +123,6 @@ class TrainingSettings(Settings):
         if self.schedule == "wsd" and filled.warmup_share + filled.decay_share > 1:
             raise ValueError(f"warmup_share {filled.warmup_share} and decay_share {filled.decay_share} are more than the whole "
                              "run; their sum must be at most 1")
-        milestones = filled.milestones
-        if self.schedule == "multi_step" and not (
-                milestones == sorted(set(milestones)) and filled.warmup_share <= milestones[0] and milestones[-1] < 1):
-            raise ValueError(f"milestones {milestones} must ascend from at least warmup_share ({filled.warmup_share}) to "
-                             "below 1")
         return self
 
     def resolved(self):

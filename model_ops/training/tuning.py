@@ -86,10 +86,6 @@ def save_tuned(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base:
             numbers = save_tuned(whole, tokenizer, base, settings, output)
         wait_for_all()
         return numbers
-    if not settings.lora.merge:
-        tokenizer.save_pretrained(output)
-        save_adapter(model, settings.lora, output, str(base))
-        return {}
     save_adapter(model, settings.lora, output / ADAPTER, str(base))
     rounding = merge_adapters(model)
     save_model(model, tokenizer, output)

@@ -26,7 +26,7 @@ from pipelines.contract.recipe import Recipe
 from pipelines.planning.training_plan import METHODS
 from resources.artefacts.source_digest import PROJECT
 from resources.curating.presidio import PresidioError, presidio_finder
-from resources.releasing.signature import SignatureError, sign
+from resources.releasing.actor import Actor, ActorError
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS, KeyProblemError, signing_key, trusted_keys
 from resources.stages import sections
 
@@ -147,10 +147,10 @@ def _approver(recipe: Recipe) -> Finding:
         return ok("approval", "automatic: what passes the gates is served")
     wanted = "a person has" if recipe.release.approval == "person" else "two people have"
     try:
-        signature = sign()
-    except SignatureError as error:
+        actor = Actor.of_command()
+    except ActorError as error:
         return warning("approval", f"{wanted} to approve, and {' '.join(str(error).split())}", "set MILLRACE_USER")
-    return ok("approval", f"{wanted} to approve; here {signature.name} would ({signature.identity_from})")
+    return ok("approval", f"{wanted} to approve; here {actor.name} would ({actor.identity_from})")
 
 
 def _signers(recipe: Recipe) -> list[Finding]:

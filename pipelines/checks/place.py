@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from model_ops.file_locks import try_lock
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.contract.base_choice import Base, look_at_base
 from pipelines.contract.recipe import Recipe
@@ -82,9 +82,7 @@ def _at_work(lake: Lake) -> list[Finding]:
 def _ingesting(lake: Lake) -> str:
     """The process that holds the lake's ingest lock, if any."""
     with suppress(OSError), (lake.root / ".ingesting").open() as file:  # no lock file: nothing was ever read into the lake
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file, shared=True):
             return file.read().strip() or "another process"
     return ""
 

@@ -116,12 +116,12 @@ def retrain(
     from pipelines.terminal.shared_options import open_lake
     from resources.deciding.request_text import withdrawn_sentence
     from resources.deciding.requests import Request, RequestError, Requests
-    from resources.releasing.signature import sign
+    from resources.releasing.actor import Actor
 
     if withdraw and dry_run:
         raise RequestError("--dry-run shows what a request would do, and --withdraw takes one back: give one of them")
     place = open_lake(lake)
-    known, by = known_workload(place, workload), sign(because, "--because")
+    known, by = known_workload(place, workload), Actor.of_command(because, "--because")
     if withdraw:
         request = Requests(place, known).withdraw(withdraw, by, datetime.now(UTC))
         console.print(withdrawn_sentence(request), soft_wrap=True, highlight=False, markup=False)

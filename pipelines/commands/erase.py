@@ -34,7 +34,7 @@ def forget(
     from resources.erasing.forget import complete_unfinished, plan_erasure, vacuum_only
     from resources.erasing.forget import forget as erase
     from resources.erasing.raw_keys import named_in_logs
-    from resources.releasing.signature import sign
+    from resources.releasing.actor import Actor
     from resources.tables import Tables
 
     named = [(kind, given) for kind, given in (("user", user), ("session", session), ("interaction", interaction))
@@ -42,7 +42,7 @@ def forget(
     if len(named) != 1:
         raise ForgetError("say what to forget with one of --user, --session and --interaction")
     [(kind, identifier)] = named
-    place, by = open_lake(lake), sign(reason)
+    place, by = open_lake(lake), Actor.of_command(reason)
     completed = complete_unfinished(place) if apply else 0
     asked = ask_for(Tables(place), kind, identifier)
     plan = plan_erasure(place, asked)
@@ -77,7 +77,7 @@ def retain(
     from resources.erasing.asked import ForgetError
     from resources.erasing.retention import old_data, remove_old_data
     from resources.lake import Lake
-    from resources.reading.commit import workloads_of
+    from resources.reading.sources import workloads_of
     from resources.tables import Tables
 
     read = load_recipe(recipe)

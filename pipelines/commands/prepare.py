@@ -97,24 +97,21 @@ def show(
     html: Annotated[Path | None, typer.Option(help="write the picture as one HTML file too", dir_okay=False)] = None,
     lake: LakeOption = None,
 ) -> None:
-    """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason.
-
-    Before a run: first records of the sources."""
+    """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason."""
     from model_ops.atomic_files import write_text
     from model_ops.rendering.picture import page
     from pipelines.contract.recipe import load_recipe
-    from pipelines.planning.keep_plan import lake_to_keep_in
     from pipelines.showing.rendered_rows import picture_of, print_picture
     from pipelines.storage.locations import lake_location
     from pipelines.storage.storage_errors import require_writable
+    from resources.lake import Lake
 
     if html is not None:
         require_writable(html.absolute().parent)
     with errors.status("rendering ..."):
-        at = lake_location(recipe, lake)
-        place = lake_to_keep_in(at, asked=(at / "lake.json").exists())
-        picture, note = picture_of(load_recipe(recipe), place, split, count, row)
-    print_picture(picture, console, note)
+        place = Lake.open(lake_location(recipe, lake), create=False)
+        picture = picture_of(load_recipe(recipe), place, split, count, row)
+    print_picture(picture, console)
     if html is not None:
         write_text(html, page(picture))
         console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
@@ -128,26 +125,23 @@ def plan(
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
     lake: LakeOption = None,
 ) -> None:
-    """Predicts a stage's memory and speed on given devices and prints settings that fit, with reasons.
-
-    Where there is a lake, its costs are predicted by this plan until the stage was run."""
+    """Predicts a stage's memory and speed on given devices and prints settings that fit, with reasons."""
     from pipelines.contract.recipe import load_recipe
     from pipelines.planning.dataset_tokens import dataset_tokens
-    from pipelines.planning.keep_plan import keep_plan, lake_to_keep_in
     from pipelines.planning.training_plan import as_json, plan_recipe, planned_stage, print_plan
     from pipelines.storage.locations import lake_location
+    from resources.lake import Lake
 
     read = load_recipe(recipe)
     stage = planned_stage(read, stage)
-    kept_in = lake_to_keep_in(lake_location(recipe, lake), asked=lake is not None)
+    place = lake_location(recipe, lake)
+    holds_rows = Lake.open(place, create=False) if lake is not None or (place / "lake.json").exists() else None
     with errors.status("looking at the model ..."):
-        chosen, tokens = plan_recipe(read, gpus, stage), dataset_tokens(kept_in, read.workload)
+        chosen, tokens = plan_recipe(read, gpus, stage), dataset_tokens(holds_rows, read.workload)
     if format == ReportFormat.json:
         print(as_json(chosen, read, stage, tokens))
     else:
         print_plan(chosen, read, stage, console, tokens)
-    if said := keep_plan(chosen, read, stage, kept_in):
-        errors.print(said, soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -61,10 +61,10 @@ def approve(
     """Approves a release: names the page to read and asks, checks gates and digests again, records who and why, moves the
     endpoint's alias."""
     from pipelines.releasing import release_text
-    from resources.releasing.approving import approve_release
-    from resources.releasing.signature import sign
+    from resources.releasing.actor import Actor
+    from resources.releasing.approvals import approve_release
 
-    place, by = open_lake(lake), sign(reason)
+    place, by = open_lake(lake), Actor.of_command(reason)
     directory, _, seen = _asked_about(place, release, yes, "Approve", always=True)
     done = approve_release(place, directory, by, seen)
     if done.aliases is None:
@@ -141,10 +141,10 @@ def withdraw(
 ) -> None:
     """Withdraws an approval, or refuses a candidate: no run and no rollback serves this release automatically."""
     from pipelines.releasing import release_text
+    from resources.releasing.actor import Actor
     from resources.releasing.approvals import withdraw as record_withdrawal
-    from resources.releasing.signature import sign
 
-    place, by = open_lake(lake), sign(reason)
+    place, by = open_lake(lake), Actor.of_command(reason)
     directory, endpoint, seen = _asked_about(place, release, yes, "Withdraw")
     record_withdrawal(place, directory, by, seen)
     release_text.say_withdrawn(console, place, directory, by)
@@ -165,11 +165,11 @@ def promote(
 ) -> None:
     """Makes a further alias of the endpoint name an approved release; gates, digests and signature are checked again."""
     from pipelines.releasing import release_text
+    from resources.releasing.actor import Actor
+    from resources.releasing.approvals import promote_to
     from resources.releasing.endpoints import Endpoint
-    from resources.releasing.promotion import promote_to
-    from resources.releasing.signature import sign
 
-    place, by = open_lake(lake), sign(reason)
+    place, by = open_lake(lake), Actor.of_command(reason)
     if remove:
         aliases = Endpoint(place, release).unname(to, by)
     else:
@@ -223,12 +223,12 @@ def rollback(
 ) -> None:
     """Returns to an earlier champion and withdraws the release that it replaces."""
     from pipelines.releasing import release_text
+    from resources.releasing.actor import Actor
     from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
     from resources.releasing.release_names import UnknownReleaseError, find_release
     from resources.releasing.rollback import roll_back, rollback_target, taint_of
-    from resources.releasing.signature import sign
 
-    place, by = open_lake(lake), sign(reason)
+    place, by = open_lake(lake), Actor.of_command(reason)
     if workload not in (known := workloads_with_endpoints(place)):
         raise UnknownReleaseError(f"{place.root} has no endpoint of {workload!r}; there are: {', '.join(known) or 'none yet'}")
     endpoint = Endpoint(place, workload)

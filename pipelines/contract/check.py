@@ -139,8 +139,6 @@ def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
     wanted = accepted(kind.annotation, kind.metadata)
     if value is None or value == "" or (isinstance(value, list | dict) and not value and _holds(kind, type(value))):
         return _empty(kind, place, value, wanted)
-    if value is True and options(kind.annotation) == [Literal[False]]:
-        return "it holds true, but this version does not have the stage; leave it out"
     section = section_in(kind.annotation)
     if section is not None:
         return f"it holds {_shown(place, value)}; {_as_section(section, place, value)}"

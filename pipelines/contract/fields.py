@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
@@ -90,12 +90,6 @@ class Datasets(Settings):
         "(`sft.dataset`). Left out: none")
 
 
-class NotBuiltYet(Settings):
-    """A stage that this version does not have: it can only be off."""
-
-    enabled: Literal[False] = Field(False, description="Only false is accepted: this version does not have the stage")
-
-
 class Retrain(Settings):
     """The schedule on which new logs are read and everything that depends on them is rebuilt."""
 
@@ -147,8 +141,6 @@ class RecipeFields(Settings):
     teacher: TeacherSettings | None = Field(
         None, description="A model, at an endpoint or in process, whose answers are learnt instead of the logged ones. Left "
         "out: none")
-    preference: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Preference training; not in this version")
-    rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
     student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
     quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
     speculator: AnySpeculatorSettings = Field(

@@ -26,7 +26,7 @@ from pipelines.contract.keys import (
     tag_of,
     takes_null,
 )
-from pipelines.contract.sections import INTRODUCTION, SECTIONS, TRAINING, Section
+from pipelines.contract.sections import CHANGED, INTRODUCTION, SECTIONS, TRAINING, Section
 
 TRAINED = tuple(name for name, field in RecipeFields.model_fields.items()
                 if any(issubclass(section, TrainingSettings) for section in sections_in(field.annotation)))
@@ -36,6 +36,8 @@ LONGEST_DEFAULT = 60
 LEFT_OUT = "Left out: "
 """Marks the part of a description that says what applies without the key."""
 WIDTH = 128
+FEW = 5
+"""As many further keys are not folded."""
 
 
 def reference(model: type[BaseModel]) -> str:
@@ -116,10 +118,10 @@ def _tables_of_variants(model: type[BaseModel], section: Section, shared: dict[s
 
 
 def _training_chapter(model: type[BaseModel]) -> str:
-    text = TRAINING.format(presets=_presets(model), settings=_table(TrainingSettings.model_fields, ""))
+    text = TRAINING.format(presets=_presets(model), settings=_table(TrainingSettings.model_fields, "training"))
     mesh = _filled(" ".join((MeshSettings.__doc__ or "").split()))
     example = "```yaml\nsft:\n  mesh: {processes: 8, tp: 2}        # dp_shard takes the rest: 4\n```\n"
-    return f"## Training keys\n\n{text}\n### mesh\n\n{mesh}\n{example}\n{_table(MeshSettings.model_fields, '')}"
+    return f"## Training keys\n\n{text}\n### mesh\n\n{mesh}\n{example}\n{_table(MeshSettings.model_fields, 'mesh')}"
 
 
 def _presets(model: type[BaseModel]) -> str:
@@ -139,6 +141,19 @@ def _is_training_key(section: Section, name: str, field: FieldInfo) -> bool:
 
 
 def _table(fields: dict[str, FieldInfo], section: str) -> str:
+    """The keys that are needed or that people change, and the others folded away, as GitHub and the site's Markdown show it."""
+    changed = set(CHANGED.split())
+    shown = {name: field for name, field in fields.items() if field.is_required() or name in ("enabled", "architecture")
+             or (place := f"{section}.{name}".strip(".")) in changed or _chapter_of(place)}
+    folded = {name: field for name, field in fields.items() if name not in shown}
+    if not folded or len(folded) <= FEW:
+        return _rows(fields, section)
+    summary = f"{len(folded)} more keys" if shown else f"{len(folded)} keys"
+    more = f'<details markdown="1">\n<summary>{summary}</summary>\n\n{_rows(folded, section)}\n</details>\n'
+    return (_rows(shown, section) + "\n" if shown else "") + more
+
+
+def _rows(fields: dict[str, FieldInfo], section: str) -> str:
     rows = ["| key | accepts | default | what it does |", "|---|---|---|---|"]
     for name, field in fields.items():
         chapter = _chapter_of(f"{section}.{name}" if section else name)
@@ -153,7 +168,7 @@ def _chapter_of(dotted: str) -> str | None:
     if dotted.rpartition(".")[2] == "mesh":
         return "mesh"
     for section in SECTIONS:
-        if dotted in section.title.split(", ") or section.title.startswith(dotted + "."):
+        if dotted == section.title or section.title.startswith(dotted + "."):
             return _anchor(section.title)
     return None
 

@@ -151,12 +151,6 @@ def _what_drafts(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_trained(recipe: RecipeFields) -> Broken:
-    for section in ("sft", "second_sft"):
-        settings = getattr(recipe, section)
-        if settings is not None and settings.enabled and settings.lora is not None and not settings.lora.merge:
-            yield f"{section}.lora.merge", (
-                "it is false, but the next stages and the endpoint take a whole model; leave it true, since the adapter is "
-                "kept in adapter/ next to the merged weights")
     if recipe.second_sft is not None and recipe.second_sft.enabled and not recipe.sft.enabled:
         yield "second_sft", (
             "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft")

@@ -15,8 +15,23 @@ class Section:
     example: str = ""
 
 
+CHANGED = """
+first_day last_day threads sources.format sources.*.fields.request sources.*.fields.response sources.*.fields.id
+sources.*.fields.time sources.*.fields.user sources.*.fields.feedback evals.task training.preset training.epochs
+training.learning_rate training.tokens_per_step training.max_length curation.pii curation.min_quality curation.language.allow
+datasets.sft.max_rows datasets.sft.validation_share datasets.sft.test_share sft.method sft.lora.rank sft.lora.alpha
+student.base student.layers quantize.scheme quantize.calibration_rows speculator.num_speculative_tokens
+speculator.continue_from evaluation.rows evaluation.prompts evaluation.server.kind evaluation.server.concurrencies
+release.approval release.serve_on release.gates.recovery release.gates.loss_above_base release.gates.acceptance_length
+automation.watch_logs automation.retrain.cron automation.decide.quiet automation.decide.budget.runs_per_week
+retention.raw_days retention.curated_days
+"""
+"""Keys that people change. The reference shows these, needed ones, switches and those with a chapter, and folds the others.
+`training` are the keys of every training."""
+
 SECTIONS = (
-    Section("", "Top level", "Three keys are needed; everything else has a default that works.", """\
+    Section("", "Top level", "Three keys are needed; everything else has a default that works. Tables show the keys "
+            "that people change, further ones fold.", """\
 workload: math-tutor
 base_model: Qwen/Qwen3-0.6B          # or ./models/mine, ./outputs/adapter, or tiny
 sources:
@@ -251,7 +266,6 @@ release:
 release:
   watch: {hours: 48, acceptance_drop: 0.1, false_alarm: 0.01}
 """),
-    Section("preference", "preference, rft", "Not in this version: leave both out."),
     Section("automation", "automation", ""),
     Section("automation.retrain", "automation.retrain", "", """\
 automation:
@@ -323,8 +337,7 @@ with the YAML language server (VS Code, Neovim, ...) completes and checks the ke
 
 Any combination works that makes at least one model: `recipes/` has `drafter_only.yaml`, `quantize_only.yaml`,
 `distil_only.yaml`, `finetune_only.yaml`, `merged.yaml`, `taught.yaml` and `models_only.yaml`. Everything else is always on.
-`merge`, `teacher`, `curation.judge` and `speculator.answers.endpoint` are off until they are given. `preference` and
-`rft` name stages that this version does not have.
+`merge`, `teacher`, `curation.judge` and `speculator.answers.endpoint` are off until they are given.
 
 ```yaml
 student: {{enabled: false}}

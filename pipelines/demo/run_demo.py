@@ -28,11 +28,11 @@ from pipelines.running.submit import submit
 from pipelines.storage.locations import RECIPES, lake_location
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.releasing.approvals import approve, is_approved
+from resources.releasing.actor import Actor
+from resources.releasing.approvals import approvals_of, approve
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.release import read_release
 from resources.releasing.section import Section
-from resources.releasing.signature import Signature, sign
 from resources.releasing.summary import Summary, summarise
 
 
@@ -69,7 +69,7 @@ QUERIES = (
 def run_demo(console: Console, lake: str | Path | None, approved: bool, size: DemoSize = FULL) -> int:
     """Runs the demo in the current folder and prints its closing tables. Returns the exit code."""
     began = time.monotonic()
-    by = sign("demo --approve") if approved else None  # fails for an unknown person now, not after the last step
+    by = Actor.of_command("demo --approve") if approved else None  # fails for an unknown person now, not after the last step
     home = Path.cwd() / size.folder
     place = lake_location(home / size.recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
     share = kept_share(place)
@@ -141,11 +141,11 @@ def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> f
     return seconds
 
 
-def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, by: Signature) -> int:
+def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, by: Actor) -> int:
     """Does what `millrace approve` does: approves the candidate, then runs the endpoint asset, which moves the alias."""
     registry = Registry(lake, WORKLOAD)
     directory = registry.directory(registry.current("release", "release"))
-    if not is_approved(lake, directory):
+    if approvals_of(lake, directory).missing:
         approve(lake, directory, by)
     console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
     moved = follow(submit(recipe, lake.root, ["endpoint"]), console)

@@ -13,6 +13,8 @@ import time
 
 import dagster as dg
 
+from model_ops.backoff import pause_after
+
 OBJECTS_TAG = "millrace/objects"
 """Tag of a run: the digest of the objects that it was asked for."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 300.0, 86_400.0
@@ -31,5 +33,5 @@ def key_of(context: dg.SensorEvaluationContext, digest: str) -> str:
     last = failed[-1]
     if last.dagster_run.tags.get("dagster/will_retry") == "true":
         return digest  # the daemon is about to start it again
-    pause_s = min(FIRST_PAUSE_S * 2 ** (len(failed) - 1), LONGEST_PAUSE_S)
+    pause_s = pause_after(len(failed), FIRST_PAUSE_S, LONGEST_PAUSE_S)
     return digest if time.time() - (last.end_time or 0.0) < pause_s else f"{digest}-{len(failed)}"

@@ -17,18 +17,16 @@ from pipelines.graph.form_jobs import NAME, form_job, in_one_sentence
 from resources.artefacts.manifest import ManifestError
 from resources.catalog.build import publish
 from resources.lake import Lake, LakeError
-from resources.releasing.approvals import withdraw
-from resources.releasing.approving import approve_release, check_digest
+from resources.releasing.actor import Actor, ActorError
+from resources.releasing.approvals import approve_release, check_digest, promote_to, withdraw
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError
-from resources.releasing.promotion import promote_to
 from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import SHORTEST_SURE, NamedRelease, UnsureNameError, find_release
 from resources.releasing.rollback import roll_back, rollback_target
-from resources.releasing.signature import Signature, SignatureError, signed_as
 from resources.signing.keys import KeyProblemError
 
-REFUSALS = (ReleaseError, EndpointError, EndpointLogError, ManifestError, LakeError, SignatureError, UnsureNameError,
+REFUSALS = (ReleaseError, EndpointError, EndpointLogError, ManifestError, LakeError, ActorError, UnsureNameError,
             KeyProblemError)
 CHAMPION = "champion"
 REASON = Field(default="", description="One line that is recorded with the decision")
@@ -134,8 +132,8 @@ def _candidate(place: Path, workload: str) -> str:
     return ""
 
 
-def _signed(name: str, reason: str, context: dg.OpExecutionContext) -> Signature:
-    return signed_as(name, f"Dagster UI, run {context.run_id[:8]}", reason)
+def _signed(name: str, reason: str, context: dg.OpExecutionContext) -> Actor:
+    return Actor.of_form(name, f"Dagster UI, run {context.run_id[:8]}", reason)
 
 
 def _read(lake: Lake, workload: str, release: str, digest: str) -> tuple[Path, Aliases]:

@@ -18,10 +18,10 @@ from resources.deciding.decisions_table import Decisions
 from resources.deciding.request_text import asked_sentence, preview_sentences, withdrawn_sentence
 from resources.deciding.requests import DESPITE, WANTED, Request, RequestError, Requests
 from resources.lake import Lake, LakeError
-from resources.releasing.signature import Signature, SignatureError, signed_as
+from resources.releasing.actor import Actor, ActorError
 from stores.s3 import S3Error
 
-REFUSALS = (RequestError, SignatureError, LakeError, S3Error, OSError)
+REFUSALS = (RequestError, ActorError, LakeError, S3Error, OSError)
 
 
 class RetrainForm(dg.Config):
@@ -75,8 +75,8 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     ]
 
 
-def _signed(name: str, because: str, context: dg.OpExecutionContext) -> Signature:
-    return signed_as(name, f"Dagster UI, run {context.run_id[:8]}", because)
+def _signed(name: str, because: str, context: dg.OpExecutionContext) -> Actor:
+    return Actor.of_form(name, f"Dagster UI, run {context.run_id[:8]}", because)
 
 
 def _told(context: dg.OpExecutionContext, said: str) -> None:

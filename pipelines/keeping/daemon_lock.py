@@ -10,7 +10,6 @@ for other machines: it ends with its connection, so a machine that is lost gives
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import time
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from model_ops.file_locks import try_lock
 from resources.launching.postgres import postgres_url
 from resources.process_stamp import is_same_process, this_process
 
@@ -59,9 +59,7 @@ class DaemonLock:
     def why_not(self) -> str:
         """Why this process may not run the daemon now; "" if it may. Tries to get the locks."""
         if not self._has_file:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(self._file):
                 return f"another process of this machine runs the daemon{self._holder()}"
             self._has_file = True
             self._file.seek(0)

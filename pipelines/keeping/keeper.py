@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from model_ops.backoff import Backoff
 from pipelines.keeping.kept_process import KeptProcess
 from pipelines.keeping.rotated_log import RotatedLog
 from pipelines.keeping.up_state import ServerState, now
@@ -56,10 +57,8 @@ class _Kept:
     process: KeptProcess
     log: RotatedLog
     began_s: float = 0.0
-    not_before_s: float = 0.0
-    pause_s: float = FIRST_PAUSE_S
+    ends_in_a_row: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
     starts: int = 0
-    ends_in_a_row: int = 0
     since: str = field(default_factory=now)
     why_not: str = "it was not started yet"
     told_waiting: str = ""
@@ -97,13 +96,13 @@ class Keeper:
             if reason:
                 return
         if kept.process.is_running:
-            if kept.ends_in_a_row and time.monotonic() - kept.began_s > STEADY_S:
+            if kept.ends_in_a_row.count and time.monotonic() - kept.began_s > STEADY_S:
                 self._say(f"{kept.server.name} runs again")
-                kept.ends_in_a_row, kept.pause_s = 0, FIRST_PAUSE_S
+                kept.ends_in_a_row.reset()
             return
         if kept.starts and not kept.why_not:
             self._ended(kept)
-        if time.monotonic() >= kept.not_before_s:
+        if kept.ends_in_a_row.is_over:
             self._start(kept)
 
     def _start(self, kept: _Kept) -> None:
@@ -122,20 +121,19 @@ class Keeper:
         code = kept.process.exit_code() or 0
         why = "" if code > SIGNALS else _quoted(kept.log.last_lines())  # who is killed does not say why
         if time.monotonic() - kept.began_s > STEADY_S:
-            kept.ends_in_a_row, kept.pause_s = 0, FIRST_PAUSE_S
+            kept.ends_in_a_row.reset()
         self._failed(kept, f"ended {_how(code)}", why)
 
     def _failed(self, kept: _Kept, what: str, why: str) -> None:
         """Sets the pause before the next start, and tells it once or twice. what: as `ended with exit code 3`."""
-        kept.ends_in_a_row += 1
+        kept.ends_in_a_row.begin()
         kept.why_not = f"it {what}{why}"
-        kept.since, kept.not_before_s = now(), time.monotonic() + kept.pause_s
-        if kept.ends_in_a_row == 1:
+        kept.since = now()
+        if kept.ends_in_a_row.count == 1:
             self._say(f"{kept.server.name} {what} and is started again{why}")
-        elif kept.ends_in_a_row == TOLD_AGAIN:
+        elif kept.ends_in_a_row.count == TOLD_AGAIN:
             self._say(f"{kept.server.name} {what}, the {TOLD_AGAIN}th time in a row, and is started again after pauses of up "
                       f"to {LONGEST_PAUSE_S:g} s{why} (log: {kept.server.log})")
-        kept.pause_s = min(2 * kept.pause_s, LONGEST_PAUSE_S)
         self._changed()
 
     def _wait(self, kept: _Kept, reason: str) -> None:

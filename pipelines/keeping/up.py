@@ -8,7 +8,6 @@ they end, and ended in order. If this process is killed, they end with it. One `
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from model_ops.file_locks import try_lock
 from pipelines.contract.problems import RecipeError
 from pipelines.contract.recipe import load_recipe
 from pipelines.keeping.daemon_lock import DaemonLock
@@ -148,19 +148,14 @@ def _told_to_stop() -> Iterator[tuple[threading.Event, threading.Event]]:
 def _only_one(lock: IO[str], lake: Lake, home: Path, say: Callable[[str], None]) -> None:
     """Takes the lock. Raises UiError if another `millrace up` runs on this lake."""
     until, told = time.monotonic() + WAITS_S, False
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            state = read_state(home)
-            if state is not None and state.is_running:
-                raise UiError(f"millrace up already runs on {lake.place} (process {state.process.partition('@')[0]}, since "
-                              f"{state.since}): millrace up --check shows it, SIGTERM stops it") from None
-            if time.monotonic() > until:
-                raise UiError(f"another millrace up on {lake.place} has just been started, or its servers do not end: try again"
-                              ) from None
-            if not told:
-                say("waits for the servers of a millrace up that was killed: they are ending")
-                told = True
-            time.sleep(0.5)
+    while not try_lock(lock):
+        state = read_state(home)
+        if state is not None and state.is_running:
+            raise UiError(f"millrace up already runs on {lake.place} (process {state.process.partition('@')[0]}, since "
+                          f"{state.since}): millrace up --check shows it, SIGTERM stops it")
+        if time.monotonic() > until:
+            raise UiError(f"another millrace up on {lake.place} has just been started, or its servers do not end: try again")
+        if not told:
+            say("waits for the servers of a millrace up that was killed: they are ending")
+            told = True
+        time.sleep(0.5)

@@ -161,7 +161,6 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     write_json(home / "report.json", {"stage": stage, "steps": steps, "best": report.best and report.best.learning_rate,
                                       "tied": [one.learning_rate for one in report.tied],
                                       "tried": [asdict(one) for one in tried]})
-    plot(report, home / "report.png")
     return report
 
 
@@ -201,22 +200,3 @@ def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
 def _drop_weights(folder: Path) -> None:
     for path in folder.rglob("*.safetensors"):
         path.unlink()
-
-
-def plot(report: Report, path: Path) -> None:
-    """Held-out loss by learning rate, the best one marked, as a PNG."""
-    from matplotlib.figure import Figure
-
-    whole = [one for one in report.tried if one.loss is not None]
-    figure = Figure(figsize=(6, 3.4), dpi=110, layout="constrained")
-    axes = figure.add_subplot(xscale="log", xlabel="learning rate", ylabel="held-out loss, nats per token")
-    if whole:
-        axes.errorbar([one.learning_rate for one in whole], [one.loss for one in whole], [one.wobble for one in whole],
-                      marker="o", color="#1b6ca8", capsize=3, linewidth=1.2)
-        axes.plot(report.best.learning_rate, report.best.loss, marker="o", markersize=11, fillstyle="none", color="#c8553d")
-    for one in report.tried:
-        if one.loss is None:
-            axes.axvline(one.learning_rate, color="#999999", linestyle=":", linewidth=1)
-    axes.set_title(f"{report.stage}, {report.steps} steps", loc="left", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, metadata={"Software": None})

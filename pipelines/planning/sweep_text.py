@@ -32,7 +32,7 @@ def print_sweep(report: Report, console: Console) -> None:
                       "within what validation moved over its last two points.", highlight=False, soft_wrap=True)
     if report.at_the_edge:
         console.print("The best rate is the lowest or highest tried; a better one may be outside.", soft_wrap=True)
-    console.print(f"[dim]One seed and a short schedule. Report and plot: {escape(str(report.folder))}. To paste:[/]",
+    console.print(f"[dim]One seed and a short schedule. Report: {escape(str(report.folder))}. To paste:[/]",
                   highlight=False, soft_wrap=True)
     console.print(f"{report.stage}:\n  learning_rate: {_yaml_number(best.learning_rate)}", highlight=False)
 

@@ -13,11 +13,10 @@ from resources.artefacts.manifest import ManifestError, read_manifest
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint, standing
 from resources.releasing.gate_result import missed
-from resources.releasing.release import ReleaseError, erased_rows, read_release
+from resources.releasing.release import ReleaseError, ReleaseRef, erased_rows, read_release
 from resources.releasing.release_names import UnknownReleaseError
 from resources.releasing.release_signature import is_signed
 from resources.releasing.rolled_back import rollback_of
-from resources.releasing.subject import subject_of
 
 
 def releases_of(lake: Lake, workload: str = "") -> list[dict[str, Any]]:
@@ -38,7 +37,7 @@ def releases_of(lake: Lake, workload: str = "") -> list[dict[str, Any]]:
             back = rollback_of(entries, path.parent.name)
             found.append({
                 "workload": name, "version": path.parent.name, "made": made.created_at.isoformat(timespec="minutes"),
-                "decision": standing(entries, subject_of(path.parent)) or "none yet",
+                "decision": standing(entries, ReleaseRef.of(path.parent)) or "none yet",
                 "aliases": [alias for alias, version in aliases.all().items() if version == path.parent.name],
                 "gates_missed": misses, "signed": is_signed(path.parent),
                 "erased_rows": erased_rows(lake, release),

@@ -10,15 +10,15 @@ from rich.console import Console
 from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import Approvals
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.gate_result import missed
-from resources.releasing.parts import superseded
+from resources.releasing.recheck import superseded
 from resources.releasing.release import erased_rows, read_release
 from resources.releasing.rollback import champions_before, was_champion
 from resources.releasing.rolled_back import rollback_of
 from resources.releasing.rolled_back import said as said_of
-from resources.releasing.signature import Signature
 
 
 def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
@@ -48,7 +48,7 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
 
 
 def say_approved(
-    console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature, again: bool, approvals: Approvals
+    console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Actor, again: bool, approvals: Approvals
 ) -> None:
     """Prints an approval. again: the release was approved before."""
     signed = f", signed: {', '.join(approvals.people)}" if approvals.keys else ""
@@ -76,7 +76,7 @@ def say_named(console: Console, aliases: Aliases, alias: str) -> None:
     _ok(console, f"{aliases.workload}: {alias} names release {named}" if named else f"{aliases.workload}: {alias} is removed")
 
 
-def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature) -> None:
+def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Actor) -> None:
     moved = f"champion moved from {seen.champion} back to {aliases.champion}"
     _ok(console, f"{aliases.workload}: {moved}; rolled back by {_who(by)}")
     _print(console, f"  release {seen.champion} counts as withdrawn: no run and no rollback serves it again by itself")
@@ -84,7 +84,7 @@ def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliase
     _advise(console, by)
 
 
-def say_withdrawn(console: Console, lake: Lake, directory: Path, by: Signature) -> None:
+def say_withdrawn(console: Console, lake: Lake, directory: Path, by: Actor) -> None:
     _ok(console, f"{directory.parent.name}: release {directory.name} is withdrawn by {_who(by)}; the champion stays")
     workload = directory.parent.name
     served = was_champion(lake, workload, directory.name)
@@ -105,11 +105,11 @@ def _champion(lake: Lake, seen: Aliases) -> str:
     return f"{seen.champion} at this moment{since}" + (f"; champions before it: {earlier}" if earlier > 0 else "")
 
 
-def _who(by: Signature) -> str:
+def _who(by: Actor) -> str:
     return f"{by.name} ({by.identity_from})"
 
 
-def _advise(console: Console, by: Signature) -> None:
+def _advise(console: Console, by: Actor) -> None:
     if by.identity_from == "system account":
         _print(console, f"  {by.name} is the system's account: set MILLRACE_USER to put your own name on record")
 

@@ -7,7 +7,6 @@ killed run would keep for ever.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import socket
@@ -17,6 +16,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, WORKER_POOL
 from model_ops.atomic_files import write_text
+from model_ops.file_locks import locked
 from resources.lake import Lake
 from resources.launching.devices import devices
 from resources.launching.postgres import STORAGE, VARIABLE, PostgresError, postgres_url, require_database, use_postgres
@@ -67,8 +67,7 @@ def open_instance(lake: Lake) -> dg.DagsterInstance:
     os.environ["DAGSTER_HOME"] = str(home)
     if postgres_url():
         require_database()
-    with (home / LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(home / LOCK):
         instance = dg.DagsterInstance.get()
         instance.get_runs_count()
         instance.all_instigator_state()  # the database of schedules and sensors is created last

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from model_ops.backoff import Backoff
 from model_ops.wording import duration
 from resources.launching.pace import Pace
 
@@ -37,8 +38,8 @@ class StepProgress:
         self._console, self._clock = console, clock
         self._pace = Pace()
         self._step, self._phase = "", ""
-        self._began = self._next_line = 0.0
-        self._pause = FIRST_LINE_SECONDS
+        self._began = 0.0
+        self._next_line = Backoff(FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS, clock)
         self._task: TaskID | None = None
         self._bars = Progress(
             SpinnerColumn(table_column=Column(no_wrap=True)),
@@ -62,8 +63,9 @@ class StepProgress:
         """Shows a new step instead of the previous one."""
         self.end()
         self._pace, self._step, self._phase = Pace(), step, "starting"
-        self._began, self._pause = self._clock(), FIRST_LINE_SECONDS
-        self._next_line = self._began + self._pause
+        self._began = self._clock()
+        self._next_line.reset()
+        self._next_line.begin()
         self._task = self._bars.add_task(self._phase, step=step, total=None)
 
     def waits_for(self, phase: str) -> None:
@@ -93,13 +95,12 @@ class StepProgress:
 
     def look(self) -> None:
         """Writes a progress line when one is due, if the output is no terminal."""
-        if self._task is None or self._console.is_terminal or self._clock() < self._next_line:
+        if self._task is None or self._console.is_terminal or not self._next_line.is_over:
             return
         how = self._pace.sentence() if self._pace.phase else self._phase if self._phase != "starting" else "working"
         self._console.print(f"  {self._step}, {duration(self._clock() - self._began)}: {how}", style="dim", markup=False,
                             highlight=False, soft_wrap=True)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-        self._next_line = self._clock() + self._pause
+        self._next_line.begin()
 
     def end(self) -> None:
         """Removes the step."""

@@ -1,24 +1,22 @@
 """`millrace show`: how the rows of a recipe's dataset are rendered for the model that is trained.
 
-    picture, note = picture_of(recipe, lake, split="train", count=3, row_id=None)
-    print_picture(picture, console, note)
+    print_picture(picture_of(recipe, lake, split="train", count=3, row_id=None), console)
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
+from model_ops.errors import Misuse
 from model_ops.rendering.picture import Picture, look
 from model_ops.rendering.row import Split
 from model_ops.rendering.served_tokens import ServedTokens
 from pipelines.contract.base_choice import look_at_base
 from pipelines.contract.recipe import Recipe
-from pipelines.showing.first_rows import untrained_tokenizer, write_first_rows
 from pipelines.terminal.plain_console import say
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
@@ -31,28 +29,24 @@ LONGEST = 4_000
 """Characters of a run that the terminal shows; the middle of longer ones is left out."""
 
 
-def picture_of(recipe: Recipe, lake: Lake | None, split: Split, count: int, row_id: str | None = None) -> tuple[Picture, str]:
-    """The rendered rows of the current sft_dataset, or before there is one, of the sources' first records; and a sentence about
-    what stood in for what is not there yet. Raises NothingToShow if the sources have nothing, and ModelError for an unknown row
-    or a tokenizer without chat template."""
-    registry = None if lake is None else Registry(lake, recipe.workload)
-    dataset = served = None
-    if registry is not None and registry.exists("dataset", "sft_dataset"):
-        dataset = registry.directory(registry.current("dataset", "sft_dataset"))
-        if registry.exists("dataset", "served_answers"):
-            found = registry.directory(registry.current("dataset", "served_answers")) / "served.parquet"
-            served = ServedTokens.read(found) if found.exists() else None
-    with TemporaryDirectory(prefix="millrace-show-") as folder:
-        notes = []
-        if dataset is None:
-            dataset, split = Path(folder), "train"
-            write_first_rows(recipe, dataset)
-            notes.append("no sft_dataset was made yet: these are first records of the sources, before cleaning and sampling")
-        model = _model(recipe, registry)
-        if model is None:
-            notes.append(f"base_model {recipe.base_model} is not here yet: rendered with ChatML, tokens counted roughly")
-        tokenizer = untrained_tokenizer(dataset, recipe) if model is None else load_tokenizer(model)
-        return look(dataset, split, tokenizer, count, row_id, served), "; ".join(notes)
+class NothingToShow(Misuse):
+    """The lake has no dataset or model to show yet; the message says what makes it."""
+
+
+def picture_of(recipe: Recipe, lake: Lake, split: Split, count: int, row_id: str | None = None) -> Picture:
+    """The rendered rows of the current sft_dataset. Raises NothingToShow without it or without the base model, and ModelError
+    for an unknown row or a tokenizer without chat template."""
+    registry = Registry(lake, recipe.workload)
+    model = _model(recipe, registry)
+    if model is None or not registry.exists("dataset", "sft_dataset"):
+        raise NothingToShow(f"the lake has no {'base_model' if model is None else 'sft_dataset'} of {recipe.workload} yet: run "
+                            "`millrace run RECIPE --select +sft_dataset --select base_model` first")
+    served = None
+    if registry.exists("dataset", "served_answers"):
+        found = registry.directory(registry.current("dataset", "served_answers")) / "served.parquet"
+        served = ServedTokens.read(found) if found.exists() else None
+    dataset = registry.directory(registry.current("dataset", "sft_dataset"))
+    return look(dataset, split, load_tokenizer(model), count, row_id, served)
 
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
@@ -61,18 +55,17 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     return load(directory)
 
 
-def _model(recipe: Recipe, registry: Registry | None) -> Path | None:
+def _model(recipe: Recipe, registry: Registry) -> Path | None:
     """The directory of the model that is trained first: the lake's base model, else the directory that the recipe names; None
     where neither is there."""
-    if registry is not None and registry.exists("model", "base_model"):
+    if registry.exists("model", "base_model"):
         return registry.directory(registry.current("model", "base_model"))
     base = look_at_base(recipe.base_model)
     return Path(base.name) if base.kind == "directory" else None
 
 
-def print_picture(picture: Picture, console: Console, note: str = "") -> None:
-    """Prints context dim and learnt text in colour; where there is no colour, learnt text stands between « and ». note: what
-    stood in for what is not there yet."""
+def print_picture(picture: Picture, console: Console) -> None:
+    """Prints context dim and learnt text in colour; where there is no colour, learnt text stands between « and »."""
     colour = console.color_system is not None
     for row in picture.rows:
         told = f"left out: {row.refusal}" if row.refusal else f"{row.learnt_tokens:,} of {row.tokens:,} tokens learnt"
@@ -92,8 +85,6 @@ def print_picture(picture: Picture, console: Console, note: str = "") -> None:
         f"tokens, {picture.learnt_tokens:,} learnt")
     for reason, rows in picture.dropped.items():
         say(console, f"left out: {rows:,} rows: {reason}", style="red")
-    if note:
-        say(console, f"! {note}", style="yellow")
 
 
 def _shortened(text: str) -> str:

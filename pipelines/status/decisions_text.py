@@ -90,9 +90,7 @@ def _option(option: Option) -> list[str]:
 
 def _cheapest(decision: Decision) -> Option | None:
     known = [each for each in decision.options if each.action != "nothing" and each.predicted_cost_s is not None]
-    partly = [each for each in decision.options if each.cost_says]
-    return min(known, key=lambda each: each.predicted_cost_s or 0.0, default=None) or max(
-        partly, key=lambda each: (len(each.stage_costs_s), each.action == "full"), default=None)
+    return min(known, key=lambda each: each.predicted_cost_s or 0.0, default=None)
 
 
 def _stages(option: Option | None) -> str:
@@ -101,9 +99,7 @@ def _stages(option: Option | None) -> str:
     told = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in costs if seconds >= 1)
     if option is None or not told:
         return ""
-    planned = f" Of these, {option.cost_says}." if option.cost_says else ""
-    rest = "" if option.predicted_cost_s is not None else "; what its other stages cost is unknown"
-    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}{rest}.{planned}"
+    return f"{_sentence(SPELLED[option.action])[:-1]} would cost: {told}."
 
 
 def _gain(action: str, gain: Any) -> str:

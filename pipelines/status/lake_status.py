@@ -28,11 +28,11 @@ from resources.artefacts.taint import Taint, tainted
 from resources.deciding.drafter_payback import DrafterPayback, drafter_payback
 from resources.lake import Lake
 from resources.launching.run_history import SeenRun, runs, seconds_of_steps, steps_underway
-from resources.releasing.approvals import approvals_of, was_decided
+from resources.releasing.approvals import approvals_of
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
 from resources.releasing.gate_result import GateResult, missed
-from resources.releasing.parts import disagreements, superseded
+from resources.releasing.recheck import disagreements, superseded
 from resources.releasing.release import ReleaseError, read_release
 from resources.releasing.rolled_back import rollback_of, said
 from resources.stages import artefact_stages
@@ -322,7 +322,7 @@ def endpoint_status(lake: Lake, workload: str) -> EndpointStatus:
             found.gates = [_gate(gate) for gate in read_release(directory).gates]
             found.failed_gates = [gate for gate in found.gates if not gate["passed"]]
             found.faults = [*disagreements(lake, directory), *superseded(lake, directory)]
-            decided, approvals = was_decided(lake, directory), approvals_of(lake, directory)
+            approvals = approvals_of(lake, directory)
         except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
             found.problem = f"candidate {aliases.candidate} cannot be read: {error}"
             return found
@@ -334,8 +334,7 @@ def endpoint_status(lake: Lake, workload: str) -> EndpointStatus:
         elif not approvals.missing:
             found.waiting_for, found.command = "the next run of endpoint", ""
         else:
-            withdrawn = decided and not (approvals.counted or approvals.refused)
-            found.waiting_for = "a person, who withdrew it before" if withdrawn else f"{approvals.needed}'s approval"
+            found.waiting_for = "a person, who withdrew it before" if approvals.withdrawn else f"{approvals.needed}'s approval"
             found.command = command
     return found
 

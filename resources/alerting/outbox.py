@@ -13,7 +13,6 @@ between a delivery and its record sends this alert again, with the same id.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import socket
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,8 @@ from typing import Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from model_ops.atomic_files import write_json
+from model_ops.backoff import pause_after
+from model_ops.file_locks import try_lock
 from resources.alerting.alert import Alert
 from resources.lake import Lake
 from stores.mirror.bucket import Changed
@@ -32,7 +33,7 @@ from stores.mirror.bucket import Changed
 State = Literal["waiting", "sent", "given_up"]
 LOOKS_BACK = timedelta(days=1)
 """Causes that are older than this when alerts are first switched on are not told."""
-LONGEST_PAUSE = timedelta(minutes=60)
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=60)
 TAKEN_OVER = 2 * LONGEST_PAUSE
 """An alert that its machine has not tried for so long is another one's: a machine at work tries again after LONGEST_PAUSE."""
 
@@ -84,9 +85,7 @@ class Outbox:
         """Whether this process has the outbox for the block; another one may be telling at this moment."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(lock):
                 yield False
                 return
             self._read()
@@ -128,7 +127,7 @@ class Outbox:
             self.notes.trouble.pop(channel, None)
         else:
             failures = known.failures + 1 if known else 1
-            pause = min(LONGEST_PAUSE, timedelta(minutes=2 ** min(failures - 1, 10)))
+            pause = pause_after(failures, FIRST_PAUSE, LONGEST_PAUSE)
             self.notes.trouble[channel] = ChannelTrouble(
                 since=known.since if known else now, why=problem, failures=failures, next_try=now + pause)
         if known is None and not problem:

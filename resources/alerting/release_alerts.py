@@ -14,11 +14,11 @@ from resources.alerting.alert import Alert
 from resources.artefacts.erased import APPROVAL_PAGE
 from resources.artefacts.manifest import ManifestError, read_manifest
 from resources.lake import Lake
-from resources.releasing.approvals import approvals_of, was_decided
+from resources.releasing.approvals import approvals_of
 from resources.releasing.endpoint_log import EndpointLogError, Entry
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError
 from resources.releasing.gate_result import missed
-from resources.releasing.parts import superseded
+from resources.releasing.recheck import superseded
 from resources.releasing.release import ReleaseError, read_release
 
 WATCH = "millrace watch"
@@ -40,7 +40,6 @@ def _of_the_candidate(lake: Lake, workload: str, entries: list[Entry], aliases: 
         release, digest = read_release(directory), read_manifest(directory).digest
         approvals = approvals_of(lake, directory)
         outdated = superseded(lake, directory)
-        withdrawn = was_decided(lake, directory) and not approvals.counted and not approvals.refused
     except (ReleaseError, ManifestError, EndpointError, EndpointLogError):
         return  # `millrace status` and the next run name it
     at = max((entry.at for entry in entries if entry.release == aliases.candidate), default=None) or _made(directory)
@@ -54,7 +53,7 @@ def _of_the_candidate(lake: Lake, workload: str, entries: list[Entry], aliases: 
             title=f"{workload}: release {aliases.candidate} missed {counted(len(problems), 'gate')}",
             text="; ".join(problems) + ".",
             todo=f"Read {_report(directory)}. The champion stays; the release cannot be approved.")
-    elif approvals.missing and not outdated and not withdrawn:
+    elif approvals.missing and not outdated and not approvals.withdrawn:
         had = f" Approved so far by {len(approvals.counted)}." if approvals.counted else ""
         yield Alert(
             kind="approval", workload=workload, cause=f"{aliases.candidate}/{digest}/{approvals.missing}", at=at,

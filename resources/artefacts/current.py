@@ -35,12 +35,16 @@ def up_to_date(registry: Registry, kind: Kind, name: str) -> Manifest:
     use an earlier run's data or weights. The message names the asset to materialize.
     """
     manifest = registry.current(kind, name)
-    causes = causes_of(name, stale_inputs(_behind(registry.lake, manifest)))
-    if causes:
+    if causes := outdated_behind(registry.lake, manifest):
         first, why = step_of(causes[0][0]), "; ".join(sentence for _, sentence in causes)
         raise ManifestError(f"{manifest.name} {manifest.version} is out of date: {why}. First run: millrace run RECIPE "
                             f'--select "{first}+"')
     return manifest
+
+
+def outdated_behind(lake: Lake, manifest: Manifest) -> list[tuple[str, str]]:
+    """Why a run would now make an artefact from something else: (artefact to make again, a sentence), furthest first."""
+    return causes_of(manifest.name.rpartition("/")[2], stale_inputs(_behind(lake, manifest)))
 
 
 def warm_start_parent(registry: Registry, kind: Kind, name: str, made_from: Iterable[Manifest]) -> Manifest | None:

@@ -141,6 +141,17 @@ def changed_files(directory: Path, manifest: Manifest) -> list[str]:
     return sorted({path for path, _ in found - either} | {file.path for file in after} - {path for path, _ in found})
 
 
+def file_problems(directory: Path, manifest: Manifest) -> list[str]:
+    """One sentence for each way in which the files of a finished artefact are not those of its manifest."""
+    changed, problems = changed_files(directory, manifest), []
+    if changed:
+        problems.append(f"{directory}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
+                        "are not those the release was made from")
+    if not digest_holds(manifest):
+        problems.append(f"{directory}: the digest in its manifest does not fit the files it lists: restore it from a copy")
+    return problems
+
+
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of a finished artefact; of a dataset that lost rows to an erasure, with the files and the digest that it has
     now. Raises ManifestError if it is missing or invalid."""

@@ -4,8 +4,8 @@
     files_used("resources/curating/clean.py")    # the files that the digest covers, paths relative to the project
 
 Only text is read; nothing is imported. These count, starting from the named files:
-- every project file that one of them imports, as its syntax tree (python_digest.py): no comment, docstring, line break or
-  description of a setting changes a version;
+- every project file that one of them imports (through a door, model_ops/door.py, those that define the names), as its syntax
+  tree (python_digest.py): no comment, docstring, line break or description of a setting changes a version;
 - every SQL file that one of them names ("curating/clean/texts"; f"reading/formats/{name}" names all files of that folder), as
   its tokens (sql_digest.py);
 - every data file or folder next to a file that names it ("chatml.jinja", "templates"), byte by byte.
@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from model_ops.door import door_names
 from resources.artefacts.python_digest import PythonTree, read_python
 from resources.artefacts.sql_digest import sql_digest
 
@@ -103,6 +104,11 @@ def _alone(path: Path) -> str:
 
 
 @cache
+def _door_names(path: Path) -> dict[str, str]:
+    return door_names(path.read_text(encoding="utf-8"))
+
+
+@cache
 def _uses(project: Path, path: Path) -> tuple[Path, ...]:
     """The files that a Python file imports or names. Most files are behind several entries."""
     return tuple(_found_in(project, path))
@@ -117,6 +123,9 @@ def _found_in(project: Path, path: Path) -> Iterator[Path]:
                 file = _module(project, ".".join(parts[:length]))
                 if file is not None:
                     yield file
+            door, name = _module(project, ".".join(parts[:-1])), parts[-1]
+            if door is not None and door.name == "__init__.py" and name in (behind := _door_names(door)):
+                yield _module(project, behind[name]) or door
     for text in filter(_may_be_a_path, tree.strings):
         if _begins_in(project / "sql", f"{text}.sql") and (sql := project / "sql" / f"{text}.sql").is_file():
             yield sql

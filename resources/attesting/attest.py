@@ -18,7 +18,7 @@ from resources.attesting.provenance import provenance
 from resources.lake import Lake
 from resources.releasing.adapter_form import FOLDER
 from resources.releasing.recheck import recheck_unsigned
-from resources.releasing.release import Release, ReleaseError, served_parts
+from resources.releasing.release import Release, ReleaseError
 from resources.releasing.release_signature import PROVENANCE, sign_release
 from resources.signing.keys import SigningKey
 
@@ -38,7 +38,7 @@ def _served_files(output: Path, release: Release, served: Sequence[Manifest]) ->
     found = {}
     if release.adapter is not None:
         found = {f"{release.adapter.path}/{file.path}": file.sha256 for file in describe_files(output / FOLDER)}
-    loaded = {part.path for part in served_parts(release)}
+    loaded = {part.path for part in release.served_parts}
     places = {f"models/{item.name}/{item.version}": item for item in served}
     return found | {f"{place}/{file.path}": file.sha256
                     for place, item in places.items() if place in loaded for file in item.files}

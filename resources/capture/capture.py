@@ -25,6 +25,7 @@ from typing import Any
 
 from aiohttp import web
 
+from model_ops.backoff import Backoff
 from resources.capture.capture_error import CaptureError
 from resources.capture.feedback import FeedbackDoor
 from resources.capture.journal import JOURNAL_BYTES, OPEN, READY, SEGMENT_S, STATUS, Journal, make_ready, segments
@@ -154,7 +155,7 @@ class Capture:
 
     def _tick(self) -> None:
         """Closes old segments, and starts the shipper again if it ended, after 1, 2, 4, ... 60 seconds."""
-        pause_s, not_before = 1.0, 0.0
+        backoff = Backoff(longest_s=LONGEST_RESTART_S)
         news, tell_at = News(self.store.place), time.monotonic() + NEWS_EVERY_S
         while not self._ended.wait(TICKS_EVERY_S):
             self.journal.tick()
@@ -162,9 +163,9 @@ class Capture:
                 tell_at = time.monotonic() + NEWS_EVERY_S
                 for sentence in news.of(self._shipped().get("problem", ""), sum(self.journal.not_kept.values())):
                     self._say(sentence)
-            if self._shipper.poll() is not None and time.monotonic() >= not_before:
+            if self._shipper.poll() is not None and backoff.is_over:
                 self._shipper, self._restarts = self._start_shipper(), self._restarts + 1
-                not_before, pause_s = time.monotonic() + pause_s, min(2 * pause_s, LONGEST_RESTART_S)
+                backoff.begin()
 
 
 def default_journal(place: str) -> Path:

@@ -30,6 +30,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from model_ops.backoff import Backoff
+
 MAGIC = b"mrc1"
 HEAD = struct.Struct(">4sIIII")
 """MAGIC, bytes of meta, request and answer, crc32 of the three."""
@@ -65,7 +67,7 @@ class Journal:
         self.segment_bytes, self.segment_s = segment_bytes, segment_s
         self.kept, self.not_kept = 0, Counter[str]()
         self._untold, self._untold_since = Counter[str](), 0.0
-        self._tells_at, self._pause_s = 0.0, 1.0
+        self._backoff = Backoff(longest_s=LONGEST_PAUSE_S)
         self._lock = threading.Lock()
         self._handle, self._number, self._size, self._began = -1, 0, 0, 0.0
         self._ready_bytes = _bytes_in(directory)
@@ -95,9 +97,10 @@ class Journal:
             if self._handle >= 0 and time.monotonic() - self._began >= self.segment_s:
                 self._close_segment()
             has_room = self._size + self._ready_bytes < ROOM * self.most_bytes
-            if self._untold and (has_room or time.monotonic() >= self._tells_at):
-                self._pause_s = 1.0 if has_room else min(2 * self._pause_s, LONGEST_PAUSE_S)
-                self._tells_at = time.monotonic() + self._pause_s
+            if has_room:
+                self._backoff.reset()
+            if self._untold and self._backoff.is_over:
+                self._backoff.begin()
                 self._tell()
 
     @property

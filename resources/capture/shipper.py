@@ -14,7 +14,6 @@ once, and ends; the next start ships the rest.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import sys
@@ -28,6 +27,8 @@ from pathlib import Path
 import zstandard
 
 from model_ops.atomic_files import write_json
+from model_ops.backoff import Backoff
+from model_ops.file_locks import locked
 from resources.capture.journal import OPEN, READY, STATUS, Frame, frames, make_ready, segments
 from resources.capture.record import Unreadable, record_of
 from resources.capture.store import Store, open_store
@@ -77,12 +78,12 @@ class Shipper:
         self.journal, self.store = journal, store
         self.records, self.segments, self.unreadable = 0, 0, Counter[str]()
         self.problem, self.last_at = "", 0.0
-        self._pause_s, self._not_before = 1.0, 0.0
+        self._backoff = Backoff(longest_s=LONGEST_PAUSE_S)
 
     def ship_all(self, keep_trying: bool = True) -> bool:
         """Ships what is ready. Whether nothing is left. keep_trying: wait after a failure; otherwise every segment is tried at
         once."""
-        if keep_trying and time.monotonic() < self._not_before:
+        if keep_trying and not self._backoff.is_over:
             return False
         for segment in segments(self.journal, READY):
             try:
@@ -96,7 +97,8 @@ class Shipper:
                 return False
             self.records, self.segments = self.records + records, self.segments + 1
             self.unreadable.update(unreadable)
-            self.problem, self._pause_s, self.last_at = "", 1.0, time.time()
+            self.problem, self.last_at = "", time.time()
+            self._backoff.reset()
             self.tell()
         return True
 
@@ -109,8 +111,7 @@ class Shipper:
 
     def _wait(self, error: OSError) -> None:
         self.problem = _words(error)
-        self._not_before = time.monotonic() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._backoff.begin()
         self.tell()
 
 
@@ -159,8 +160,7 @@ def main() -> None:
 
     for work in (wait_for_the_end, flush_every_second):
         threading.Thread(target=work, daemon=True).start()
-    with (journal / "shipping").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a shipper whose front was killed may still be at work
+    with locked(journal / "shipping"):  # a shipper whose front was killed may still be at work
         run(Shipper(journal, open_store(place)), name, over.wait)
 
 

@@ -26,7 +26,7 @@ from resources.chatting.speaker import Speaker
 from resources.chatting.talking import Question
 from resources.lake import Lake
 from resources.reading.chats import chats_of
-from resources.releasing.signature import SignatureError, sign
+from resources.releasing.actor import Actor, ActorError
 from stores.mirror.no_mirror import NoMirror
 
 FINISHED = {"length": "length", "stopped": "cancelled"}
@@ -64,8 +64,8 @@ def keep(lake: Lake, exchange: Exchange, value: str, comment: str = "") -> None:
     """Writes the exchange with a thumb: the conversation up to the answer, without messages that the model did not see. A later
     thumb on the same answer replaces it."""
     question, done, meta = exchange.question, exchange.done, {}
-    with suppress(SignatureError):
-        meta["user"] = sign("").name
+    with suppress(ActorError):
+        meta["user"] = Actor.of_command("").name
     lead = int(question.messages[0].role == "system")
     seen = [*question.messages[:lead], *question.messages[lead + done.get("dropped", 0):]]
     question = question.model_copy(update={"messages": seen})

@@ -56,10 +56,8 @@ class MixedSource(BaseModel):
         return found
 
 
-class SourceLimits(BaseModel):
+class SourceLimits(Settings):
     """Bounds on what one source or seed gives to the training split."""
-
-    model_config = ConfigDict(extra="forbid")
 
     max_rows: int | None = Field(None, ge=0, description="Most training rows from it. Left out: no bound")
     max_share: float | None = Field(None, gt=0, le=1, description="Most of the training rows from it, as a share. Left out: no "

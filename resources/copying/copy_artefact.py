@@ -27,7 +27,7 @@ from resources.catalog.build import publish
 from resources.catalog.catalog import find_artefact
 from resources.lake import Lake, LakeError
 from resources.lake_use import at_work
-from resources.releasing.release import parts_of, read_release
+from resources.releasing.release import read_release
 from stores.in_use import hold, let_go
 from stores.mirror.bucket import Changed
 
@@ -74,7 +74,7 @@ def _parts(lake: Lake, manifest: Manifest) -> Iterator[Manifest]:
     """What a release serves: it cannot be served without."""
     if manifest.kind == "release":
         release = read_release(_place(lake, manifest))
-        for part in parts_of(release):
+        for part in release.parts:
             yield read_manifest(lake.root / part.path)
 
 

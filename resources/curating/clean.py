@@ -340,7 +340,7 @@ def _facts(
     run(connection, "curating/clean/rules/status", whole=WHOLE, **status)
     run(connection, "curating/clean/rules/tools", **settings.tools.model_dump())
     run(connection, "curating/clean/rules/language", allow=settings.language.allow)
-    run(connection, "curating/clean/rules/repetition", **settings.repetition.model_dump(exclude={"min_words"}))
+    run(connection, "curating/clean/rules/repetition", **settings.repetition.model_dump())
     run(connection, "curating/clean/rules/length", **settings.length.model_dump())
     run(connection, "curating/clean/rules/refusal", drop_refused_in_words=in_words)
     run(connection, "curating/clean/broken_rules", keep_thumbs_up=settings.feedback.keep_thumbs_up)
@@ -383,7 +383,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """Measures computed outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
-    found = measures(texts["answer_text"], settings.repetition.min_words, settings.repetition.repeats)
+    found = measures(texts["answer_text"], least_repeats=settings.repetition.repeats)
     if settings.language.detect:
         language, confidence = detect(texts["answer_text"], settings.language.min_confidence)
     else:

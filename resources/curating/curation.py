@@ -8,19 +8,16 @@ Defaults apply where the recipe says nothing. `resources.curating.clean` reads `
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from model_ops.settings import Settings
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.curating.row_rules import FeedbackRules, LanguageRules, LengthRules, RepetitionRules, StatusRules, ToolRules
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class NearDuplicates(_Settings):
+class NearDuplicates(Settings):
     """Drops near duplicates: MinHash with banding proposes pairs, the Jaccard similarity of their word n-grams decides.
 
     A pair of similarity s is proposed with probability 1 - (1 - s**rows)**bands (Leskovec, Rajaraman, Ullman, Mining of
@@ -38,7 +35,7 @@ class NearDuplicates(_Settings):
         return self.bands * self.rows
 
 
-class SemanticDuplicates(_Settings):
+class SemanticDuplicates(Settings):
     """Drops rows that mean the same, by cosine similarity of a model's embeddings. Off by default."""
 
     enabled: bool = Field(False, description="true: drop semantic duplicates; needs `model`")
@@ -55,21 +52,14 @@ class SemanticDuplicates(_Settings):
         return self
 
 
-class Decontamination(_Settings):
+class Decontamination(Settings):
     """Drops rows that contain an item of a suite under `evals`, so that scores on the suite are valid."""
 
     enabled: bool = Field(True, description="false: rows are not compared with the suites")
     threshold: float = Field(0.5, gt=0, le=1, description="Share of an item's words that a row's n-grams must cover")
-    ngrams: list[Annotated[int, Field(ge=2, le=64)]] = Field(
-        default_factory=lambda: [8, 13], min_length=1, description="Sizes of the n-grams, in words")
-
-    @field_validator("ngrams")
-    @classmethod
-    def _ascending(cls, value: list[int]) -> list[int]:
-        return sorted(set(value))
 
 
-class CurationSettings(_Settings):
+class CurationSettings(Settings):
     """Which rows are kept, and in what form."""
 
     pii: Literal["redact", "keep"] = Field("redact", description="redact: typed placeholders replace personal data")

@@ -43,6 +43,9 @@ from resources.tables import SCHEMAS, Tables
 WHOLE_MESSAGE_BELOW = 4
 """Items with fewer words than this must be a whole message."""
 
+NGRAMS = [8, 13]
+"""Words of the n-grams: those of Tulu 3 and of GPT-3."""
+
 _VERSION = 3
 """Version of the search: a new one searches all days again."""
 
@@ -66,7 +69,7 @@ def find_contamination(
         tables.replace("contamination", found.cast(SCHEMAS["contamination"]), workload=workload, dt=days)
         attach_slice(connection, tables, "contamination", workload)
     run(connection, "curating/decontaminate/stored_finds", searched=searched)
-    run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold, long=max(settings.ngrams))
+    run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold, long=max(NGRAMS))
 
 
 def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination) -> None:
@@ -83,11 +86,11 @@ def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination)
     hits = [_hits(batch, wanted) for batch in stream(connection, "curating/decontaminate/searched_texts")]
     connection.register("hits", pa.concat_tables([_HITS.empty_table(), *hits]))
     run(connection, "curating/decontaminate/finds", stretch=STRETCH)
-    run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold, long=max(settings.ngrams))
+    run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold, long=max(NGRAMS))
 
 
 def _digest(parts: pa.Table, settings: Decontamination) -> str:
-    digest = hashlib.sha256(f"{_VERSION} {settings.ngrams} {settings.threshold}".encode())
+    digest = hashlib.sha256(f"{_VERSION} {NGRAMS} {settings.threshold}".encode())
     for part in sorted(parts.to_pylist(), key=lambda part: (part["suite"], part["item_id"], part["part"], part["text"])):
         digest.update(repr([part[name] for name in ("suite", "item_id", "part", "text")]).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
@@ -100,10 +103,10 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
     """
     words = word_hashes(parts["text"])
     lengths = words.lengths
-    most = max(settings.ngrams)
+    most = max(NGRAMS)
     is_answer = pc.equal(parts["part"], "answer").to_numpy(zero_copy_only=False)
     wanted = (lengths > 0) & (~is_answer | (lengths >= most))
-    own = _own_words(parts, words, settings)
+    own = _own_words(parts, words)
     item_of = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(own)) - words.offsets[item_of]
     begins = np.flatnonzero(own & (~np.append(False, own)[:-1] | (place == 0)))
@@ -118,13 +121,13 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
     run_words = np.zeros(len(own), dtype=np.int64)
     run_words[begins] = np.diff(np.append(before[begins], before[-1]))
     columns: dict[str, list[np.ndarray]] = {name: [] for name in ("gram", "item", "size", "start", "whole")}
-    for size in sorted({*range(1, most), *settings.ngrams}):
+    for size in sorted({*range(1, most), *NGRAMS}):
         runs = ngrams(words, size)
         item = np.repeat(np.arange(len(lengths)), runs.lengths)
         start = np.arange(len(runs.values)) - np.repeat(runs.offsets[:-1], runs.lengths)
         at = words.offsets[item] + start
         mine = few[item] & (run_words[at] == size)
-        if size in settings.ngrams:
+        if size in NGRAMS:
             mine |= (lengths[item] >= most) & (before[at + size] > before[at])
         mine &= wanted[item]
         for name, values in (("gram", runs.values ^ np.uint64(size)), ("item", item), ("start", start),
@@ -133,12 +136,12 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
     return items, own_words, pa.table({name: np.concatenate(values) for name, values in columns.items()})
 
 
-def _own_words(parts: pa.Table, words: Ragged, settings: Decontamination) -> Bool[np.ndarray, " words"]:
+def _own_words(parts: pa.Table, words: Ragged) -> Bool[np.ndarray, " words"]:
     """Marks the words of each part that are in no n-gram of another item of the suite. Items with one prompt are one item.
 
     An item that others contain has no own words: it counts whole, and takes no text from the others.
     """
-    size = min(settings.ngrams)
+    size = min(NGRAMS)
     suite, owner = (pc.rank(parts[name], tiebreaker="dense").to_numpy() for name in ("suite", "owner"))
     runs = ngrams(words, size)
     part = np.repeat(np.arange(len(parts)), runs.lengths)
@@ -152,7 +155,7 @@ def _own_words(parts: pa.Table, words: Ragged, settings: Decontamination) -> Boo
         begin, end = (np.bincount(edge, minlength=len(words.values) + 1) for edge in (common, common + size))
         own = np.cumsum(begin - end)[:-1] == 0
         left &= np.bincount(np.repeat(np.arange(len(parts)), words.lengths), own, len(parts)) > 0
-    return own | np.repeat(~left | (words.lengths < max(settings.ngrams)), words.lengths)
+    return own | np.repeat(~left | (words.lengths < max(NGRAMS)), words.lengths)
 
 
 @dataclass(frozen=True)

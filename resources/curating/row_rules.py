@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from model_ops.settings import Settings
 from resources.curating.languages import LANGUAGES
 
 
-class RuleSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class StatusRules(RuleSettings):
+class StatusRules(Settings):
     """Drops failed, cut, refused and empty responses. A rule set to false keeps its rows."""
 
     drop_errors: bool = Field(True, description="Drop rows whose request failed or whose record carries an error")
@@ -39,7 +36,7 @@ class StatusRules(RuleSettings):
         True, description="Drop rows without a prompt, or without text or a tool call of a known kind in the answer")
 
 
-class ToolRules(RuleSettings):
+class ToolRules(Settings):
     """Drops rows with tool calls that no client could have run."""
 
     drop_broken: bool = Field(
@@ -47,7 +44,7 @@ class ToolRules(RuleSettings):
         "or with a tool's message that answers no call before it")
 
 
-class LanguageRules(RuleSettings):
+class LanguageRules(Settings):
     """Keeps answers by the language of their prose. Answers whose language is unknown (short ones, code) are kept."""
 
     detect: bool = Field(True, description="Detect the language of every answer (column `language`)")
@@ -69,53 +66,28 @@ class LanguageRules(RuleSettings):
         return self
 
 
-class RepetitionRules(RuleSettings):
+class RepetitionRules(Settings):
     """Drops answers that repeat themselves.
 
     `repeats`: a pattern of 1 to 13 words repeated in a row, the sign of a looping model, or a pattern of characters ("!!!!",
     "hahaha", line ends) that takes more than half of the answer. Lines of code or log may repeat twice as often; numbers,
     tables and what is fenced 32 times, but not sentences in them. The shares are Gopher's (Rae et al. 2021, table A1), for
-    answers with at least `min_words` words of prose; see resources/curating/quality.py.
+    answers with at least 300 words of prose; see resources/curating/quality.py.
 
     Gopher's bounds are for web pages. Its bounds on frequent n-grams (0.20, 0.18, 0.16) suit chats as well; those on lines
     and paragraphs (0.30; 0.20 of characters) and on repeated 5- to 10-grams (0.15 down to 0.10) would drop 14 of 62 long
     messages of good human conversations in OASST (training plans, reports, dialogues) and 28 of 146 articles in Spec-Bench.
-    The defaults drop an answer when half of its text is repeated.
+    An answer is dropped when half of its text is repeated (sql/curating/clean/rules/repetition.sql).
     """
 
     drop_repeated_patterns: bool = Field(
         True, description="Drop answers that repeat a pattern of 1 to 13 words, or of characters")
     repeats: int = Field(32, ge=2, description="Repetitions in a row from which an answer is dropped")
-    drop_repetitive: bool = Field(True, description="Drop answers by the shares below")
-    min_words: int = Field(300, ge=20, description="Words of prose from which the shares are measured")
-    duplicate_lines: float = Field(0.50, ge=0, le=1, description="Largest share of lines that came before (Gopher: 0.30)")
-    duplicate_paragraphs: float = Field(
-        0.50, ge=0, le=1, description="Largest share of paragraphs that came before (Gopher: 0.30)")
-    duplicate_line_characters: float = Field(
-        0.50, ge=0, le=1, description="Largest share of characters in lines that came before (Gopher: 0.20)")
-    duplicate_paragraph_characters: float = Field(
-        0.50, ge=0, le=1, description="Largest share of characters in paragraphs that came before (Gopher: 0.20)")
-    top_2gram: float = Field(
-        0.20, ge=0, le=1, description="Largest share of characters in the most frequent pair of words (Gopher: 0.20)")
-    top_3gram: float = Field(
-        0.18, ge=0, le=1, description="Largest share of characters in the most frequent 3-gram (Gopher: 0.18)")
-    top_4gram: float = Field(
-        0.16, ge=0, le=1, description="Largest share of characters in the most frequent 4-gram (Gopher: 0.16)")
-    duplicate_5grams: float = Field(
-        0.50, ge=0, le=1, description="Largest share of characters in 5-grams that came before (Gopher: 0.15)")
-    duplicate_6grams: float = Field(
-        0.50, ge=0, le=1, description="Largest share of characters in 6-grams that came before (Gopher: 0.14)")
-    duplicate_7grams: float = Field(
-        0.50, ge=0, le=1, description="Largest share of characters in 7-grams that came before (Gopher: 0.13)")
-    duplicate_8grams: float = Field(
-        0.50, ge=0, le=1, description="Largest share of characters in 8-grams that came before (Gopher: 0.12)")
-    duplicate_9grams: float = Field(
-        0.50, ge=0, le=1, description="Largest share of characters in 9-grams that came before (Gopher: 0.11)")
-    duplicate_10grams: float = Field(
-        0.50, ge=0, le=1, description="Largest share of characters in 10-grams that came before (Gopher: 0.10)")
+    drop_repetitive: bool = Field(
+        True, description="Drop answers of which half is repeated, or that repeat a few words all the time")
 
 
-class LengthRules(RuleSettings):
+class LengthRules(Settings):
     """Drops rows by the characters of prompt and answer."""
 
     min_prompt: int | None = Field(
@@ -124,21 +96,17 @@ class LengthRules(RuleSettings):
         2_000_000, ge=1, description="Most characters of all messages but the answer. null: no bound")
     min_answer: int | None = Field(None, ge=0, description="Fewest characters of the answer. Left out: no bound")
     max_answer: int | None = Field(500_000, ge=1, description="Most characters of the answer. null: no bound")
-    min_ratio: float | None = Field(
-        None, ge=0, description="Smallest ratio of the answer's characters to the prompt's. Left out: no bound")
-    max_ratio: float | None = Field(
-        None, gt=0, description="Largest ratio of the answer's characters to the prompt's. Left out: no bound")
 
     @model_validator(mode="after")
     def _in_order(self):
-        for what in ("prompt", "answer", "ratio"):
+        for what in ("prompt", "answer"):
             least, most = getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
             if least is not None and most is not None and least > most:
                 raise ValueError(f"min_{what} {least} is above max_{what} {most}: no row could pass")
         return self
 
 
-class FeedbackRules(RuleSettings):
+class FeedbackRules(Settings):
     """Drops or keeps rows by their feedback."""
 
     drop_thumbs_down: bool = Field(True, description="Drop rows whose feedback is below zero")

@@ -22,6 +22,8 @@ DATASETS = tuple(each.name for each in STAGES if each.kind in ("table", "dataset
                  and not each.is_daily and not each.opt_in)
 """What every training makes of the rows first."""
 AFTER_THE_MODEL = ("evaluation_report", "release_candidate", "endpoint")
+EVALUATED_SHARE = 0.5
+"""Of the evaluation's rows and prompts, where only the drafter is retrained: its target was measured before."""
 SPELLED: dict[Action, str] = {
     "nothing": "nothing", "drafter_continued": "a drafter continued from the previous one", "drafter_new": "a new drafter",
     "sft_continued": "a model continued from the previous one on new rows and some old ones",
@@ -53,7 +55,7 @@ def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widene
     every = [found.name for found in STAGES
              if found.name not in facts.policy.disabled and not found.is_daily and found.name != "logs"]
     only_drafter = action in ("drafter_continued", "drafter_new")
-    share = (settings.evaluation_share if only_drafter else 1.0) * (settings.drift_widens if widened else 1.0)
+    share = (EVALUATED_SHARE if only_drafter else 1.0) * (settings.drift_widens if widened else 1.0)
     evaluation = {**({"share": share} if share != 1 else {}), **({"only_the_drafter": True} if only_drafter else {})}
     changed: dict[str, dict[str, Any]] = {"evaluation_report": evaluation} if evaluation else {}
     if action == "full":

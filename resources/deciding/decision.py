@@ -28,7 +28,7 @@ class Option:
     """One thing that could be done. predicted_cost_s: seconds on `devices`; None: unknown. gain_lower: lower bound of
     predicted_gain, a relative gain of the acceptance length for drafters, a fall of the held-out loss in nats per token else.
     why_not: why it was not chosen; "" for the chosen one. payback_days, break_even_requests: at the lower bound of the gain.
-    stage_costs_s: predicted seconds by stage, as far as known; cost_says: which of them the planner predicted, in words.
+    stage_costs_s: predicted seconds by stage.
     corrected_cost, corrected_gain: the ratios that earlier outcomes gave."""
 
     action: Action
@@ -43,7 +43,6 @@ class Option:
     stage_costs_s: dict[str, float] = field(default_factory=dict)
     corrected_cost: float = 1.0
     corrected_gain: float = 1.0
-    cost_says: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,14 @@ from resources.deciding.evidence import Evidence, Trained
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gains import drafter_gain, model_gain
 from resources.deciding.hub_base import hub_commits
-from resources.deciding.kept_plans import kept_plans
 from resources.deciding.learning_curve import points_of
 from resources.deciding.options import ACTIONS, DRAFTERS, Predicted
-from resources.deciding.past_costs import Made, known_seconds, planned_stages, seconds_of, unknown_stages
+from resources.deciding.past_costs import Made, seconds_of, unknown_stages
 from resources.deciding.schedule import due
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
 from resources.launching.run_history import seconds_of_steps
-from resources.releasing.approvals import approvals_of, was_decided
+from resources.releasing.approvals import approvals_of
 from resources.releasing.drafting_decision import read_choice
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
@@ -117,13 +116,11 @@ def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> t
 def _waits(lake: Lake, candidate: Path) -> bool:
     """Whether a person still has to decide: nobody has, or one of two has approved it. Also where the keys of approvals cannot
     be read: a run would replace the candidate."""
-    if not was_decided(lake, candidate):
-        return True
     try:
         approvals = approvals_of(lake, candidate)
     except KeyProblemError:
         return True
-    return approvals.missing > 0 and bool(approvals.counted or approvals.refused)
+    return approvals.missing > 0 and not approvals.withdrawn
 
 
 def _trained(lake: Lake, made: Manifest | None) -> Trained | None:
@@ -210,7 +207,6 @@ def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: E
                manifests: Mapping[str, Manifest]) -> dict[Action, Predicted]:
     registry = Registry(lake, facts.workload)
     made = {name: _made(lake, registry, name, seen, manifests) for name in ARTEFACTS}
-    made |= {name: [planned] for name, planned in _planned(lake, facts, manifests).items() if not made.get(name)}
     rises = {name: _rise(registry, manifests.get(name), names) for name, names in (
         ("speculator", ("validation_expected_tau", "expected_tau")), ("sft_model", ("validation_loss", "loss")))}
     found: dict[Action, Predicted] = {}
@@ -227,28 +223,8 @@ def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: E
         stages = seconds_of(work, made, facts, seen.rows, new_share)
         gain = drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share) \
             if action in DRAFTERS else model_gain(seen, rises["sft_model"])
-        found[action] = Predicted(stages, gain, unknown_stages(work, made), planned_stages(work, made),
-                                  known_seconds(work, made, facts, seen.rows, new_share))
+        found[action] = Predicted(stages, gain, unknown_stages(work, made))
     return found
-
-
-def _planned(lake: Lake, facts: RecipeFacts, manifests: Mapping[str, Manifest]) -> dict[str, Made]:
-    """What stages would take by the plans that `millrace plan` kept."""
-    found = {}
-    for name, plan in kept_plans(lake, facts.workload).items():
-        if name not in ARTEFACTS:
-            continue
-        seconds = plan.seconds(_tokens_of(manifests.get(facts.policy.rows_of(name))))
-        if seconds is not None:
-            found[name] = Made(seconds, 0, {"steps": plan.steps}, planned=plan.says)
-    return found
-
-
-def _tokens_of(dataset: Manifest | None) -> float | None:
-    """Tokens of a dataset's training rows, in the tokenizer that counts the most; None where none is local."""
-    counted = dataset.metrics.get("tokens") if dataset else None
-    found = [splits.get("train") for splits in counted.values()] if isinstance(counted, dict) else []
-    return max((float(each) for each in found if each), default=None)
 
 
 def _made(lake: Lake, registry: Registry, name: str, seen: Evidence, manifests: Mapping[str, Manifest]) -> list[Made]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from model_ops.backoff import pause_after
 from resources.deciding.decision import FAILED, Decision
 from resources.deciding.evidence import Evidence
 from resources.deciding.settings import DecideSettings
@@ -60,7 +61,8 @@ def _cools_until(decisions: Sequence[Decision], settings: DecideSettings) -> dat
     last = max(each.settled_ts for each in ended if each.settled_ts is not None)
     failures, wait = _failures(decisions), timedelta(hours=settings.cool_down_hours)
     if failures:
-        wait = max(wait, min(timedelta(days=settings.most_back_off_days), max(wait, LEAST_BACK_OFF) * 2 ** min(failures, 20)))
+        longest = timedelta(days=settings.most_back_off_days)
+        wait = max(wait, pause_after(failures + 1, max(wait, LEAST_BACK_OFF), longest))
     return last + wait
 
 

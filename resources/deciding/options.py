@@ -10,7 +10,7 @@ own wish: they get a full run, or what the request names, whatever it gains.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from model_ops.wording import duration
 from resources.deciding.actions import SPELLED
@@ -30,14 +30,11 @@ WISHES = ("base_revision", "schedule", "request")
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of one action, before corrections. stages: seconds by stage; None: unknown, because of the stages in `unknown`; `known`
-    has those of the others. planned: where the costs come from that no run was seen of, in words."""
+    """Of one action, before corrections. stages: seconds by stage; None: unknown, because of the stages in `unknown`."""
 
     stages: Mapping[str, float] | None
     gain: Estimate | None
     unknown: tuple[str, ...] = ()
-    planned: tuple[str, ...] = ()
-    known: Mapping[str, float] = field(default_factory=dict)
 
 
 def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], facts: RecipeFacts, settings: DecideSettings,
@@ -65,8 +62,8 @@ def _option(action: Action, cause: Found, seen: Evidence, predicted: Predicted, 
     hours = seconds * settings.devices / 3600 if seconds is not None else None
     option = Option(
         action, seconds, _money(hours, settings), gain.value if gain else None, gain.low if gain else None,
-        gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or predicted.known),
-        corrected_cost=cost_by.value, corrected_gain=gain_by.value, cost_says="; ".join(predicted.planned))
+        gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or {}),
+        corrected_cost=cost_by.value, corrected_gain=gain_by.value)
     if action in DRAFTERS and gain is not None and hours is not None:
         option = replace(option, **_payback(hours, gain, seen, settings))
     return replace(option, why_not=_why_not(action, cause, seen, option, facts, settings, predicted.unknown))
@@ -116,9 +113,8 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
             return ""
         wanted = f"less than {settings.least_loss_gain:g} (automation.decide.least_loss_gain)" if low > 0 else "not above 0"
         return f"its held-out loss would fall by {value:z.4f} nats a token; the lower bound of that, {low:z.4f}, is {wanted}"
-    if low <= settings.least_gain:
-        return (f"its acceptance length would rise by {value:z.2%}; the lower bound of that, {low:z.2%}, is not above "
-                f"{settings.least_gain:z.2%} (automation.decide.least_gain)")
+    if low <= 0:
+        return f"its acceptance length would rise by {value:z.2%}; the lower bound of that, {low:z.2%}, is not above 0"
     if settings.payback_days is None:
         return ""
     if seen.decode_hours_a_day is None:
@@ -135,7 +131,6 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
 def _why(cause: Found, chosen: Option) -> str:
     what, seconds = SPELLED[chosen.action], chosen.predicted_cost_s
     cost = f" costs about {duration(seconds)}" if seconds is not None else ", whose cost is unknown,"
-    cost += f" ({chosen.cost_says})" if chosen.cost_says else ""
     money = f" ({chosen.predicted_money:z,.2f})" if chosen.predicted_money is not None else ""
     if cause.kind in WISHES:
         return f"{what}{cost}{money}: {cause.request.by if cause.request else f'a {_wish(cause)}'} asks for it"

@@ -1,4 +1,4 @@
-"""Seconds that an action would take, stage by stage, from the runs that made the versions that there are, else by the planner.
+"""Seconds that an action would take, stage by stage, from the runs that made the versions that there are.
 
     made = Made(seconds=12.0, rows=800, config={...}, metrics={...})       # of one version of a stage
     predicted = seconds_of(work, {"speculator": [made, ...]}, facts, rows=900, new_share=0.1)    # {"speculator": 18.2, ...}
@@ -29,24 +29,18 @@ LEAST_SHARE = 0.1
 @dataclass(frozen=True)
 class Made:
     """One version of a stage, newest first in lists. seconds: of its step, or of the work within it. rows: cleaned rows of the
-    workload then. planned: where the planner predicted the seconds, in words; "" for a version that was made."""
+    workload then."""
 
     seconds: float
     rows: int
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     continued: bool = False
-    planned: str = ""
 
 
 def unknown_stages(work: Work, made: Mapping[str, Sequence[Made]]) -> tuple[str, ...]:
     """Stages without whose cost a prediction would say nothing, of which nothing says what they cost."""
     return tuple(name for name in work.stages if name in WORKERS and not made.get(name))
-
-
-def planned_stages(work: Work, made: Mapping[str, Sequence[Made]]) -> tuple[str, ...]:
-    """Where the costs of stages come from that no run was seen of, in words."""
-    return tuple(versions[0].planned for name in work.stages if (versions := made.get(name)) and versions[0].planned)
 
 
 def seconds_of(work: Work, made: Mapping[str, Sequence[Made]], facts: RecipeFacts, rows: int,
@@ -55,14 +49,9 @@ def seconds_of(work: Work, made: Mapping[str, Sequence[Made]], facts: RecipeFact
     is unknown."""
     if unknown_stages(work, made):
         return None
-    return known_seconds(work, made, facts, rows, new_share) | {"around the steps": AROUND_S}
-
-
-def known_seconds(work: Work, made: Mapping[str, Sequence[Made]], facts: RecipeFacts, rows: int,
-                  new_share: float) -> dict[str, float]:
-    """Predicted seconds of the stages whose cost is known."""
-    return {name: _seconds(name, work.overrides.get(name, {}), made[name], facts, rows, new_share)
-            for name in work.stages if made.get(name)}
+    known = {name: _seconds(name, work.overrides.get(name, {}), made[name], facts, rows, new_share)
+             for name in work.stages if made.get(name)}
+    return known | {"around the steps": AROUND_S}
 
 
 def _seconds(name: str, changed: Mapping[str, Any], versions: Sequence[Made], facts: RecipeFacts, rows: int,

@@ -1,7 +1,7 @@
 """Requests of people for a retraining, in words: the cause `request` of a decision.
 
     requests = Requests(lake, "math-tutor")
-    wanted = Request.of("math-tutor", sign("the prices of June are wrong"), action="full", despite=["quiet"])
+    wanted = Request.of("math-tutor", Actor.of_command("the prices of June are wrong"), action="full", despite=["quiet"])
     request, is_new = requests.ask(wanted, now)      # is_new False: the same was asked for before, and is not decided yet
     requests.waiting(decisions)                      # those that are not decided yet, oldest first
     requests.withdraw(request.request_id, by, now)   # RequestError where it was decided meanwhile
@@ -29,7 +29,7 @@ from resources.deciding.claim import claim
 from resources.deciding.decision import Action, Decision, decision_id
 from resources.deciding.decisions_table import Decisions
 from resources.lake import Lake
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from stores.mirror.bucket import Changed
 
 REQUEST = "request"
@@ -58,7 +58,7 @@ class Request:
     ts: datetime = NEVER
 
     @classmethod
-    def of(cls, workload: str, by: Signature, action: str = "full", despite: Iterable[str] = ()) -> Request:
+    def of(cls, workload: str, by: Actor, action: str = "full", despite: Iterable[str] = ()) -> Request:
         """Checked. Raises RequestError for an empty reason, an unknown action and an unknown name in `despite`."""
         if not by.reason:
             raise RequestError("the reason is empty, and a request records why a retraining is wanted: say it in one line")
@@ -123,7 +123,7 @@ class Requests:
                                "are not decided yet")
         return found
 
-    def withdraw(self, named: str, by: Signature, now: datetime) -> Request:
+    def withdraw(self, named: str, by: Actor, now: datetime) -> Request:
         """Records that the request with this id is not wanted any more, and returns it. Raises RequestError if there is none,
         or if it was decided before, also by another process just now."""
         request, table = self.find(named), Decisions(self._lake, self._workload)

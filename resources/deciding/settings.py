@@ -50,10 +50,7 @@ class DecideSettings(Settings):
         "alarms")
     payback_days: float | None = Field(
         30.0, gt=0, le=3650, description="Days within which a drafter must save the device hours that it costs, by the lower "
-        "bound of its predicted gain. null: any gain whose lower bound is above `least_gain` is enough")
-    least_gain: float = Field(
-        0.0, ge=0, le=10, description="Least relative gain of the acceptance length, at its lower bound, for which a drafter "
-        "is trained")
+        "bound of its predicted gain. null: any gain whose lower bound is above 0 is enough")
     least_loss_gain: float = Field(
         0.01, ge=0, le=10, description="Least fall of the held-out loss (nats per token), at its lower bound, for which a "
         "model is fine-tuned")
@@ -73,9 +70,6 @@ class DecideSettings(Settings):
         0.25, gt=0, le=1, description="Steps of a drafter that continues the previous one, as a share of a new drafter's")
     replay: float = Field(
         0.5, ge=0, le=10, description="Old rows for each new one where fine-tuning continues from the previous model")
-    evaluation_share: float = Field(
-        0.5, gt=0, le=1, description="Share of the evaluation's rows and prompts where only the drafter is retrained: its "
-        "target was measured before, and gates judge by the lower end of the interval")
     cool_down_hours: float = Field(12.0, ge=0, le=8760, description="Hours between the end of a run and the next one's start")
     most_back_off_days: float = Field(
         14.0, ge=0, le=366, description="After n failures in a row, the cool-down is 2^n times as long, at most this many days")

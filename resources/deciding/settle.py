@@ -20,8 +20,7 @@ from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError, standing
-from resources.releasing.release import ReleaseError, read_release
-from resources.releasing.subject import Subject
+from resources.releasing.release import ReleaseError, ReleaseRef, read_release
 
 DRAFTERS = ("drafter_continued", "drafter_new")
 
@@ -72,7 +71,7 @@ def _standing(lake: Lake, facts: RecipeFacts, release: Manifest) -> Outcome:
         return "waiting"
     if aliases.champion == release.version or any(entry.champion == release.version for entry in entries):
         return "released"
-    if standing(entries, Subject(release=release.version)) == "withdrawn":
+    if standing(entries, ReleaseRef(release=release.version)) == "withdrawn":
         return "cancelled"
     return "waiting" if aliases.candidate == release.version else "no_better"
 

@@ -17,7 +17,6 @@ from model_ops.training.settings import TrainingSettings
 from resources.artefacts.registry import Registry
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gather import gather
-from resources.deciding.kept_plans import kept_plans
 from resources.deciding.schedule import days_between
 from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
@@ -54,8 +53,7 @@ def looked_up(settings: AnyTraining, lake: Lake, stage: str, retraining: Retrain
 
 
 def _tokens_per_second(lake: Lake, workload: str, stage: str, settings: TrainingSettings) -> float | None:
-    """Of the last training of a stage; of a drafter, the last one of the same architecture. Without one, by the planner, if
-    `millrace plan` kept a plan of the stage."""
+    """Of the last training of a stage; of a drafter, the last one of the same architecture."""
     kind = getattr(settings, "architecture", None)
     versions = sorted(Registry(lake, workload).versions("model", stage), key=lambda each: each.created_at, reverse=True)
     for made in versions:
@@ -63,8 +61,7 @@ def _tokens_per_second(lake: Lake, workload: str, stage: str, settings: Training
         if made.config.get("architecture") == kind and isinstance(tokens, int | float) and isinstance(seconds, int | float) \
                 and tokens > 0 and seconds > 0:
             return tokens / seconds
-    plan = kept_plans(lake, workload).get(stage)
-    return plan.tokens_per_second if plan is not None else None
+    return None
 
 
 def _decoding(lake: Lake, retraining: Retraining, continues: bool, now: datetime) -> dict[str, float | None]:

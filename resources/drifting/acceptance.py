@@ -1,8 +1,8 @@
 """Whether the served acceptance length falls: by hour, without the profile of the week, on a CUSUM chart.
 
-    found = acceptance(hours, settings, rate, today)      # hours: Served(hour, drafts, accepted tokens), in order
-    found.days                                             # DayOfAcceptance(day, sum, alarm, tau), after the reference
-    found.problem                                          # why there is no chart yet, in words
+    chart = acceptance(hours, settings, rate, now)        # hours: Served(hour, drafts, accepted tokens), in order
+    chart.days                                            # DayOfAcceptance(day, sum, alarm, tau), after the reference
+    chart.problem                                         # why there is no chart yet, in words
 
 tau of an hour is 1 + accepted tokens / drafts. The reference is the first full window of the release. Its mean by hour of the
 week (of the day, in less than two weeks) is the profile; a residual leaves its own week out, as later hours do.
@@ -53,21 +53,26 @@ class Served:
 
 @dataclass(frozen=True)
 class DayOfAcceptance:
-    """sum: the chart's largest value of the day. tau: acceptance length of all its drafts."""
+    """A day of the chart."""
 
     day: date
     sum: float
+    """The chart's largest value of the day."""
     alarm: bool
     tau: float
+    """Acceptance length of all drafts of the day."""
 
 
 @dataclass(frozen=True)
 class Acceptance:
+    """The chart of a release."""
+
     days: list[DayOfAcceptance] = field(default_factory=list)
     bound: float | None = None
     start: date | None = None
     end: date | None = None
     problem: str = ""
+    """Why there is no chart."""
 
 
 def acceptance(hours: Sequence[Served], settings: DriftSettings, rate: float, now: datetime, name: str = "") -> Acceptance:

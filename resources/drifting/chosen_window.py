@@ -2,7 +2,7 @@
 
     chosen = ChosenWindow(tables.lake, "math-tutor", release="3f2a", length=28, counted_with=digest)
     chosen.window                             # Window without counts, or None before one was chosen
-    chosen.window.has_left(rows_by_day)       # its rows were removed: compare with the counts of chosen.with_counts()
+    choice = chosen.choose(rows_by_day, today, made)     # the reference of this run; choice.lost: its rows were removed
     chosen.keep(Window(reference, known, digest, files, counts))
 
 Lies in <lake>/reference_windows/<workload>/<release>-<length>.npz, of a lake in a bucket for all machines: the first one that
@@ -17,12 +17,13 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 
 import numpy as np
 
 from model_ops.atomic_files import replaced
-from resources.drifting.days import Reference
+from model_ops.wording import counted
+from resources.drifting.days import Reference, reference_of
 from resources.drifting.kept_counts import Counts
 from resources.drifting.permutation import Columns
 from resources.lake import Lake
@@ -35,27 +36,33 @@ TEXT_TESTS = frozenset({"novelty", "novelty_embeddings"})
 A_FEW = 0.02
 """Share of a window's rows whose loss does not matter."""
 
+
 @dataclass(frozen=True)
 class Known:
-    """What the vocabulary days tell apart. categories: hashed names by test. edges: of lengths in characters, by test."""
+    """What the vocabulary days tell apart, by test."""
 
     categories: Mapping[str, Sequence[str]]
+    """Hashed names."""
     edges: Mapping[str, Sequence[int]]
+    """Edges of lengths, in characters."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """counted_with: digest of the settings and code that counted. files: digest of the files that were counted. rows: of each
-    of its days. counts: of the comparison's days, without the columns of TEXT_TESTS. instead_of: first and last day of a window
-    that could not be compared with any more."""
+    """A reference window as it is kept."""
 
     reference: Reference
     known: Known
     counted_with: str
+    """Digest of the settings and code that counted."""
     files: str
+    """Digest of the files that were counted."""
     rows: Mapping[date, int]
+    """Number of rows of each of its days."""
     counts: Mapping[date, Counts] = field(default_factory=dict, compare=False)
+    """Of the comparison's days, without the columns of TEXT_TESTS."""
     instead_of: tuple[str, ...] = ()
+    """First and last day of a window that could not be compared with any more."""
 
     def has_left(self, rows: Mapping[date, int]) -> bool:
         """Whether days with more than A_FEW of its rows have less than half of theirs left: retention removed them. An erasure
@@ -64,15 +71,63 @@ class Window:
         return left > A_FEW * sum(self.rows.values())
 
 
+@dataclass(frozen=True)
+class ReferenceChoice:
+    """The reference window of one comparison."""
+
+    reference: Reference | None
+    """None while no window is full."""
+    text: str
+    """Which days it is."""
+    lost: Window | None
+    """The window with its counts, where rows of it left the lake: only the counts can be compared with."""
+    instead_of: tuple[str, ...]
+    notes: list[str]
+
+
 class ChosenWindow:
-    """The window of one release and length in days. release: "" for none. counted_with: digest of the settings and code that
-    count. window: what was chosen; None before that."""
+    """The window of one release and length in days."""
 
     def __init__(self, lake: Lake, workload: str, release: str, length: int, counted_with: str):
-        self._lake, self.counted_with = lake, counted_with
+        """release: "" for none. counted_with: digest of the settings and code that count."""
+        self._lake, self._release, self._length, self.counted_with = lake, release, length, counted_with
         self._path = lake.root / FOLDER / workload / f"{release or NO_RELEASE}-{length}.npz"
         lake.mirror.pull_file(self._path)
         self.window = self._read()
+        """The window that was chosen; None before that."""
+
+    def choose(self, rows: Mapping[date, int], today: date, made: date | None) -> ReferenceChoice:
+        """The chosen window as long as it can be compared with, else another one.
+
+        rows: in the lake, by day. made: the day on which the release was made.
+        """
+        before, notes = self.window, []
+        is_lost = before is not None and before.has_left(rows)
+        is_usable = before is not None and is_lost and before.counted_with == self.counted_with
+        if (lost := self.with_counts() if is_usable else None) is not None:
+            reference: Reference | None = lost.reference
+            notes.append("rows of the reference window are no longer in the lake: days are compared with what its sessions "
+                         "counted, in all tests but those of novelty, which need its texts")
+        else:
+            start = before.reference.start if before is not None and not is_lost else None
+            reference = reference_of(rows, self._length, today, made, start)
+        if before is not None and is_lost and lost is None:
+            instead_of: tuple[str, ...] = (before.reference.start.isoformat(), before.reference.end.isoformat())
+        else:
+            instead_of = before.instead_of if before is not None else ()
+        if instead_of:
+            notes.append(
+                f"the reference window was {instead_of[0]} to {instead_of[1]} before: rows of it left the lake, and what was "
+                "kept of it was counted with other settings or code. A change between the two windows is not found; to avoid "
+                f"this, keep rows for the age of the release and {counted(self._length, 'day')} more")
+        return ReferenceChoice(reference, self._text(reference, made) if reference is not None else "", lost, instead_of, notes)
+
+    def _text(self, reference: Reference, made: date | None) -> str:
+        if made is not None and reference.start == made - timedelta(self._length):
+            return f"the last full window before release {self._release}"
+        if self._release:
+            return f"a full window of the logs, since the lake had none before release {self._release}"
+        return "the first full window of the logs, since no release is served"
 
     def with_counts(self) -> Window | None:
         """The window with its counts; None where they cannot be read."""
@@ -101,7 +156,7 @@ class ChosenWindow:
         try:
             with replaced(self._path) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, about=np.array(json.dumps(about)),
-                                    **{day.isoformat(): found for day, found in window.counts.items()})
+                                    **{day.isoformat(): counts for day, counts in window.counts.items()})
         except OSError:
             return
         try:

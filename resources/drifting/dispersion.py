@@ -30,10 +30,12 @@ SPLITS = 200
 
 @dataclass(frozen=True)
 class Dispersion:
-    """factor: 1 where days differ by their sessions only. days: independent comparisons behind it."""
+    """How much more days differ than their sessions explain."""
 
     factor: float
+    """1 where days differ by their sessions only."""
     days: int
+    """Independent comparisons behind the factor."""
 
 
 def dispersion(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -23,10 +23,10 @@ import pyarrow as pa
 from model_ops.wording import counted
 from resources.artefacts.remembered import partition_key
 from resources.artefacts.source_digest import source_digest
-from resources.drifting.acceptance import Acceptance, Served, acceptance
-from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, Window, without_texts
+from resources.drifting.acceptance import Served, acceptance
+from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, Window, without_texts
 from resources.drifting.compare import Comparison, Result
-from resources.drifting.days import Reference, reference_of, window_of
+from resources.drifting.days import Reference, window_of
 from resources.drifting.kept_counts import Counts, DayFiles, KeptCounts
 from resources.drifting.prompt_vectors import Embedder, PromptVectors
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
@@ -47,14 +47,14 @@ NO_TEXTS = "rows of the reference window are no longer in the lake, and its text
 
 @dataclass
 class DriftReport:
-    """What a run compared. window: which days the reference is, in words. instead_of: first and last day of a reference that
-    could not be compared with any more. rows: of the table `drift`, as they were written."""
+    """What a run compared."""
 
     release: str = ""
     reference: Reference | None = None
     window: str = ""
-    instead_of: tuple[str, ...] = ()
+    """Which days the reference is, in words."""
     rows: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of the table `drift`, as they were written."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -75,229 +75,203 @@ def compare_traffic(
 
     embedder: of `settings.embeddings.model`; without, no embeddings are compared.
     """
-    now = now or datetime.now(UTC)
-    report = DriftReport(release.name, notes=[release.problem] if release.problem else [])
-    by_day = tables.rows_by_day("cleaned_interactions", workload)
-    ahead = sorted(day for day in by_day if day > now.date())
-    if ahead:
-        report.notes.append(f"{counted(len(ahead), 'day')} of the logs, up to {ahead[-1]}, {_is_or_are(len(ahead))} after "
-                            f"today, {now.date()}: a clock of the logs or of this machine is wrong, and these rows are not "
-                            "compared yet")
-    hours = _served_hours(tables, workload, release, report)
-    rate = settings.false_alarms_per_1000_days / 1_000 / (2 if hours else 1)
-    digest = _digest(settings, seen, rate, embedder)
-    chosen = ChosenWindow(tables.lake, workload, release.name, settings.reference_days, _counted_with(seen))
-    judged = tables.rows_by_day("judgements", workload)
-    counted_rows = {day: count + judged.get(day, 0) for day, count in by_day.items()}
-    lost = _reference(report, chosen, counted_rows, settings, release, now.date())
-    if report.reference is None:
-        report.notes.append(_no_reference(by_day, settings, now.date()))
-    else:
-        _compare_days(tables, workload, settings, seen, report, counted_rows, now, rate, digest, embedder, chosen, lost)
-    if hours:
-        found = acceptance(hours, settings, rate, now, f"{workload}/{release.name}")
-        _keep_acceptance(tables, workload, found, report, digest, now)
-    return report
+    drift_run = DriftRun(tables, workload, settings, seen, release, now or datetime.now(UTC), embedder)
+    drift_run.compare_days()
+    drift_run.compare_acceptance()
+    return drift_run.report
 
 
-def _reference(report: DriftReport, chosen: ChosenWindow, by_day: dict[date, int], settings: DriftSettings,
-               release: ServedRelease, today: date) -> Window | None:
-    """Sets the report's reference window: the chosen one as long as it can be compared with. Returns it where rows of its days
-    are gone, so that its kept counts are compared with."""
-    before = chosen.window
-    is_lost = before is not None and before.has_left(by_day)
-    is_usable = before is not None and is_lost and before.counted_with == chosen.counted_with
-    if (lost := chosen.with_counts() if is_usable else None) is not None:
-        report.reference = lost.reference
-        report.notes.append("rows of the reference window are no longer in the lake: days are compared with what its sessions "
-                            "counted, in all tests but those of novelty, which need its texts")
-    else:
-        start = before.reference.start if before is not None and not is_lost else None
-        report.reference = reference_of(by_day, settings.reference_days, today, release.made, start)
-    report.window = _named(report.reference, settings, release) if report.reference is not None else ""
-    if before is not None and is_lost and lost is None:
-        report.instead_of = (before.reference.start.isoformat(), before.reference.end.isoformat())
-    elif before is not None:
-        report.instead_of = before.instead_of
-    if instead_of := report.instead_of:
-        report.notes.append(
-            f"the reference window was {instead_of[0]} to {instead_of[1]} before: rows of it left the lake, and what was kept "
-            "of it was counted with other settings or code. A change between the two windows is not found; to avoid this, "
-            f"keep rows for the age of the release and {counted(settings.reference_days, 'day')} more")
-    return lost
+class DriftRun:
+    """One comparison of a workload's traffic with the reference window of a release."""
 
+    def __init__(self, tables: Tables, workload: str, settings: DriftSettings, seen: Seen, release: ServedRelease,
+                 now: datetime, embedder: Embedder | None):
+        self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
+        self._release, self._now, self._embedder = release, now, embedder
+        self.report = DriftReport(release.name, notes=[release.problem] if release.problem else [])
+        judged = tables.rows_by_day("judgements", workload)
+        self._rows = {day: count + judged.get(day, 0)
+                      for day, count in tables.rows_by_day("cleaned_interactions", workload).items()}
+        """Numbers of rows by day of traffic."""
+        self._files = DayFiles(tables, workload)
+        self._newest = sorted(self._rows)[-max(settings.windows) :]
+        """Days that windows of later days will have."""
+        if ahead := [day for day in sorted(self._rows) if day > now.date()]:
+            self.report.notes.append(
+                f"{counted(len(ahead), 'day')} of the logs, up to {ahead[-1]}, {_is_or_are(len(ahead))} after today, "
+                f"{now.date()}: a clock of the logs or of this machine is wrong, and these rows are not compared yet")
+        self._hours = self._served_hours()
+        self._rate = settings.false_alarms_per_1000_days / 1_000 / (2 if self._hours else 1)
+        self._digest = _digest(settings, seen, self._rate, embedder)
 
-def _named(reference: Reference, settings: DriftSettings, release: ServedRelease) -> str:
-    if release.made is not None and reference.start == release.made - timedelta(settings.reference_days):
-        return f"the last full window before release {release.name}"
-    if release.name:
-        return f"a full window of the logs, since the lake had none before release {release.name}"
-    return "the first full window of the logs, since no release is served"
+    def compare_days(self) -> None:
+        """Compares the days after the reference window that were not compared with the files that they have now."""
+        settings, report = self._settings, self.report
+        chosen = ChosenWindow(self._tables.lake, self._workload, report.release, settings.reference_days,
+                              _counted_with(self._seen))
+        choice = chosen.choose(self._rows, self._now.date(), self._release.made)
+        report.reference, report.window = choice.reference, choice.text
+        report.notes += choice.notes
+        if choice.reference is None:
+            report.notes.append(self._no_reference())
+        elif days := self._to_compare(choice.reference):
+            counts, comparison = self._with_lost(choice.lost) if choice.lost else self._with_rows(chosen, choice, days)
+            for first in range(0, len(days), DAYS_A_COMMIT):
+                self._commit([row for day in days[first : first + DAYS_A_COMMIT]
+                              for row in self._rows_of(day, counts, comparison, has_texts=choice.lost is None)])
 
+    def _window(self, day: date, length: int) -> list[date]:
+        """The days of traffic of the window of `length` days that ends with a day."""
+        assert self.report.reference is not None
+        return window_of(day, length, self._rows, self.report.reference.end)
 
-def _compare_days(
-    tables: Tables, workload: str, settings: DriftSettings, seen: Seen, report: DriftReport, by_day: dict[date, int],
-    now: datetime, rate: float, digest: str, embedder: Embedder | None, chosen: ChosenWindow,
-    lost: Window | None,
-) -> None:
-    """lost: the reference window, where rows of it are gone."""
-    reference, files = report.reference, DayFiles(tables, workload)
-    assert reference is not None
-    wanted = _to_compare(tables, workload, settings, report.release, reference, by_day, now.date(), digest, files)
-    if not wanted:
-        return
-    vectors = PromptVectors(tables.lake, workload, embedder) if embedder is not None else None
-    if vectors is not None:
-        vectors.keep_days(by_day)
-    newest = sorted(by_day)[-max(settings.windows) :]
-    if lost is not None:
-        source = SessionCounts(tables, workload, reference, settings, seen, known=lost.known)
-        kept = KeptCounts(tables, workload, (), f"{digest}{lost.files}", source.of_day)
-        kept.keep_days(newest)
-        usual = dict(lost.counts)
-    else:
-        source = SessionCounts(tables, workload, reference, settings, seen, vectors)
-        kept = KeptCounts(tables, workload, reference.vocabulary, digest, source.of_day)
-        kept.keep_days([*reference.comparison, *newest])
+    def _to_compare(self, reference: Reference) -> list[date]:
+        """Days after the reference that are over and have a window that was not compared with the files that it has now."""
+        with workbench() as connection:
+            attach_slice(connection, self._tables, "drift", self._workload)
+            known = {(row["dt"], row["window_days"]): row["files"] for row in rows(
+                connection, "drifting/compared", release=self.report.release, settings=self._digest,
+                reference_start=reference.start, reference_end=reference.end).to_pylist()}
+        first = min(self._rows, default=self._now.date())
+
+        def is_stale(day: date) -> bool:
+            for length in self._settings.windows:
+                window, before = self._window(day, length), known.get((day, length))
+                is_cut = reference.end < first and day - timedelta(length - 1) < first
+                if before is not None and is_cut:
+                    continue  # retention removed its first days since it was compared
+                if (length == 1 or len(window) > 1) and before != partition_key(self._files.of(*window)):
+                    return True
+            return False
+
+        return [day for day in sorted(self._rows) if reference.end < day < self._now.date() and is_stale(day)]
+
+    def _vectors(self) -> PromptVectors | None:
+        if self._embedder is None:
+            return None
+        vectors = PromptVectors(self._tables.lake, self._workload, self._embedder)
+        vectors.keep_days(self._rows)
+        return vectors
+
+    def _with_rows(self, chosen: ChosenWindow, choice: ReferenceChoice, days: list[date]) -> tuple[KeptCounts, Comparison]:
+        """Counts of days, and the comparison with a reference window whose rows are in the lake. Keeps the window."""
+        reference, vectors = choice.reference, self._vectors()
+        assert reference is not None
+        source = SessionCounts(self._tables, self._workload, reference, self._settings, self._seen, vectors)
+        counts = KeptCounts(self._tables, self._workload, reference.vocabulary, self._digest, source.of_day)
+        counts.keep_days([*reference.comparison, *self._newest])
         if vectors is not None:
-            in_windows = {near for day in wanted for near in window_of(day, max(settings.windows), by_day, reference.end)}
-            uncounted = [day for day in {*reference.comparison, *in_windows} if not kept.has(day)]
+            in_windows = {near for day in days for near in self._window(day, max(self._settings.windows))}
+            uncounted = [day for day in {*reference.comparison, *in_windows} if not counts.has(day)]
             source.embed(sorted({*reference.vocabulary, *uncounted}))
-        usual = {day: kept.of_day(day) for day in reference.comparison}
-        _keep_window(chosen, reference, source, usual, by_day, files, report.instead_of)
-    comparison = Comparison(reference, usual, source.columns, settings, rate, f"{workload}/{report.release}")
-    untested = [] if lost is None else [test for test in ALL_TESTS if test in TEXT_TESTS and (
-        test not in EMBEDDED or embedder is not None)]
-    for first in range(0, len(wanted), DAYS_A_COMMIT):
-        part: list[dict[str, Any]] = []
-        for day in wanted[first : first + DAYS_A_COMMIT]:
-            near = {other: kept.of_day(other) for other in window_of(day, max(settings.windows), by_day, reference.end)}
-            results = comparison.of_day(day, near)
-            lengths = {result.window_days: result for result in results}
-            results += [replace(one, test=test, value=None, bound=None, p=None, level=None, alarm=False, dispersion=None,
-                                problem=NO_TEXTS) for one in lengths.values() for test in untested]
-            for result in results:
-                window = window_of(day, result.window_days, by_day, reference.end)
-                part.append(_row(result, workload, report.release, reference, digest, now, sum(by_day[each] for each in window),
-                                 partition_key(files.of(*window))))
-        _commit(tables, workload, report.release, part)
-        report.rows += part
+        usual = {day: counts.of_day(day) for day in reference.comparison}
+        own_days = (*reference.vocabulary, *reference.comparison)
+        window = Window(reference, source.known, chosen.counted_with, partition_key(self._files.of(*own_days)),
+                        {day: self._rows[day] for day in own_days}, instead_of=choice.instead_of)
+        if window != chosen.window:
+            chosen.keep(replace(window, counts={day: without_texts(each, source.columns) for day, each in usual.items()}))
+        return counts, self._comparison(reference, usual, source)
 
+    def _with_lost(self, lost: Window) -> tuple[KeptCounts, Comparison]:
+        """Counts of days, and the comparison with the kept counts of a reference window whose rows left the lake."""
+        self._vectors()  # forgets days that left the lake
+        source = SessionCounts(self._tables, self._workload, lost.reference, self._settings, self._seen, known=lost.known)
+        counts = KeptCounts(self._tables, self._workload, (), f"{self._digest}{lost.files}", source.of_day)
+        counts.keep_days(self._newest)
+        return counts, self._comparison(lost.reference, lost.counts, source)
 
-def _keep_window(chosen: ChosenWindow, reference: Reference, source: SessionCounts, usual: Mapping[date, Counts],
-                 by_day: Mapping[date, int], files: DayFiles, instead_of: tuple[str, ...]) -> None:
-    """Keeps the reference window with its counts, where it is another than the one that is kept."""
-    days = (*reference.vocabulary, *reference.comparison)
-    window = Window(reference, source.known, chosen.counted_with, partition_key(files.of(*days)),
-                    {day: by_day[day] for day in days}, instead_of=instead_of)
-    if window != chosen.window:
-        chosen.keep(replace(window, counts={day: without_texts(found, source.columns) for day, found in usual.items()}))
+    def _comparison(self, reference: Reference, usual: Mapping[date, Counts], source: SessionCounts) -> Comparison:
+        return Comparison(reference, usual, source.columns, self._settings, self._rate,
+                          f"{self._workload}/{self.report.release}")
 
+    def _rows_of(self, day: date, counts: KeptCounts, comparison: Comparison, has_texts: bool) -> list[dict[str, Any]]:
+        """Rows of the windows that end with a day."""
+        near = {other: counts.of_day(other) for other in self._window(day, max(self._settings.windows))}
+        results = comparison.of_day(day, near)
+        if not has_texts:
+            untested = [test for test in ALL_TESTS if test in TEXT_TESTS and (test not in EMBEDDED or self._embedder)]
+            one_of_each = {result.window_days: result for result in results}.values()
+            results += [replace(result, test=test, value=None, bound=None, p=None, level=None, alarm=False, dispersion=None,
+                                problem=NO_TEXTS) for result in one_of_each for test in untested]
+        windows = [self._window(day, result.window_days) for result in results]
+        return [self._row(result, comparison.reference, sum(self._rows[each] for each in window),
+                          partition_key(self._files.of(*window)))
+                for result, window in zip(results, windows, strict=True)]
 
-def _to_compare(
-    tables: Tables, workload: str, settings: DriftSettings, release: str, reference: Reference, by_day: Collection[date],
-    today: date, digest: str, files: DayFiles,
-) -> list[date]:
-    """Days after the reference that are over and have a window that was not compared with the files that it has now."""
-    with workbench() as connection:
-        attach_slice(connection, tables, "drift", workload)
-        known = {(row["dt"], row["window_days"]): row["files"] for row in rows(
-            connection, "drifting/compared", release=release, settings=digest, reference_start=reference.start,
-            reference_end=reference.end).to_pylist()}
-    first = min(by_day, default=today)
+    def _row(self, result: Result, reference: Reference, count: int, files: str | None = None) -> dict[str, Any]:
+        return {
+            "workload": self._workload, "release": self.report.release, "dt": result.day, "window_days": result.window_days,
+            "test": result.test, "value": result.value, "bound": result.bound, "p": result.p, "level": result.level,
+            "alarm": result.alarm, "dispersion": result.dispersion, "sessions": result.sessions,
+            "reference_sessions": result.reference_sessions, "reference_start": reference.start,
+            "reference_end": reference.end, "rows": count, "problem": result.problem or None, "settings": self._digest,
+            "ts": self._now, "files": files,
+        }
 
-    def is_stale(day: date) -> bool:
-        for length in settings.windows:
-            window, before = window_of(day, length, by_day, reference.end), known.get((day, length))
-            is_cut = reference.end < first and day - timedelta(length - 1) < first
-            if before is not None and is_cut:
-                continue  # retention removed its first days since it was compared
-            if (length == 1 or len(window) > 1) and before != partition_key(files.of(*window)):
-                return True
-        return False
+    def _commit(self, part: list[dict[str, Any]]) -> None:
+        """Replaces the rows of these tests and days, and reports them."""
+        tests, days = (sorted({row[column] for row in part}) for column in ("test", "dt"))
+        if days:
+            self._tables.replace("drift", pa.Table.from_pylist(part, schema=SCHEMAS["drift"]), workload=self._workload,
+                                 release=self.report.release, dt=days, test=tests)
+        self.report.rows += part
 
-    return [day for day in sorted(by_day) if reference.end < day < today and is_stale(day)]
+    def _served_hours(self) -> list[Served]:
+        """Hours that servers reported for the release; what cannot be true is named. Where nobody reads their metrics: of
+        captured requests whose answers say it."""
+        tables, workload, release = self._tables, self._workload, self._release.name or None
+        with workbench() as connection:
+            attach_slice(connection, tables, "serving_metrics", workload)
+            backwards, too_many = run(connection, "drifting/odd_windows").fetchall()[0]
+            hours = rows(connection, "drifting/served_hours", release=release).to_pylist()
+            if not hours and tables.holds("interactions", workload, "drafts"):
+                attach_slice(connection, tables, "interactions", workload)
+                hours = rows(connection, "drifting/captured_hours", release=release).to_pylist()
+        for count, what, why in (
+            (backwards, "an end before the beginning", "a clock went backwards, of the server or of what reads its metrics"),
+            (too_many, "more accepted than drafted tokens",
+             "the server was restarted within, or its counters are mixed up"),
+        ):
+            if count:
+                self.report.notes.append(
+                    f"{counted(count, 'window')} of serving_metrics with {what} {_is_or_are(count)} left out: {why}")
+        return [Served(row["hour"].astimezone(UTC), row["drafts"], row["accepted_tokens"]) for row in hours]
 
+    def compare_acceptance(self) -> None:
+        """Charts the served hours, and writes the days that are new or changed: a late window changes the sums after it."""
+        if not self._hours:
+            return
+        chart = acceptance(self._hours, self._settings, self._rate, self._now, f"{self._workload}/{self.report.release}")
+        if chart.problem:
+            self.report.notes.append(f"acceptance is not compared: {chart.problem}")
+            return
+        assert chart.start is not None and chart.end is not None
+        with workbench() as connection:
+            attach_slice(connection, self._tables, "drift", self._workload)
+            known = {row["dt"]: (row["value"], row["bound"], row["settings"]) for row in rows(
+                connection, "drifting/acceptance_compared", release=self.report.release).to_pylist()}
+        reference = Reference(chart.start, chart.end, (), ())
+        self._commit([
+            self._row(Result(each.day, 1, ACCEPTANCE, value=each.sum, bound=chart.bound, alarm=each.alarm), reference, 0)
+            for each in chart.days if known.get(each.day) != (each.sum, chart.bound, self._digest)])
 
-def _row(
-    result: Result, workload: str, release: str, reference: Reference, digest: str, now: datetime, count: int,
-    files: str | None = None,
-) -> dict[str, Any]:
-    return {
-        "workload": workload, "release": release, "dt": result.day, "window_days": result.window_days, "test": result.test,
-        "value": result.value, "bound": result.bound, "p": result.p, "level": result.level, "alarm": result.alarm,
-        "dispersion": result.dispersion, "sessions": result.sessions, "reference_sessions": result.reference_sessions,
-        "reference_start": reference.start, "reference_end": reference.end, "rows": count, "problem": result.problem or None,
-        "settings": digest, "ts": now, "files": files,
-    }
-
-
-def _served_hours(tables: Tables, workload: str, release: ServedRelease, report: DriftReport) -> list[Served]:
-    """Hours that servers reported for the release; what cannot be true is named. Where nobody reads their metrics: of captured
-    requests whose answers say it."""
-    with workbench() as connection:
-        attach_slice(connection, tables, "serving_metrics", workload)
-        backwards, too_many = run(connection, "drifting/odd_windows").fetchall()[0]
-        found = rows(connection, "drifting/served_hours", release=release.name or None).to_pylist()
-        if not found and tables.holds("interactions", workload, "drafts"):
-            attach_slice(connection, tables, "interactions", workload)
-            found = rows(connection, "drifting/captured_hours", release=release.name or None).to_pylist()
-    if backwards:
-        report.notes.append(f"{counted(backwards, 'window')} of serving_metrics with an end before the beginning "
-                            f"{_is_or_are(backwards)} left out: a clock went backwards, of the server or of what reads its "
-                            "metrics")
-    if too_many:
-        report.notes.append(f"{counted(too_many, 'window')} of serving_metrics with more accepted than drafted tokens "
-                            f"{_is_or_are(too_many)} left out: the server was restarted within, or its counters are mixed up")
-    return [Served(row["hour"].astimezone(UTC), row["drafts"], row["accepted_tokens"]) for row in found]
-
-
-def _keep_acceptance(
-    tables: Tables, workload: str, found: Acceptance, report: DriftReport, digest: str, now: datetime
-) -> None:
-    """Writes the days of the chart that are new or changed: a late window changes the sums after it."""
-    if found.problem:
-        report.notes.append(f"acceptance is not compared: {found.problem}")
-        return
-    assert found.start is not None and found.end is not None
-    with workbench() as connection:
-        attach_slice(connection, tables, "drift", workload)
-        known = {row["dt"]: (row["value"], row["bound"], row["settings"]) for row in rows(
-            connection, "drifting/acceptance_compared", release=report.release).to_pylist()}
-    reference = Reference(found.start, found.end, (), ())
-    part = [_row(Result(each.day, 1, ACCEPTANCE, value=each.sum, bound=found.bound, alarm=each.alarm), workload, report.release,
-                 reference, digest, now, 0)
-            for each in found.days if known.get(each.day) != (each.sum, found.bound, digest)]
-    _commit(tables, workload, report.release, part)
-    report.rows += part
-
-
-def _commit(tables: Tables, workload: str, release: str, part: Sequence[dict[str, Any]]) -> None:
-    """Replaces the rows of these tests and days."""
-    tests, days = (sorted({row[column] for row in part}) for column in ("test", "dt"))
-    if days:
-        tables.replace("drift", pa.Table.from_pylist(list(part), schema=SCHEMAS["drift"]), workload=workload, release=release,
-                       dt=days, test=tests)
+    def _no_reference(self) -> str:
+        length, past = self._settings.reference_days, sorted(day for day in self._rows if day < self._now.date())
+        if not past:
+            return "there is no day of traffic that is over: nothing is compared yet"
+        return (f"the reference window is the first {length} days of traffic ({past[0]} on), of which "
+                f"{counted((past[-1] - past[0]).days + 1, 'day')} are over: nothing is compared yet; drift.reference_days "
+                "makes it shorter")
 
 
 def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _no_reference(by_day: dict[date, int], settings: DriftSettings, today: date) -> str:
-    past = sorted(day for day in by_day if day < today)
-    if not past:
-        return "there is no day of traffic that is over: nothing is compared yet"
-    return (f"the reference window is the first {settings.reference_days} days of traffic ({past[0]} on), of which "
-            f"{counted((past[-1] - past[0]).days + 1, 'day')} are over: nothing is compared yet; drift.reference_days makes it "
-            "shorter")
-
-
 def _counted_with(seen: Seen) -> str:
-    """Digest of what decides what a session counts, given what the vocabulary tells apart: tests, judge, feedback's least, SQL.
+    """Digest of everything that determines session counts for a fixed vocabulary: tests, judge, feedback's least, SQL.
     Nothing else, since with another digest a window whose rows are gone cannot be compared with any more."""
-    asked = json.dumps([TESTS, _judge(seen), seen.least], sort_keys=True)
-    return hashlib.sha256(f"{asked}{source_digest(*COUNTED_BY)}".encode()).hexdigest()[:16]
+    return _digest_of([TESTS, _judge(seen), seen.least], source_digest(*COUNTED_BY))
 
 
 def _judge(seen: Seen) -> list[str] | None:
@@ -306,7 +280,9 @@ def _judge(seen: Seen) -> list[str] | None:
 
 def _digest(settings: DriftSettings, seen: Seen, rate: float, embedder: Embedder | None) -> str:
     """Digest of what decides the values: settings, judge, embedding model, code."""
-    asked = json.dumps([settings.model_dump(mode="json"), _judge(seen), seen.least, rate,
-                        embedder.digest if embedder else None], sort_keys=True)
-    return hashlib.sha256(f"{asked}{source_digest('resources/drifting/drift.py')}".encode()).hexdigest()[:16]
+    return _digest_of([settings.model_dump(mode="json"), _judge(seen), seen.least, rate, embedder.digest if embedder else None],
+                      source_digest("resources/drifting/drift.py"))
 
+
+def _digest_of(values: list[Any], code: str) -> str:
+    return hashlib.sha256(f"{json.dumps(values, sort_keys=True)}{code}".encode()).hexdigest()[:16]

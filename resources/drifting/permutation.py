@@ -46,12 +46,15 @@ class Columns:
 
 @dataclass(frozen=True)
 class Permuted:
-    """value: the observed statistic. usual, spread: mean and variance of the squared statistic over random splits."""
+    """The result of one test."""
 
     value: float
+    """The observed statistic."""
     p: float
     usual: float
+    """Mean of the squared statistic over random splits."""
     spread: float
+    """Variance of the squared statistic over random splits."""
     splits: int
 
 

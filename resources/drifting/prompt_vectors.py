@@ -32,10 +32,12 @@ TEXTS = ".texts-"
 
 @dataclass(frozen=True)
 class Embedder:
-    """embed: makes vectors, float32 [rows, hidden], from a folder with texts.parquet (column `text`). digest: of the model."""
+    """An embedding model."""
 
     embed: Callable[[Path], np.ndarray]
+    """Makes vectors, float32 [rows, hidden], from a folder with texts.parquet (column `text`)."""
     digest: str
+    """Of the model."""
 
 
 class PromptVectors:

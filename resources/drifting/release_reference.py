@@ -16,12 +16,14 @@ from resources.releasing.endpoints import Endpoint, EndpointError
 
 @dataclass(frozen=True)
 class ServedRelease:
-    """name: its version. made: the day on which it was made, before which its reference window ends. problem: why it is not
-    known; then the first full window of the logs is the reference, as without a release."""
+    """The release that traffic is compared for."""
 
     name: str = ""
+    """Its version."""
     made: date | None = None
+    """The day on which it was made, before which its reference window ends."""
     problem: str = ""
+    """Why it is not known; then the first full window of the logs is the reference, as without a release."""
 
 
 NO_RELEASE = ServedRelease()

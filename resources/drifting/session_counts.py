@@ -52,6 +52,12 @@ TESTS: dict[str, tuple[Kind, list[str]]] = {
 EMBEDDED: dict[str, tuple[Kind, list[str]]] = {"novelty_embeddings": ("rise", ["far", "near"])}
 """Only with an embedding model."""
 OTHERS = ""
+CATEGORIES = 30
+"""Prompt shapes, languages and tools that are told apart; all others count as one."""
+NGRAM = 3
+"""Words in an n-gram, for the share that the reference window never had."""
+PROMPTS_A_SESSION = 4
+"""Most prompts of a session on a day that are embedded."""
 BEGINNING = 500
 """Characters of a prompt that are embedded: a model reads few, and the beginning says what is asked for."""
 MOST_KNOWN = 8_192
@@ -63,11 +69,12 @@ CATEGORIES = pa.schema([("test", pa.string()), ("category", pa.string()), ("plac
 
 @dataclass(frozen=True)
 class Seen:
-    """What tests read besides the traffic. judge: whose scores count; None: no scores. least: lowest good value of feedback, by
-    its name."""
+    """What tests read besides the traffic."""
 
     judge: JudgeSettings | None = None
+    """Whose scores count; None: no scores."""
     least: dict[str, float] = field(default_factory=dict)
+    """Lowest good value of feedback, by its name."""
 
 
 class SessionCounts:
@@ -138,7 +145,7 @@ class SessionCounts:
 
     def _prompts(self, connection: duckdb.DuckDBPyConnection, share: float) -> pa.Table:
         return rows(connection, "drifting/prompts_to_embed", share=share, characters=BEGINNING,
-                    most=self._settings.embeddings.prompts_per_session)
+                    most=PROMPTS_A_SESSION)
 
     def _far(self, day: date, prompts: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """The session of each compared prompt, and whether it is far from all that is known."""
@@ -158,10 +165,10 @@ class SessionCounts:
                     {name: list(found) for name, found in self._kept.edges.items()}, np.zeros(0, np.uint64))
         with self._traffic(self._vocabulary_days) as connection:
             chosen: dict[str, list[str]] = {}
-            for row in rows(connection, "drifting/categories", most=self._settings.categories).to_pylist():
+            for row in rows(connection, "drifting/categories", most=CATEGORIES).to_pylist():
                 chosen.setdefault(row["test"], []).append(row["category"])
             edges = rows(connection, "drifting/edges").to_pylist()[0]
-            known = vocabulary(rows(connection, "drifting/known_texts")["new_text"], self._settings.ngram)
+            known = vocabulary(rows(connection, "drifting/known_texts")["new_text"], NGRAM)
         categories = {test: [*fixed] or [*chosen.get(test, []), OTHERS] for test, (_, fixed) in self._tests.items()}
         return categories, {name: [int(edge) for edge in found or []] for name, found in edges.items()}, known
 
@@ -199,7 +206,7 @@ class SessionCounts:
             if "novelty" in self._tests:
                 texts = rows(connection, "drifting/new_texts")
                 numbers = texts["number"].to_numpy()
-                found = novelty(texts["new_text"], known, self._settings.ngram)
+                found = novelty(texts["new_text"], known, NGRAM)
                 for name, amounts in zip(("new", "known"), found, strict=True):
                     counts[:, places.index(("novelty", name))] = np.bincount(numbers, amounts, len(counts))
             prompts = self._prompts(connection, self._share) if self._vectors is not None else None

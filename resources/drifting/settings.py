@@ -19,8 +19,6 @@ class DriftEmbeddings(Settings):
     sessions_per_day: int = Field(
         500, ge=20, le=1_000_000, description="Sessions of a day of the vocabulary, on average, whose prompts are embedded. If "
         "there are more, a fixed share of all sessions is chosen by a hash of their names")
-    prompts_per_session: int = Field(
-        4, ge=1, le=10_000, description="Most prompts of a session on a day that are embedded")
 
 
 class DriftSettings(Settings):
@@ -38,9 +36,6 @@ class DriftSettings(Settings):
         "and windows together")
     least_sessions: int = Field(
         20, ge=2, le=1_000_000, description="Sessions that a window needs to be compared; one with fewer is named instead")
-    ngram: int = Field(3, ge=1, le=16, description="Words in an n-gram, for the share that the reference window never had")
-    categories: int = Field(
-        30, ge=2, le=200, description="Prompt shapes, languages and tools that are told apart; all others count as one")
     embeddings: DriftEmbeddings = Field(
         default_factory=DriftEmbeddings, description="Compares what prompts mean, not only their words")
     acceptance_drop: float = Field(

@@ -1,7 +1,7 @@
 """Erases a user, a session or an interaction from a lake.
 
     plan = plan_erasure(lake, asked)                                # what would be touched; writes nothing
-    report = forget(lake, asked, sign("request 4711"), vacuum=True)
+    report = forget(lake, asked, Actor.of_command("request 4711"), vacuum=True)
     complete_unfinished(lake)                                       # what a killed erasure left, before a run
 
 Order: journal, tombstones, unfinished work, answers, reports and Dagster's history, datasets, taint, tables (interactions
@@ -39,12 +39,11 @@ from resources.erasing.selection import ERASED_FROM, Place, Selection, remove_ro
 from resources.erasing.sought import Sought
 from resources.lake import Lake
 from resources.lake_use import alone
-from resources.reading.commit import EVERYWHERE
-from resources.reading.erasures import refuse_other_key_of
+from resources.reading.erasures import EVERYWHERE, refuse_other_key_of
 from resources.reading.ingest_lock import ingesting
 from resources.reading.user_hash import key_check
+from resources.releasing.actor import Actor
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
-from resources.releasing.signature import Signature
 from resources.tables import SCHEMAS, Tables
 
 
@@ -94,7 +93,7 @@ def plan_erasure(lake: Lake, asked: Asked) -> Plan:
     return plan
 
 
-def forget(lake: Lake, asked: Asked, by: Signature, vacuum: bool = False) -> Plan:
+def forget(lake: Lake, asked: Asked, by: Actor, vacuum: bool = False) -> Plan:
     """Erases, and completes what earlier erasures left. Raises LakeInUse while a run is at work."""
     refuse_other_key_of(Tables(lake))
     request = Request(

@@ -13,6 +13,8 @@ import asyncio
 import time
 from contextlib import suppress
 
+from model_ops.backoff import Backoff
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 MOST_WAITING_BYTES = 256 << 20
 """Bodies of waiting requests together: further requests are refused."""
@@ -59,10 +61,10 @@ class Waited:
     """until: when its time is over (time.monotonic)."""
 
     def __init__(self, waiting: Waiting, size: int, until: float):
-        self._waiting, self._size, self._until, self._pause_s = waiting, size, until, FIRST_PAUSE_S
+        self._waiting, self._size, self._until = waiting, size, until
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     async def again(self) -> bool:
         """Waits; whether the request may be tried again."""
-        seconds = min(self._pause_s, self._until - time.monotonic())
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        seconds = min(self._backoff.begin(), self._until - time.monotonic())
         return await self._waiting._pause(self._size, seconds)

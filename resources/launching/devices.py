@@ -10,7 +10,6 @@ no other has, by a kernel lock that ends with the process that took it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import tempfile
@@ -20,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from model_ops.errors import Misuse
+from model_ops.file_locks import try_lock
 
 VARIABLE, VISIBLE = "MILLRACE_DEVICES", "CUDA_VISIBLE_DEVICES"
 WAITS_S = 0.5
@@ -70,11 +70,8 @@ def _taken(groups: list[str], folder: Path, stack: ExitStack) -> str:
     while True:
         for group in groups:
             file = (folder / group.replace(",", "_")).open("w")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.close()
-                continue
-            stack.enter_context(file)
-            return group
+            if try_lock(file):
+                stack.enter_context(file)
+                return group
+            file.close()
         time.sleep(WAITS_S)

@@ -20,13 +20,6 @@ def python_module(module: str, *words: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *words]
 
 
-def python_script(name: str, *words: str) -> list[str]:
-    """The command line of an installed command (a console script), wherever its file was installed."""
-    start = ("import sys; from importlib.metadata import entry_points; [found] = entry_points(group='console_scripts', "
-             f"name={name!r}); sys.argv[0] = {name!r}; sys.exit(found.load()())")
-    return [sys.executable, "-P", "-c", start, *words]
-
-
 def child_environment(**more: str) -> dict[str, str]:
     """This process's environment for a child that imports the same project files, plus `more`."""
     found = {**os.environ, "PYTHONSAFEPATH": "1", **more}

@@ -1,7 +1,8 @@
-"""Commits a staged batch to the tables interactions, feedback, quarantine and decisions.
+"""Decides what becomes of a staged batch's rows, and commits them to interactions, feedback, quarantine and decisions.
 
-    attach_tables(tables, stage, workloads_of(workload, sources))    # makes the tables readable in the batch's DuckDB
-    commit(tables, stage)                                            # after the queries of ingest._read
+    find_earlier_rows(tables, connection, entries, workloads)     # once, before the first batch of these objects
+    decide(tables, batch, workloads)        # what identifies a record, which copy of it stays, what was erased
+    commit(tables, batch)
 
 Partitions that only gain rows are appended to; partitions that lose rows (of an object that is read again, or a copy that is
 replaced) are rewritten. Decisions are committed first, the ledger last. After a crash between two commits, affected objects
@@ -10,46 +11,70 @@ are unread in the ledger, or are named by a committed decision, and are read aga
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import duckdb
+import pyarrow as pa
 
-from resources.reading.sources import SourceSettings
-from resources.reading.staging import Staging
-from resources.sql_files import attach_files, run, slice_files, stream
+from resources.reading.erasures import EVERYWHERE, add_tombstones, hash_erased
+from resources.reading.ledger import Entry
+from resources.reading.staging import Batch
+from resources.reading.user_hash import hash_key
+from resources.sql_files import attach_files, rows, run, slice_files, stream
 from resources.tables import PARTITIONS, SCHEMAS, Tables
-
-EVERYWHERE = "*"
-"""The workload of tombstones that count in every workload."""
 
 ORDER = ("decisions", "quarantine", "feedback", "interactions")
 
 
-def workloads_of(workload: str, sources: dict[str, SourceSettings]) -> set[str]:
-    """All workloads that the records of a recipe's sources may go to."""
-    return {workload, *(name for source in sources.values() for name in source.workloads.values())}
-
-
-def attach_tables(tables: Tables, stage: Staging, workloads: set[str]) -> None:
-    """Makes the tables readable in the stage's DuckDB, of these workloads; tombstones also of workload *, which means all."""
-    for name in ORDER:
-        attach(stage.connection, tables, name, workloads)
-    attach(stage.connection, tables, "erasures", {*workloads, EVERYWHERE})
-
-
-def attach(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, workloads: set[str]) -> None:
+def attach(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, workloads: Collection[str]) -> None:
     """Makes several workloads' rows of a table readable under the table's name."""
     files = [file for each in sorted(workloads) for file in slice_files(tables, name, each)]
     attach_files(connection, name, SCHEMAS[name], files, PARTITIONS[name])
 
 
-def commit(tables: Tables, stage: Staging) -> None:
-    """Writes the batch's rows and removes the rows that they replace."""
-    connection = stage.connection
-    run(connection, "reading/commit/new_quarantine", workload=stage.workload)
+def find_earlier_rows(
+    tables: Tables, connection: duckdb.DuckDBPyConnection, entries: Sequence[Entry], workloads: Collection[str]
+) -> None:
+    """Finds which of the objects have rows already: of another content, or of a run that was killed."""
+    _attach_tables(tables, connection, workloads)
+    connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in entries], pa.string())}))
+    run(connection, "reading/commit/read_before")
+
+
+def decide(tables: Tables, batch: Batch, workloads: Collection[str]) -> None:
+    """Decides what becomes of the batch's rows: which copy of an id stays, and what was erased; erased feedback and the text of
+    erased quarantined records are left out too. Makes the rows that `commit` writes.
+
+    workloads: all that have rows of the batch's objects. Raises LakeError for tombstones of another key.
+    """
+    connection, key = batch.connection, hash_key()
+    _attach_tables(tables, connection, workloads)
+    for query in ("reread", "loose_ids", "tell_feedback_apart", "tell_apart", "known_ids", "emptied_before"):
+        run(connection, f"reading/commit/{query}")
+    any_erased = hash_erased(connection, tables, workloads)
+    for query in ("row_decisions", "newly_erased_ids", "erased_feedback"):
+        run(connection, f"reading/commit/{query}", user_hash_key=key)
+    if any_erased:
+        run(connection, "reading/commit/quarantine_without_erased", user_hash_key=key, workload=batch.workload)
+    run(connection, "reading/commit/new_quarantine", workload=batch.workload)
     for view in ("new_decisions", "new_feedback", "new_interactions"):
         run(connection, f"reading/commit/{view}")
+
+
+def commit(tables: Tables, batch: Batch) -> None:
+    """Writes the batch's rows, and removes the rows that they replace. Tombstones come first: after a kill between the two, the
+    objects are read again."""
+    add_tombstones(tables, rows(batch.connection, "reading/commit/new_tombstones")["sha256"].to_pylist())
     for table in ORDER:
-        run(connection, f"reading/commit/{table}_rewritten")
-        tables.append(table, stream(connection, f"reading/commit/{table}_added"))
-        for values in connection.table("rewritten").fetchall():
+        run(batch.connection, f"reading/commit/{table}_rewritten")
+        tables.append(table, stream(batch.connection, f"reading/commit/{table}_added"))
+        for values in batch.connection.table("rewritten").fetchall():
             partition = dict(zip(PARTITIONS[table], values, strict=True))
-            tables.replace(table, stream(connection, f"reading/commit/{table}_partition", **partition), **partition)
+            tables.replace(table, stream(batch.connection, f"reading/commit/{table}_partition", **partition), **partition)
+
+
+def _attach_tables(tables: Tables, connection: duckdb.DuckDBPyConnection, workloads: Collection[str]) -> None:
+    """Makes these workloads' rows readable in the batch's DuckDB, and tombstones that count in every workload."""
+    for name in ORDER:
+        attach(connection, tables, name, workloads)
+    attach(connection, tables, "erasures", {*workloads, EVERYWHERE})

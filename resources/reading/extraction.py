@@ -1,7 +1,7 @@
 """Runs a format's SQL over log lines in DuckDB and checks the rows: into `staged`, `staged_feedback` and `quarantined`.
 
-    extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"], route)
-    for line in extraction.extract(FORMATS["messages"], lines):     # lines to read again by another format
+    extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"])
+    for line in extraction.extract(FORMATS["messages"], lines, route):     # lines to read again by another format
         ...
 
 A format's own select names the columns that it has (sql/reading/formats/<format>/); sql/reading/extraction adds what all
@@ -56,6 +56,8 @@ MACROS = tuple(f"reading/macros/{name}" for name in (
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
 """Lines of a batch: the index of their object, their row in it, their text."""
+Routing = Callable[[int, str, Format], Format | None]
+"""(object index, text, format that could not extract the record) to the format that should read it, None for no format."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,14 @@ class Rerouted:
 class Extraction:
     """Turns lines into checked rows.
 
-    workloads: every workload of the recipe, `workload` first. route: (object index, text, format that failed) to the format
-    that should read the record, None where no format does. fields: of the sources that name any, their paths by field.
+    workloads: every workload of the recipe, `workload` first. fields: of the sources that name any, their paths by field.
     """
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, workload: str, workloads: Sequence[str],
-        route: Callable[[int, str, Format], Format | None], fields: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        fields: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ):
-        self._connection, self._workload, self._workloads, self._route = connection, workload, list(workloads), route
+        self._connection, self._workload, self._workloads = connection, workload, list(workloads)
         self._fields, self._readers = fields, dict[tuple[str, str], Reader]()
         connection.create_function("beside_of", self._beside_of, ["VARCHAR", "VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
@@ -97,11 +98,11 @@ class Extraction:
             run(connection, macro)
         connection.unregister("lines")
 
-    def extract(self, form: Format, lines: pa.Table) -> list[Rerouted]:
+    def extract(self, form: Format, lines: pa.Table, route: Routing) -> list[Rerouted]:
         """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
-        return [line for some in in_calls(lines, form.spans) for line in self._extract(form, some)]
+        return [line for some in in_calls(lines, form.spans) for line in self._extract(form, some, route)]
 
-    def _extract(self, form: Format, lines: pa.Table) -> list[Rerouted]:
+    def _extract(self, form: Format, lines: pa.Table, route: Routing) -> list[Rerouted]:
         self._attach(lines)
         if form.spans:
             for query in ("calls", "sides"):
@@ -113,7 +114,7 @@ class Extraction:
         if form.paired:
             run(self._connection, f"reading/formats/{form.name}/pair_sides")
         self._check_feedback(form)
-        rerouted = self._reroute_faulty(form)
+        rerouted = self._reroute_faulty(form, route)
         if "interactions" in form.fills:
             run(self._connection, "reading/extraction/quarantine_checked")
         run(self._connection, "reading/extraction/count_unread")
@@ -181,13 +182,13 @@ class Extraction:
         select = sql_text(select or "reading/extraction/without_feedback")
         self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, turns=turns))
 
-    def _reroute_faulty(self, form: Format) -> list[Rerouted]:
+    def _reroute_faulty(self, form: Format, route: Routing) -> list[Rerouted]:
         """Removes the records that `form` could not extract and that are of another format, or of none."""
         if form.streamed:  # joined from pieces of a stream: no other format can read it
             return []
         faulty = run(self._connection, "reading/extraction/faulty_records").fetchall()
-        found = [Rerouted(index, row, text, self._route(index, text, form)) for index, row, text in faulty]
-        others = [line for line in found if line.format is not form]
+        routed = [Rerouted(index, row, text, route(index, text, form)) for index, row, text in faulty]
+        others = [line for line in routed if line.format is not form]
         self._delete(others, "staged", "checked_feedback", "pair_sides")
         return others
 

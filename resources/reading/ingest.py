@@ -12,6 +12,7 @@ the order of reading. Every run checks read = kept + dropped + quarantined.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -19,16 +20,14 @@ from datetime import date
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from resources.reading.commit import ORDER, attach, attach_tables, commit, workloads_of
-from resources.reading.erasures import bury_ids, decide
+from resources.reading.commit import ORDER, attach, commit, decide, find_earlier_rows
 from resources.reading.formats import FORMATS
 from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
 from resources.reading.mixed_workloads import MixedWorkloads, mixed_workloads
-from resources.reading.moved import rename_rows
 from resources.reading.pairing import partners_to_reread
 from resources.reading.remembered_ties import ties_of
-from resources.reading.sources import SourceSettings, nothing_under, objects_after
+from resources.reading.sources import SourceSettings, workloads_of
 from resources.reading.span_events import ReadApart
 from resources.reading.staging import Batch, Staging, staging
 from resources.reading.unread_keys import MOST_UNREAD, UnreadKey, summed
@@ -44,8 +43,7 @@ class CountsError(AssertionError):
 
 
 class Observation(BaseModel):
-    """What a listing found. `digest` names the objects that wait to be read: a sensor's run key. `days` are those of all
-    objects, `unread_days` those of the objects that wait to be read."""
+    """The state of the sources and the ledger after a listing."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,16 +51,15 @@ class Observation(BaseModel):
     moved_objects: int = 0
     unread_objects: int
     days: list[date]
+    """Days of all objects."""
     unread_days: list[date] = Field(default_factory=list)
+    """Days of the objects that wait to be read."""
     digest: str
+    """Of the uris and contents of the objects that wait to be read: a sensor's run key."""
 
 
 class Counts(BaseModel):
-    """Numbers of records, of one day or in total.
-
-    Dropped are repeated, erased and skipped records (skipped: not interactions, such as an HTTP span). attached_feedback:
-    feedback inside an interaction's record, such as the reward of a trajectory.
-    """
+    """Numbers of records, of one day or in total. Dropped are repeated, erased and skipped records."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -71,9 +68,11 @@ class Counts(BaseModel):
     repeated: int = 0
     erased: int = 0
     skipped: int = 0
+    """Records that are no interactions, such as an HTTP span."""
     quarantined: int = 0
     feedback: int = 0
     attached_feedback: int = 0
+    """Feedback inside an interaction's record, such as the reward of a trajectory."""
 
     @property
     def read(self) -> int:
@@ -133,6 +132,52 @@ class IngestReport(BaseModel):
     def first_failure(self) -> str:
         return next((f"{reason.first_uri}: {reason.message}" for reason in self.failures.values()), "")
 
+    def add(self, batch: Batch) -> None:
+        """Adds a batch whose rows were decided on. Raises CountsError where its outcomes are not as many as its records."""
+        self._count(batch)
+        for source, ids, records in run(batch.connection, "reading/commit/loose_records").fetchall():
+            before = self.loose_ids.get(source, (0, 0))
+            self.loose_ids[source] = (before[0] + ids, before[1] + records)
+        for source, records in run(batch.connection, "reading/batch/repeated_ids").fetchall():
+            self.repeated_ids[source] = self.repeated_ids.get(source, 0) + records
+        names = run(batch.connection, "reading/batch/workload_names", workload=batch.workload).fetchall()
+        for source, name, count in names:
+            of_source = self.named.setdefault(source, {})
+            of_source[name] = of_source.get(name, 0) + count
+        for source, clashes in batch.clashes.items():
+            self.clashes[source] = dict(Counter(self.clashes.get(source, {})) + clashes)
+        unread: dict[str, list[UnreadKey]] = {}
+        for entry in batch.read:
+            if entry.unread_keys:
+                unread.setdefault(entry.source, []).extend(map(UnreadKey.of, json.loads(entry.unread_keys)))
+        for source, keys in unread.items():
+            self.unread_keys[source] = summed([*self.unread_keys.get(source, []), *keys])[:MOST_UNREAD]
+        self.failed_objects += [entry.uri for entry in batch.failed]
+        for entry in batch.failed:
+            _add_reason(self.failures, entry.problem, Reason(objects=1, first_uri=entry.uri, message=entry.problem))
+        for reason, objects, first_uri, message in run(batch.connection, "reading/batch/quarantined_objects").fetchall():
+            _add_reason(self.set_aside, reason, Reason(objects=objects, first_uri=first_uri, message=message))
+
+    def _count(self, batch: Batch) -> None:
+        total = Counts()
+        for day, *numbers in run(batch.connection, "reading/batch/counts").fetchall():
+            of_day = Counts(**dict(zip(Counts.model_fields, numbers, strict=True)))
+            self.days.setdefault(day, Counts()).add(of_day)
+            total.add(of_day)
+        if total.read != batch.records:
+            raise CountsError(
+                f"{batch.records} records were read, but {total.kept} kept, "
+                f"{total.repeated + total.erased + total.skipped} dropped, {total.quarantined} quarantined and "
+                f"{total.feedback} of feedback make {total.read}; this batch was not committed"
+            )
+        self.total.add(total)
+
+
+def _add_reason(reasons: dict[str, Reason], name: str, reason: Reason) -> None:
+    if name in reasons:
+        reason = reasons[name].model_copy(update={"objects": reasons[name].objects + reason.objects})
+    reasons[name] = reason
+
 
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
     """Lists the sources and records new and changed objects in the ledger.
@@ -140,7 +185,7 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
     Objects whose key names no day are scanned for their records' days. Raises SourceError for a source without objects.
     """
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
-        new, moved = _notice(ledger, tables, sources, look_for_days=True)
+        new, moved = _update(ledger, sources, look_for_days=True)
         unread, digest = ledger.unread()
         return Observation(new_objects=new, moved_objects=moved, unread_objects=unread, days=ledger.days(),
                            unread_days=ledger.unread_days(), digest=digest)
@@ -154,17 +199,14 @@ def ingest(
     Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects and
     CountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
     """
-    report = IngestReport(fields={name: source.fields.given for name, source in sources.items() if source.fields})
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
-        _, report.moved_objects = _notice(ledger, tables, sources, look_for_days=days is not None)
-        apart = ReadApart()
-        loose: set[str] = set()
+        ingest_run = _IngestRun(tables, ledger, stage)
+        report = ingest_run.report
+        _, report.moved_objects = _update(ledger, sources, look_for_days=days is not None)
         for wanted in ledger.portions(sources, days):
-            _read(ledger, tables, stage, wanted, report, apart, loose)
-        if parts := apart.objects_to_join(ledger, sources):
-            _read(ledger, tables, stage, parts, report, apart, loose)
-        if loose and (earlier := ledger.named(loose, sources)):
-            _read(ledger, tables, stage, earlier, report, apart, set())
+            ingest_run.read(wanted)
+        ingest_run.read(ingest_run.spans.objects_to_join(ledger, sources))
+        ingest_run.read(ledger.named(ingest_run.read_with_loose_ids, sources))
         report.mixed = [mixed for name, source in sources.items()
                         if (mixed := mixed_workloads(name, source, report.named.get(name, {}), workload))]
         ties = ties_of(tables, workload, workloads_of(workload, sources))
@@ -175,153 +217,83 @@ def ingest(
     return report
 
 
-def _read(
-    ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport, apart: ReadApart,
-    loose: set[str],
-) -> None:
-    """Reads objects, and those that have to be read with them, batch by batch.
+class _IngestRun:
+    """Reads objects batch by batch, each in four steps: stage, decide, commit, enter into the ledger."""
 
-    loose: takes the uris of objects that were read while an id still seemed to identify their records.
-    """
-    workload, sources = stage.workload, stage.sources
-    asked = list(wanted)
-    while more := [*_with_removed_copies(tables, ledger, wanted, sources), *ledger.partners_of(wanted, sources),
-                   *partners_to_reread(ledger.of_formats(PAIRED, sources), wanted)]:
-        wanted = list({(entry.source, entry.uri): entry for entry in [*wanted, *more]}.values())
-    if again := [entry for place, entry in enumerate(wanted) if place >= len(asked) or entry.state == "read"]:
-        ledger.put(replace(entry, state="found") for entry in again)  # if this run is killed, the next one reads them
-        ledger.save(tables)
-    workloads = workloads_of(workload, sources).union(*(entry.mapped_to for entry in wanted))
-    attach_tables(tables, stage, workloads)
-    stage.connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
-    run(stage.connection, "reading/commit/read_before")
-    for batch in stage.batches(wanted):
-        attach_tables(tables, stage, workloads)
-        number = apart.begin_batch(stage.connection, batch.formats.values())
-        for query in ("reread", "loose_ids"):
-            run(stage.connection, f"reading/commit/{query}")
-        for source, ids, records in run(stage.connection, "reading/commit/loose_records").fetchall():
-            before = report.loose_ids.get(source, (0, 0))
-            report.loose_ids[source] = (before[0] + ids, before[1] + records)
-        loose.update(uri for (uri,) in run(stage.connection, "reading/commit/read_with_loose_ids").fetchall())
-        for query in ("tell_feedback_apart", "tell_apart", "known_ids", "emptied_before"):
-            run(stage.connection, f"reading/commit/{query}")
-        decide(stage, tables, workloads)
-        for source, records in run(stage.connection, "reading/batch/repeated_ids").fetchall():
-            report.repeated_ids[source] = report.repeated_ids.get(source, 0) + records
-        _count(stage, batch, report)
-        bury_ids(stage, tables)
-        commit(tables, stage)
-        for source, name, count in run(stage.connection, "reading/batch/workload_names", workload=workload).fetchall():
-            names = report.named.setdefault(source, {})
-            names[name] = names.get(name, 0) + count
-        found = {uri: counted for uri, *counted in run(stage.connection, "reading/batch/object_days").fetchall()}
-        aside = run(stage.connection, "reading/batch/quarantined_objects").fetchall()
-        unread = _unread_keys(stage, batch, report)
-        done = []
-        for entry in batch.read:
-            records, own_days = found[entry.uri]
-            all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
-            form = batch.formats.get(entry.uri, "")
-            done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem="",
-                                read_as=sources[entry.source].read_as, partners=batch.partners.get(entry.uri, ()),
-                                content_sha256=batch.digests.get(entry.uri, ""), unread_keys=unread.get(entry.uri, "")))
-            apart.add(done[-1], number)
-        ledger.put([*done, *batch.failed])
-        report.failed_objects += [entry.uri for entry in batch.failed]
-        for entry in batch.failed:
-            _add_reason(report.failures, entry.problem, Reason(objects=1, first_uri=entry.uri, message=entry.problem))
-        for reason, objects, first_uri, message in aside:
-            _add_reason(report.set_aside, reason, Reason(objects=objects, first_uri=first_uri, message=message))
-        ledger.save(tables)
+    def __init__(self, tables: Tables, ledger: Ledger, stage: Staging):
+        self._tables, self._ledger, self._stage, self._sources = tables, ledger, stage, stage.sources
+        self.report = IngestReport(
+            fields={name: source.fields.given for name, source in self._sources.items() if source.fields})
+        self.spans = ReadApart()
+        self.read_with_loose_ids: set[str] = set()
+        """Uris of objects that were read while an id still seemed to identify their records."""
 
+    def read(self, wanted: list[Entry]) -> None:
+        """Reads objects, and those that have to be read with them."""
+        if not wanted:
+            return
+        entries = self._with_dependents(wanted)
+        workloads = self._workloads_of(entries)
+        find_earlier_rows(self._tables, self._stage.connection, entries, workloads)
+        for batch in self._stage.batches(entries):
+            self._decide(batch, workloads)
+            self.report.add(batch)
+            commit(self._tables, batch)
+            self._ledger.put([*batch.read, *batch.failed])
+            self._ledger.save()
 
-def _unread_keys(stage: Staging, batch: Batch, report: IngestReport) -> dict[str, str]:
-    """Adds unread keys and contradictions to the report; returns the keys by uri, as the ledger has them."""
-    sources, found = {entry.uri: entry.source for entry in batch.read}, {}
-    for uri, kind, path, other, records in run(stage.connection, "reading/batch/object_unread_keys").fetchall():
-        source = sources[uri]
-        if kind == "unread":
-            found.setdefault(uri, []).append([path, other, int(records)])
-            continue
-        column, winner = path.split("\t")
-        said = f"{column}: {winner} is read, not {other}"
-        clashes = report.clashes.setdefault(source, {})
-        clashes[said] = clashes.get(said, 0) + int(records)
-    by_source: dict[str, list[UnreadKey]] = {}
-    for uri, keys in found.items():
-        by_source.setdefault(sources[uri], []).extend(map(UnreadKey.of, keys))
-    for source, keys in by_source.items():
-        report.unread_keys[source] = summed([*report.unread_keys.get(source, []), *keys])[:MOST_UNREAD]
-    return {uri: json.dumps(keys) for uri, keys in found.items()}
+    def _decide(self, batch: Batch, workloads: set[str]) -> None:
+        """Decides what becomes of the rows, and notes which earlier objects this makes worth reading again."""
+        decide(self._tables, batch, workloads)
+        uris = run(batch.connection, "reading/commit/read_with_loose_ids").fetchall()
+        self.read_with_loose_ids.update(uri for (uri,) in uris)
+        self.spans.add(batch.connection, batch.read)
+
+    def _with_dependents(self, wanted: list[Entry]) -> list[Entry]:
+        """The objects, and those whose rows depend on them. If this run is killed, the next one reads the latter too."""
+        entries = list(wanted)
+        while more := [*self._with_removed_copies(entries), *self._ledger.partners_of(entries, self._sources),
+                       *partners_to_reread(self._ledger.of_formats(PAIRED, self._sources), entries)]:
+            entries = list({(entry.source, entry.uri): entry for entry in [*entries, *more]}.values())
+        if again := [entry for place, entry in enumerate(entries) if place >= len(wanted) or entry.state == "read"]:
+            self._ledger.put(replace(entry, state="found") for entry in again)
+            self._ledger.save()
+        return entries
+
+    def _with_removed_copies(self, entries: list[Entry]) -> list[Entry]:
+        """Further objects, with a record that was dropped as a copy of a record in these, which may no longer have it."""
+        known = {entry.uri for entry in entries}
+        waiting, dependents = set(known), set()
+        with workbench() as connection:
+            attach(connection, self._tables, "decisions", self._workloads_of(entries))
+            while waiting:
+                connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
+                copies = run(connection, "reading/commit/objects_with_removed_copies").fetchall()
+                waiting = {uri for (uri,) in copies} - known - dependents
+                dependents |= waiting
+        return self._ledger.named(dependents, self._sources) if dependents else []
+
+    def _workloads_of(self, entries: list[Entry]) -> set[str]:
+        """The workloads that may have rows of the objects, by the settings of now and those they were read with."""
+        return workloads_of(self._stage.workload, self._sources).union(*(entry.mapped_to for entry in entries))
 
 
-def _add_reason(known: dict[str, Reason], name: str, reason: Reason) -> None:
-    if name in known:
-        reason = known[name].model_copy(update={"objects": known[name].objects + reason.objects})
-    known[name] = reason
-
-
-def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> tuple[int, int]:
-    """Brings the ledger up to date with the sources and commits it. Returns the counts of new or changed and of moved objects.
-
-    Rows of moved objects are renamed before the ledger is written: after a crash between the two they are renamed again.
-    """
-    new = moved = 0
-    for name, source in sources.items():
-        listed, changed = ledger.notice(name, objects_after(name, source), source.read_as)
-        if not listed:
-            raise nothing_under(name, source)
-        new += changed
-    for name, source in sources.items():
-        pairs, mapped_to = ledger.follow_moved(name, source.read_as)
-        if len(pairs):
-            moved += len(pairs)
-            rename_rows(tables, pairs, workloads_of(ledger.workload, sources) | mapped_to)
-    looked = False
+def _update(ledger: Ledger, sources: dict[str, SourceSettings], look_for_days: bool) -> tuple[int, int]:
+    """Brings the ledger up to date with the sources and saves it. Returns the counts of new or changed and of moved objects."""
+    new, moved = ledger.update(sources)
+    found_days = False
     for dayless in ledger.portions(sources, dayless=True) if look_for_days else ():
-        looked = True
-        with staging(ledger.workload, sources) as stage:
-            for batch in stage.batches(dayless):
-                found = {uri: days for uri, _, days in run(stage.connection, "reading/batch/object_days").fetchall()}
-                ledger.put(replace(entry, days=tuple(found[entry.uri] or (entry.fallback_day,))) for entry in batch.read)
-                ledger.put(replace(entry, days=(entry.fallback_day,)) for entry in batch.failed)
-    if new or looked or ledger.touched:
-        ledger.save(tables)
-    return new - moved, moved
+        _find_days(ledger, sources, dayless)
+        found_days = True
+    if new or moved or found_days or ledger.touched:
+        ledger.save()
+    return new, moved
 
 
-def _with_removed_copies(
-    tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]
-) -> list[Entry]:
-    """Objects with a record that was dropped as a copy of a record in `wanted`: `wanted` may no longer have that record."""
-    waiting = {entry.uri for entry in wanted}
-    chosen, found = set(waiting), set()
-    with workbench() as connection:
-        workloads = workloads_of(ledger.workload, sources).union(*(entry.mapped_to for entry in wanted))
-        attach(connection, tables, "decisions", workloads)
-        while waiting:
-            connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
-            waiting = {uri for (uri,) in run(connection, "reading/commit/objects_with_removed_copies").fetchall()} - chosen
-            chosen |= waiting
-            found |= waiting
-    return ledger.named(found, sources) if found else []
-
-
-def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
-    """Adds the batch to the report. The reader's count of records must equal the sum of the outcomes."""
-    counted = Counts()
-    outcomes = run(stage.connection, "reading/batch/counts").fetchall()
-    for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in outcomes:
-        counts = Counts(objects=objects, kept=kept, repeated=repeated, erased=erased, skipped=skipped,
-                        quarantined=quarantined, feedback=feedback, attached_feedback=attached)
-        report.days.setdefault(day, Counts()).add(counts)
-        counted.add(counts)
-    if counted.read != batch.records:
-        raise CountsError(
-            f"{batch.records} records were read, but {counted.kept} kept, "
-            f"{counted.repeated + counted.erased + counted.skipped} dropped, {counted.quarantined} quarantined and "
-            f"{counted.feedback} of feedback make {counted.read}; "
-            "this batch was not committed"
-        )
-    report.total.add(counted)
+def _find_days(ledger: Ledger, sources: dict[str, SourceSettings], dayless: list[Entry]) -> None:
+    """Reads objects for the days of their records; an object without any has the day on which it was written."""
+    days: dict[str, tuple[date, ...]] = {}
+    with staging(ledger.workload, sources) as stage:
+        for batch in stage.batches(dayless):
+            days |= {uri: own for uri, _, own in run(batch.connection, "reading/batch/object_days").fetchall()}
+    ledger.put(replace(entry, days=tuple(days.get(entry.uri) or (entry.fallback_day,))) for entry in dayless)

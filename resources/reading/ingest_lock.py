@@ -8,13 +8,13 @@ process and host.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from model_ops.file_locks import lock, try_lock
 from resources.lake import Lake
 from resources.launching.relay import relay
 
@@ -28,12 +28,10 @@ def ingesting(lake: Lake) -> Iterator[None]:
         relay({"event": "note", "message": message})
 
     with (lake.root / ".ingesting").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file):
             file.seek(0)
             waiting(file.read().strip() or "another process")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()

@@ -1,10 +1,10 @@
 """The ledger: which log objects exist, and which were read. One row per object in the table `objects`.
 
     with Ledger.open(tables, "math-tutor") as ledger:
-        ledger.notice("gateway", objects_after("gateway", source))      # counts new or changed objects: state "found"
-        for entries in ledger.portions(["gateway"]):                    # objects that wait to be read, in portions
+        ledger.update(sources)                                          # lists them; new or changed objects: state "found"
+        for entries in ledger.portions(sources):                        # objects that wait to be read, in portions
             ledger.put([replace(entry, state="read") for entry in entries])
-            ledger.save(tables)                                         # one commit
+            ledger.save()                                               # one commit
 
 An object is `found` until an ingest has committed all its rows, then `read`. An object that could not be read is `failed`,
 with the reason in `problem`, and is tried again. `days` are the days in its key, or else of its records. The rows are in
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from datetime import UTC, date, datetime
@@ -25,8 +25,9 @@ from typing import Literal
 import duckdb
 import pyarrow as pa
 
-from resources.reading.moved import digests, find_moved
-from resources.reading.sources import LogObject, SourceError, days_in
+from resources.reading.listing import LogObject, SourceError
+from resources.reading.moved import digests, find_moved, rename_rows
+from resources.reading.sources import SourceSettings, days_in, nothing_under, objects_after, workloads_of
 from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 
@@ -81,8 +82,8 @@ def listed_table(listed: Sequence[LogObject]) -> pa.Table:
 class Ledger:
     """The entries of one workload."""
 
-    def __init__(self, workload: str, connection: duckdb.DuckDBPyConnection):
-        self.workload, self._connection = workload, connection
+    def __init__(self, tables: Tables, workload: str, connection: duckdb.DuckDBPyConnection):
+        self.workload, self._tables, self._connection = workload, tables, connection
         self.touched = 0
         """Objects that `notice` found with another time or etag, and with the content that was read."""
 
@@ -94,7 +95,26 @@ class Ledger:
             run(connection, "reading/ledger/create")
             run(connection, "reading/ledger/listed_objects")
             run(connection, "reading/ledger/new_objects")
-            yield cls(workload, connection)
+            yield cls(tables, workload, connection)
+
+    def update(self, sources: Mapping[str, SourceSettings]) -> tuple[int, int]:
+        """Brings the entries up to date with the sources. Returns the counts of new or changed and of moved objects.
+
+        Rows of moved objects are renamed before the ledger is saved: after a crash between the two they are renamed again.
+        Raises SourceError for a source without objects.
+        """
+        new = moved = 0
+        for name, source in sources.items():
+            listed, changed = self.notice(name, objects_after(name, source), source.read_as)
+            if not listed:
+                raise nothing_under(name, source)
+            new += changed
+        for name, source in sources.items():
+            pairs, mapped_to = self.follow_moved(name, source.read_as)
+            if len(pairs):
+                moved += len(pairs)
+                rename_rows(self._tables, pairs, workloads_of(self.workload, sources) | mapped_to)
+        return new - moved, moved
 
     def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
         """Compares a source's whole listing with the ledger. Returns the number of objects, and the number of objects that are
@@ -126,9 +146,9 @@ class Ledger:
 
     def _keep_touched(self, read_as: str) -> None:
         """Gives listed objects of unchanged content the etag of now."""
-        found = rows(self._connection, "reading/ledger/touched", read_as=read_as).to_pylist()
-        known = {row["uri"]: row.pop("content_sha256") for row in found}
-        uris = [each["uri"] for each in digests(found) if each["content_sha256"] == known[each["uri"]]]
+        touched = rows(self._connection, "reading/ledger/touched", read_as=read_as).to_pylist()
+        known = {row["uri"]: row.pop("content_sha256") for row in touched}
+        uris = [each["uri"] for each in digests(touched) if each["content_sha256"] == known[each["uri"]]]
         if uris:
             run(self._connection, "reading/ledger/keep_touched", uris=uris)
         self.touched += len(uris)
@@ -149,8 +169,8 @@ class Ledger:
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Writes entries; each replaces the previous entry of its object."""
-        given = [astuple(entry) for entry in entries]
-        columns = {name: [row[place] for row in given] for place, name in enumerate(_NAMES)}
+        values = [astuple(entry) for entry in entries]
+        columns = {name: [row[place] for row in values] for place, name in enumerate(_NAMES)}
         self._connection.register(
             "arriving", pa.table([pa.array(columns[field.name], field.type) for field in _COLUMNS], schema=_COLUMNS)
         )
@@ -213,13 +233,13 @@ class Ledger:
                 *(batch[name].to_pylist() for name in ("source", "uri", "etag")), strict=True)).encode())
         return count, digest.hexdigest()
 
-    def save(self, tables: Tables) -> None:
+    def save(self) -> None:
         """Replaces the workload's ledger in one commit."""
         entries = stream(self._connection, "reading/ledger/objects", workload=self.workload)
-        tables.replace("objects", entries, workload=self.workload)
+        self._tables.replace("objects", entries, workload=self.workload)
 
     def _entries(self, query: str, **parameters) -> list[Entry]:
-        found = run(self._connection, query, **parameters)
-        names = [column[0] for column in found.description]
-        known = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        result = run(self._connection, query, **parameters)
+        names = [column[0] for column in result.description]
+        known = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
         return [Entry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])}) for row in known]

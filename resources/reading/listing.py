@@ -37,12 +37,13 @@ class SourceError(Misuse):
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """One object as listed. `etag` changes whenever its content may have changed."""
+    """One object as listed."""
 
     source: str
     uri: str
     bytes: int
     etag: str
+    """Changes whenever the content may have changed."""
     modified: datetime
 
 

@@ -38,19 +38,24 @@ _SPACES = b" \t\n\r\v\f"
 
 @dataclass
 class Records:
-    """Some records of one object. `sample`: the first ones, parsed, in the first part. `chunks`: some are stream chunks."""
+    """Some records of one object."""
 
     rows: pa.Array
+    """Lines or elements, from 1."""
     raw: pa.Array
+    """Their texts."""
     sample: list[dict]
+    """The first ones, parsed, in the first part."""
     chunks: bool = False
+    """Some are chunks of a stream."""
 
 
 @dataclass
 class Problem:
-    """A line or element that is not a record, for the quarantine. Row 0 is the object as a whole."""
+    """A line or element that is not a record, for the quarantine."""
 
     row: int
+    """0: the object as a whole."""
     error_code: str
     message: str
     raw: bytes

@@ -4,7 +4,7 @@
     folder, stem = pairing_key("s3://logs/batches/2026-06-01/outputs/b1_output.jsonl")     # .../2026-06-01, b1
 
     pairing = Pairing(connection, extraction)
-    pairs = pairing.pair(form, entries, failed)       # rows into `staged`; pairs.partners: objects that must be read together
+    joined = pairing.pair(form, entries, failed)      # rows into `staged`; joined.partners: objects that must be read together
 
 Files pair up within a folder; words such as inputs/, outputs/ or _output are left out of path and name. Where a folder has
 several requests with one custom_id, the file name decides. Both keys depend on the uri alone, and all batch files of a folder
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
@@ -23,6 +22,7 @@ import pyarrow as pa
 from resources.reading.extraction import LINES, Extraction
 from resources.reading.formats import Format
 from resources.reading.ledger import Entry
+from resources.reading.span_events import Joined
 from resources.sql_files import rows, run, sql_text
 
 SIDES = {f"{word}{plural}" for word in ("input", "output", "request", "response", "result", "error") for plural in ("", "s")}
@@ -31,23 +31,13 @@ PAIRS_TOGETHER = 20_000
 """Pairs that are extracted at a time."""
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The result of pairing a batch, by object index."""
-
-    paired_requests: dict[int, int]
-    """Requests that count as part of their response's record."""
-    partners: dict[int, set[str]]
-    """Uris of the objects that hold the other side of an object's records."""
-
-
 class Pairing:
     """The pairs of one batch. A format's select fills the table `pair_sides`; `pair` joins them once all objects are read."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, extraction: Extraction):
         self._connection, self._extraction = connection, extraction
 
-    def pair(self, form: Format, entries: Mapping[int, Entry], failed: Sequence[int]) -> Pairs:
+    def pair(self, form: Format, entries: Mapping[int, Entry], failed: Sequence[int]) -> Joined:
         """Extracts each pair as one record at the position of its response; sides without a partner go to quarantine.
 
         entries: the batch's objects by index. failed: objects that could not be read; their sides are left out.
@@ -59,13 +49,14 @@ class Pairing:
         run(self._connection, f"reading/formats/{form.name}/pairs")
         run(self._connection, "reading/pairing/quarantine_unpaired", form=form.name)
         self._connection.unregister("places")
-        paired_requests = dict(run(self._connection, "reading/pairing/paired_requests").fetchall())
+        requests = run(self._connection, "reading/pairing/paired_requests").fetchall()
         partners: dict[int, set[str]] = {}
         for index, other in run(self._connection, "reading/pairing/partners").fetchall():
             partners.setdefault(index, set()).add(entries[other].uri)
         for page in self._pages():
             self._extraction.extract_pairs(form, page)
-        return Pairs(paired_requests, partners)
+        # a request counts as part of its response's record
+        return Joined({index: -count for index, count in requests}, partners, {})
 
     def _pages(self) -> Iterator[pa.Table]:
         begin = 0

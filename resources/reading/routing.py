@@ -33,13 +33,19 @@ CHUNKS = FORMATS["chunks"]
 
 @dataclass(frozen=True)
 class ObjectPart:
-    """Part of an object's content: Records of a format, or a Problem. In the last part of an object `found` is None; it has
-    the sha256 of the object's bytes, or the OSError that ended the reading."""
+    """Part of an object's content."""
 
     index: int
     format: Format | None
+    """The format of Records."""
     found: Records | Problem | OSError | None
+    """In the last part of an object: None, or the OSError that ended the reading."""
     content_sha256: str = ""
+    """Of the object's bytes, in its last part; "" if not all were read."""
+
+    @property
+    def ends_object(self) -> bool:
+        return not isinstance(self.found, Records | Problem)
 
 
 def named_format(entry: Entry, sources: Mapping[str, SourceSettings]) -> Format | None:

@@ -15,7 +15,7 @@ import glob
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from itertools import islice
 from pathlib import Path
@@ -89,6 +89,11 @@ class SourceSettings(BaseModel):
             raise ValueError(f"fields and format {self.format} are both given; fields reads records of no known format, so "
                              "leave one of them out")
         return self
+
+
+def workloads_of(workload: str, sources: Mapping[str, SourceSettings]) -> set[str]:
+    """All workloads that the records of a recipe's sources may go to."""
+    return {workload, *(name for source in sources.values() for name in source.workloads.values())}
 
 
 class Place(Protocol):

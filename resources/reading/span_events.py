@@ -34,12 +34,14 @@ PAGE_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Joined:
-    """The result of joining a batch, by object index. records: what to add to the numbers of records; partners: uris of
-    objects with other parts of an object's rows; formats: the ledger's format of objects with spans or log records."""
+    """The result of joining a batch, by object index."""
 
     records: dict[int, int]
+    """What to add to the numbers of records."""
     partners: dict[int, set[str]]
+    """Uris of the objects with other parts of an object's rows."""
     formats: dict[int, str]
+    """The ledger's format of objects with spans or log records."""
 
 
 class SpanEvents:
@@ -83,24 +85,20 @@ class SpanEvents:
 
 @dataclass
 class ReadApart:
-    """What one run has read of spans: the objects with their batch, and by batch the uris of earlier objects that made rows
-    of its spans."""
+    """What one run has read of spans."""
 
     objects: dict[tuple[str, str], tuple[Entry, int]] = field(default_factory=dict)
+    """Objects with spans or log records, by source and uri, each with the number of its batch."""
     earlier: dict[int, set[str]] = field(default_factory=dict)
+    """By batch, the uris of earlier objects that made rows of its spans."""
 
-    def begin_batch(self, connection: duckdb.DuckDBPyConnection, formats: Collection[str]) -> int:
-        """The number of a batch that is joined, with `interactions` attached and not yet written. formats: of its objects."""
+    def add(self, connection: duckdb.DuckDBPyConnection, read: Sequence[Entry]) -> None:
+        """Notes the objects of a batch. Call it once `interactions` is attached, and before the batch is committed."""
         number = len(self.earlier)
-        waiting = {OPEN_EVENTS, OPEN_BOTH}.intersection(formats)
-        found = run(connection, "reading/spans/rows_elsewhere").fetchall() if waiting else []
-        self.earlier[number] = {uri for (uri,) in found}
-        return number
-
-    def add(self, entry: Entry, batch: int) -> None:
-        """Notes an object that was read."""
-        if entry.format in (*OPEN, JOINED):
-            self.objects[entry.source, entry.uri] = entry, batch
+        waits = any(entry.format in (OPEN_EVENTS, OPEN_BOTH) for entry in read)
+        elsewhere = run(connection, "reading/spans/rows_elsewhere").fetchall() if waits else []
+        self.earlier[number] = {uri for (uri,) in elsewhere}
+        self.objects |= {(entry.source, entry.uri): (entry, number) for entry in read if entry.format in (*OPEN, JOINED)}
 
     def objects_to_join(self, ledger: Ledger, sources: Collection[str]) -> list[Entry]:
         """Objects to read together since one may have the log records of another's spans: none of them, or at least two.
@@ -127,9 +125,9 @@ class ReadApart:
                 if entry.format not in formats:
                     continue
                 near = {day + timedelta(days=days) for day in _days(entry) for days in (-1, 0, 1)}
-                found = [other for day in near for other in by_day.get((entry.source, day), ())
+                apart = [other for day in near for other in by_day.get((entry.source, day), ())
                          if self.objects.get((other.source, other.uri), (other, -1))[1] != batch]
-                chosen |= {(each.source, each.uri): each for each in [entry, *found] if found}
+                chosen |= {(each.source, each.uri): each for each in [entry, *apart] if apart}
         return sorted(chosen.values(), key=lambda entry: (entry.source, entry.uri))
 
 

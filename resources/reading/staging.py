@@ -2,20 +2,20 @@
 
     with staging(workload, sources) as stage:
         for batch in stage.batches(entries):      # the tables staged, staged_feedback and quarantined are complete
-            batch.read, batch.failed
+            batch.read, batch.failed              # entries of the ledger
 
 A reading thread opens the objects and sorts their records by format (`routing`), a format's SQL turns them into rows
 (`extraction`), and requests and responses that lie in different objects are joined (`pairing`), and so are spans and their log
-records (`span_events`). Records of many small objects
-are parsed together; those of a large object a part at a time.
+records (`span_events`). Records of many small objects are parsed together; those of a large object a part at a time.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time
 from typing import Any
 
@@ -31,9 +31,9 @@ from resources.reading.log_reader import LONGEST_BYTES, RAW_BYTES, Problem, Reco
 from resources.reading.pairing import Pairing, with_unreadable_partners
 from resources.reading.read_ahead import read_ahead
 from resources.reading.remote import RemoteError
-from resources.reading.routing import format_of_faulty, named_format, read_objects, unknown_record
-from resources.reading.sources import SourceSettings
-from resources.reading.span_events import OPEN, SpanEvents
+from resources.reading.routing import ObjectPart, format_of_faulty, named_format, read_objects, unknown_record
+from resources.reading.sources import SourceSettings, workloads_of
+from resources.reading.span_events import OPEN, Joined, SpanEvents
 from resources.sql_files import run, sql_text, workbench
 from stores import s3
 
@@ -41,6 +41,8 @@ PART_BYTES = 48 << 20
 """Bytes of text that are parsed at a time."""
 BATCH_BYTES = 512 << 20
 """Bytes of text whose rows are committed together; an object is never split."""
+OBJECT_BYTES = 1_000
+"""Bytes that an object counts towards BATCH_BYTES besides its text."""
 MEMORY_MIB = 1280
 """DuckDB's memory limit; beyond it, DuckDB spills to disk. The text being read and Delta's writer come on top."""
 PARTS_AHEAD = 6
@@ -69,31 +71,30 @@ def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Stagi
 
 @dataclass(frozen=True)
 class Batch:
-    """Objects that are staged together. Objects that could not be read to their end left no row; `problem` says why.
+    """Objects whose rows lie together in the tables of one DuckDB."""
 
-    formats, partners, digests: by uri, the format, the uris that hold the other side of its pairs, the sha256 of the bytes.
-    """
-
+    connection: duckdb.DuckDBPyConnection
+    workload: str
     read: list[Entry]
+    """Objects that were read to their end, as the ledger takes them once their rows are committed."""
     failed: list[Entry]
+    """Objects that could not be read to their end: they left no row, and `problem` says why."""
     records: int
-    formats: dict[str, str]
-    partners: dict[str, tuple[str, ...]]
-    digests: dict[str, str]
+    """Number of records of the objects in `read`, as the reader counted them."""
+    clashes: dict[str, Counter[str]]
+    """Numbers of records in which two names of one column contradict each other, by source and by what was read."""
 
 
 class Staging:
-    """The tables of one batch at a time."""
+    """Stages objects in the tables of a DuckDB, a batch at a time."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, workload: str, sources: dict[str, SourceSettings]):
         self.connection, self.workload, self.sources = connection, workload, sources
-        others = {name for source in sources.values() for name in source.workloads.values()} - {workload}
+        others = workloads_of(workload, sources) - {workload}
         fields = {name: source.fields.given for name, source in sources.items() if source.fields}
-        self._extraction = Extraction(connection, workload, [workload, *sorted(others)], self._route, fields)
-        self._pairing = Pairing(connection, self._extraction)
-        self._spans = SpanEvents(connection, self._extraction, workload)
-        self._entries: list[Entry] = []
-        self._unreadable: set[str] = set()
+        self.extraction = Extraction(connection, workload, [workload, *sorted(others)], fields)
+        self.pairing = Pairing(connection, self.extraction)
+        self.spans = SpanEvents(connection, self.extraction, workload)
 
     def batches(self, entries: list[Entry]) -> Iterator[Batch]:
         """Stages the objects in their order. The tables hold one batch until the next one is asked for.
@@ -101,136 +102,165 @@ class Staging:
         A batch is complete with the object that takes it past BATCH_BYTES of text; the next objects are being read while
         the caller works on it.
         """
-        self._entries, self._unreadable = entries, set()
-        self._rejoining = any(entry.format in OPEN for entry in entries)
-        self._begin()
+        unreadable: set[str] = set()
+        batch = None
         for part in read_ahead(read_objects(entries, self.sources), PARTS_AHEAD):
-            if isinstance(part.found, Problem):
-                self._quarantine_later(part.index, part.found)
-            elif isinstance(part.found, Records):
-                self._extract_later(part.index, part.format, part.found)
-            else:
-                self._ended[part.index] = part.found is None
-                self._digests[part.index] = part.content_sha256
-                if part.found is not None:
-                    self._failures[part.index] = _reason(part.found, entries[part.index].uri)
-                # requests and responses have to meet: with batch files among the objects, the batch ends with the last object
-                if not (self._paired_formats or self._events_wait) and self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
-                    yield self._complete()
-                    self._begin()
-        if self._ended:
-            yield self._complete()
-        else:
-            self.connection.commit()
+            batch = batch or BatchBuilder(self, entries, unreadable)
+            batch.add(part)
+            if part.ends_object and batch.is_full:
+                yield batch.build()
+                batch = None
+        if batch:
+            yield batch.build()
 
-    def _begin(self) -> None:
-        # One transaction for a batch: DuckDB copies a table's last rows again with every separately committed insert
-        self.connection.begin()
-        for table in BATCH_TABLES:
-            run(self.connection, f"reading/batch/{table}")
-        self._ended: dict[int, bool] = {}  # by object: whether it was read to its end
-        self._digests: dict[int, str] = {}
-        self._failures: dict[int, str] = {}
-        self._described: set[int] = set()
+
+@dataclass
+class _StagedObject:
+    """What a batch knows of one of its objects."""
+
+    entry: Entry
+    format: str = ""
+    partners: set[str] = field(default_factory=set)
+    records: int = 0
+    content_sha256: str = ""
+    problem: str = ""
+    """Why it leaves no row."""
+
+
+class BatchBuilder:
+    """Collects the parts of objects in the tables of one batch; `build` completes them. A batch has a builder of its own."""
+
+    def __init__(self, stage: Staging, entries: Sequence[Entry], unreadable: set[str]):
+        """entries: all objects that are staged in this run. unreadable: uris that failed in it; `build` adds to it."""
+        self._stage, self._entries, self._unreadable, self._connection = stage, entries, unreadable, stage.connection
+        self._objects: dict[int, _StagedObject] = {}
         self._paired_formats: set[str] = set()
-        self._events_wait = self._rejoining
-        self._partners: dict[int, set[str]] = {}
-        self._formats: dict[int, str] = {}
-        self._records: Counter[int] = Counter()
+        self._events_wait = any(entry.format in OPEN for entry in entries)
         self._waiting: dict[str, list[pa.Table]] = {}
+        """Records that were not extracted yet, by format (schema LINES)."""
         self._problems: list[dict[str, Any]] = []
-        self._waiting_bytes = self._bytes = 0
+        self._waiting_bytes = self._bytes = self._described = 0
+        # One transaction for a batch: DuckDB copies a table's last rows again with every separately committed insert
+        self._connection.begin()
+        for table in BATCH_TABLES:
+            run(self._connection, f"reading/batch/{table}")
 
-    def _complete(self) -> Batch:
+    @property
+    def is_full(self) -> bool:
+        """Whether the batch has enough text, and no record in it waits for a further object.
+
+        Requests and responses have to meet: with batch files among the objects, the batch ends with the last object.
+        """
+        waits = self._paired_formats or self._events_wait
+        return not waits and self._bytes + OBJECT_BYTES * len(self._objects) >= BATCH_BYTES
+
+    def add(self, part: ObjectPart) -> None:
+        """Takes the next part of an object."""
+        if isinstance(part.found, Problem):
+            self._add_problem(part.index, part.found)
+        elif isinstance(part.found, Records):
+            self._add_records(part.index, part.format, part.found)
+        else:
+            staged = self._object(part.index)
+            staged.content_sha256 = part.content_sha256
+            if part.found is not None:
+                staged.problem = _reason(part.found, staged.entry.uri)
+
+    def build(self) -> Batch:
+        """Completes the tables: pairs and spans are joined, and objects that failed leave no row."""
         self._extract_waiting()
-        self._quarantine()
-        self._describe(set(self._ended))
+        self._insert_problems()
         self._fail_with_partners()
-        failed = [index for index, whole in self._ended.items() if not whole]
+        failed = sorted(index for index, each in self._objects.items() if each.problem)
+        entries = {index: each.entry for index, each in self._objects.items()}
         for name in sorted(self._paired_formats):
-            pairs = self._pairing.pair(FORMATS[name], {index: self._entries[index] for index in self._ended}, failed)
-            self._records.subtract(pairs.paired_requests)
-            for index, uris in pairs.partners.items():
-                self._partners.setdefault(index, set()).update(uris)
-        joined = self._spans.join({index: self._entries[index] for index in self._ended}, failed)
-        self._records.update(joined.records)
-        self._formats |= joined.formats
+            self._note_joined(self._stage.pairing.pair(FORMATS[name], entries, failed))
+        self._note_joined(self._stage.spans.join(entries, failed))
+        for index, parts in run(self._connection, "reading/batch/further_parts").fetchall():
+            self._objects[index].records += parts
+        run(self._connection, "reading/extraction/insert_skipped", workload=self._stage.workload)
+        run(self._connection, "reading/extraction/delete_faulty")
+        for table in ("staged", "staged_feedback", "quarantined", "skipped", "batch") if failed else ():
+            self._connection.execute(sql_text("reading/batch/delete_objects").format(table=table), {"objects": failed})
+        self._connection.commit()
+        return self._batch()
+
+    def _batch(self) -> Batch:
+        """What the complete tables hold."""
+        days = {uri: row for uri, *row in run(self._connection, "reading/batch/object_days").fetchall()}
+        unread: dict[str, list[list[Any]]] = {}
+        clashes: dict[str, Counter[str]] = {}
+        sources = {each.entry.uri: each.entry.source for each in self._objects.values()}
+        for uri, kind, path, other, records in run(self._connection, "reading/batch/object_unread_keys").fetchall():
+            if kind == "unread":
+                unread.setdefault(uri, []).append([path, other, int(records)])
+            else:
+                column, winner = path.split("\t")
+                clashes.setdefault(sources[uri], Counter())[f"{column}: {winner} is read, not {other}"] += int(records)
+        read, failed = [], []
+        for each in self._objects.values():
+            entry = each.entry
+            if each.problem:
+                failed.append(replace(entry, state="failed", problem=each.problem))
+                continue
+            records, own_days = days[entry.uri]
+            read.append(replace(
+                entry, state="read", problem="", rows=records, format=each.format, partners=tuple(sorted(each.partners)),
+                days=tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))})),
+                read_as=self._stage.sources[entry.source].read_as, content_sha256=each.content_sha256,
+                unread_keys=json.dumps(unread[entry.uri]) if entry.uri in unread else ""))
+        records = sum(each.records for each in self._objects.values() if not each.problem)
+        return Batch(self._connection, self._stage.workload, read, failed, records, clashes)
+
+    def _object(self, index: int) -> _StagedObject:
+        return self._objects.setdefault(index, _StagedObject(self._entries[index]))
+
+    def _note_joined(self, joined: Joined) -> None:
+        for index, count in joined.records.items():
+            self._objects[index].records += count
         for index, uris in joined.partners.items():
-            self._partners.setdefault(index, set()).update(uris)
-        self._records.update(dict(run(self.connection, "reading/batch/further_parts").fetchall()))
-        run(self.connection, "reading/extraction/insert_skipped", workload=self.workload)
-        run(self.connection, "reading/extraction/delete_faulty")
-        if failed:
-            for table in ("staged", "staged_feedback", "quarantined", "skipped", "batch"):
-                self.connection.execute(sql_text("reading/batch/delete_objects").format(table=table), {"objects": failed})
-            for index in failed:
-                del self._records[index]
-        self.connection.commit()
-        return Batch(
-            read=[self._entries[index] for index, whole in self._ended.items() if whole],
-            failed=[
-                replace(self._entries[index], state="failed", problem=self._failures[index]) for index in failed
-            ],
-            records=sum(self._records.values()),
-            formats={self._entries[index].uri: name for index, name in self._formats.items()},
-            partners={self._entries[index].uri: tuple(sorted(others)) for index, others in self._partners.items()},
-            digests={self._entries[index].uri: digest for index, digest in self._digests.items()},
-        )
+            self._objects[index].partners |= uris
+        for index, name in joined.formats.items():
+            self._objects[index].format = name
 
     def _fail_with_partners(self) -> None:
         """Fails objects whose requests or responses lie in an object that failed."""
-        self._unreadable.update(self._entries[index].uri for index, whole in self._ended.items() if not whole)
-        readable = {index: self._entries[index] for index, whole in self._ended.items() if whole}
+        self._unreadable.update(each.entry.uri for each in self._objects.values() if each.problem)
+        readable = {index: each.entry for index, each in self._objects.items() if not each.problem}
         listed = {entry.uri for entry in self._entries}
         for index, reason in with_unreadable_partners(readable, listed, self._unreadable).items():
-            self._ended[index], self._failures[index] = False, reason
-            self._unreadable.add(self._entries[index].uri)
+            self._objects[index].problem = reason
+            self._unreadable.add(self._objects[index].entry.uri)
 
-    def _describe(self, objects: set[int]) -> None:
-        """Adds the objects' rows to the table `batch`."""
-        added = sorted(objects - self._described)
-        self._described.update(added)
-        entries = [self._entries[index] for index in added]
-        self._insert("batch", pa.table({
-            "object": pa.array(added, pa.int32()),
-            "source": pa.array([entry.source for entry in entries], pa.string()),
-            "uri": pa.array([entry.uri for entry in entries], pa.string()),
-            "workloads": pa.array(
-                [list(self.sources[entry.source].workloads.items()) for entry in entries],
-                pa.map_(pa.string(), pa.string()),
-            ),
-            "fallback_ts": pa.array(
-                [datetime.combine(entry.fallback_day, time(), UTC) for entry in entries], pa.timestamp("us", tz="UTC")
-            ),
-        }))
-
-    def _route(self, index: int, text: str, form: Format) -> Format | None:
-        return format_of_faulty(text, form, named_format(self._entries[index], self.sources) is not None)
-
-    def _quarantine_later(self, index: int, problem: Problem) -> None:
-        self._records[index] += 1
+    def _add_problem(self, index: int, problem: Problem) -> None:
+        self._object(index).records += 1
         self._bytes += len(problem.raw)
         self._problems.append({"object": index, **vars(problem)})
         if len(self._problems) == PROBLEMS_TOGETHER:
-            self._quarantine()
+            self._insert_problems()
 
-    def _quarantine(self) -> None:
+    def _insert_problems(self) -> None:
         self._insert("quarantined", pa.Table.from_pylist(self._problems, schema=_QUARANTINED))
         self._problems = []
 
-    def _extract_later(self, index: int, form: Format, part: Records) -> None:
-        if form.paired:
-            self._paired_formats.add(form.name)
-            self._formats[index] = form.name
-        self._formats.setdefault(index, form.name)
+    def _add_records(self, index: int, form: Format, part: Records) -> None:
+        self._note_format(index, form)
         part = self._without_too_long(index, form, part)
-        self._records[index] += len(part.rows)
+        self._object(index).records += len(part.rows)
         objects = pa.array(np.full(len(part.rows), index, np.int32))
         self._waiting.setdefault(form.name, []).append(pa.table([objects, part.rows, part.raw], schema=LINES))
         self._waiting_bytes += part.raw.nbytes
         self._bytes += part.raw.nbytes
         if self._waiting_bytes >= PART_BYTES:
             self._extract_waiting()
+
+    def _note_format(self, index: int, form: Format) -> None:
+        """An object's format in the ledger is the one of its first records, or one whose records are paired."""
+        staged = self._object(index)
+        if form.paired:
+            self._paired_formats.add(form.name)
+            staged.format = form.name
+        staged.format = staged.format or form.name
 
     def _without_too_long(self, index: int, form: Format, part: Records) -> Records:
         """The part without records that are too long; these go to quarantine. A line of spans holds many records."""
@@ -240,43 +270,64 @@ class Staging:
         if form.spans or not too_long.any():
             return part
         for place in np.flatnonzero(too_long):
-            words = (f"the record has {lengths[place] / (1 << 20):.0f} MiB of text, and at most {most >> 20} MiB are read: "
-                     "shorten its messages, or log pictures and files as base64 or links")
+            message = (f"the record has {lengths[place] / (1 << 20):.0f} MiB of text, and at most {most >> 20} MiB are read: "
+                       "shorten its messages, or log pictures and files as base64 or links")
             raw = part.raw[place].as_buffer()[:RAW_BYTES].to_pybytes()
-            self._quarantine_later(index, Problem(part.rows[place].as_py(), "too_long", words, raw))
-        kept = pa.array(~too_long)
-        return replace(part, rows=part.rows.filter(kept), raw=part.raw.filter(kept))
+            self._add_problem(index, Problem(part.rows[place].as_py(), "too_long", message, raw))
+        short = pa.array(~too_long)
+        return replace(part, rows=part.rows.filter(short), raw=part.raw.filter(short))
 
     def _extract_waiting(self) -> None:
         """Extracts the waiting records."""
-        self._describe(set(self._records))
-        self._quarantine()
+        self._describe_objects()
+        self._insert_problems()
         while self._waiting:  # a record of another format waits again
             name, tables = self._waiting.popitem()
-            for line in self._extraction.extract(BY_NAME[name], pa.concat_tables(tables)):
+            for line in self._stage.extraction.extract(BY_NAME[name], pa.concat_tables(tables), self._route):
                 if line.format is None:
-                    self._records[line.index] -= 1  # it was counted as a line
-                    named = named_format(self._entries[line.index], self.sources)
-                    self._quarantine_later(line.index, unknown_record(line.row, line.text, named))
+                    self._object(line.index).records -= 1  # it was counted as a line
+                    self._add_problem(line.index, unknown_record(line.row, line.text, self._named_format(line.index)))
                     continue
                 if line.format.paired:
-                    self._paired_formats.add(line.format.name)
-                    self._formats[line.index] = line.format.name
+                    self._note_format(line.index, line.format)
                 self._waiting.setdefault(line.format.name, []).append(
                     pa.table([[line.index], [line.row], [line.text]], schema=LINES)
                 )
         self._waiting_bytes = 0
-        self._events_wait = self._events_wait or self._spans.events_wait()
+        self._events_wait = self._events_wait or self._stage.spans.events_wait()
+
+    def _route(self, index: int, text: str, form: Format) -> Format | None:
+        return format_of_faulty(text, form, self._named_format(index) is not None)
+
+    def _named_format(self, index: int) -> Format | None:
+        return named_format(self._entries[index], self._stage.sources)
+
+    def _describe_objects(self) -> None:
+        """Adds the objects that are new since the last call to the table `batch`."""
+        added = list(self._objects)[self._described :]
+        self._described += len(added)
+        entries = [self._entries[index] for index in added]
+        self._insert("batch", pa.table({
+            "object": pa.array(added, pa.int32()),
+            "source": pa.array([entry.source for entry in entries], pa.string()),
+            "uri": pa.array([entry.uri for entry in entries], pa.string()),
+            "workloads": pa.array(
+                [list(self._stage.sources[entry.source].workloads.items()) for entry in entries],
+                pa.map_(pa.string(), pa.string()),
+            ),
+            "fallback_ts": pa.array(
+                [datetime.combine(entry.fallback_day, time(), UTC) for entry in entries], pa.timestamp("us", tz="UTC")
+            ),
+        }))
 
     def _insert(self, table: str, rows: pa.Table) -> None:
-        self.connection.register("arriving", rows)
-        self.connection.execute(sql_text("reading/batch/insert").format(table=table))
-        self.connection.unregister("arriving")
+        self._connection.register("arriving", rows)
+        self._connection.execute(sql_text("reading/batch/insert").format(table=table))
+        self._connection.unregister("arriving")
 
 
 def _reason(error: OSError, uri: str) -> str:
     """Why an object could not be read, without its uri. Messages of other libraries are left out: they may quote a signed
     request."""
-    if isinstance(error, s3.S3Error | RemoteError):
-        return str(error).removeprefix(f"{uri}: ")
-    return error.strerror or type(error).__name__
+    reason = str(error).removeprefix(f"{uri}: ") if isinstance(error, s3.S3Error | RemoteError) else error.strerror
+    return reason or type(error).__name__

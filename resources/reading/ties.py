@@ -28,10 +28,12 @@ TIES = ("interaction", "request", "gateway", "trace", "session")
 
 @dataclass(frozen=True)
 class Ties:
-    """Counts of feedback by workload, day and `tie`; and the days whose ties changed in this run, by workload."""
+    """Feedback and what it is tied by."""
 
     days: dict[str, dict[date, dict[str, int]]] = field(default_factory=dict)
+    """Counts of feedback by workload, day and `tie`."""
     changed: dict[str, list[date]] = field(default_factory=dict)
+    """The days whose ties changed in this run, by workload."""
 
 
 def attach_feedback_ids(connection: duckdb.DuckDBPyConnection) -> None:

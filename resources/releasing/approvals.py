@@ -1,11 +1,14 @@
 """Approvals: decisions of people, or of a recipe, on releases. Each is an entry of the endpoint's log.
 
-    approve(lake, directory, sign("answers read"))      # re-checked first; a second approval is a second entry
-    withdraw(lake, directory, sign("wrong prices"))
-    is_approved(lake, directory)                        # enough people approved exactly these files
+    done = approve_release(lake, directory, by, seen)   # recorded, and served once enough people approved
+    done.aliases                                        # None while more people have to approve
+    approve(lake, directory, by)                        # recorded after a re-check; no alias moves
+    withdraw(lake, directory, by)
+    promote_to(lake, directory, "canary", by, seen)     # a further alias names an approved release
     approvals = approvals_of(lake, directory)           # approvals.counted, approvals.missing, approvals.refused
 
-An approval moves no alias: `Endpoint.promote` does.
+`millrace approve` and the jobs of the Dagster UI call these, so both record the same entries under the same policies. `by` is
+who decides; `seen` are the endpoint's aliases that the decision was based on: if they changed since, nothing is recorded.
 """
 
 from __future__ import annotations
@@ -17,74 +20,37 @@ from pathlib import Path
 from model_ops.wording import counted as number_of
 from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.closed_times import closed_by
 from resources.releasing.endpoint_log import Entry, signer_of
 from resources.releasing.endpoints import Aliases, Endpoint
-from resources.releasing.parts import superseded
-from resources.releasing.recheck import recheck
-from resources.releasing.release import ReleaseError, read_release
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
+from resources.releasing.recheck import recheck, superseded
+from resources.releasing.release import ReleaseError, ReleasePolicy, ReleaseRef, read_release
 from resources.signing.envelope import EnvelopeError
 from resources.signing.keys import TrustedKey, TrustedKeys, trusted_keys
 
-
-def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:
-    """Records an approval. Raises ReleaseError if a re-check fails, a newer run has superseded the release, or the recipe takes
-    no approval at this time, EndpointError if the endpoint changed since it was `seen`.
-
-    The champion can be approved again even after the next training has begun; this changes no alias.
-    """
-    if closed := closed_now(directory):
-        raise ReleaseError(f"release {directory.name} cannot be approved now: {closed}. Approve it at another time; a rollback "
-                           "is always possible")
-    endpoint = _endpoint(lake, directory)
-    serves = endpoint.read().champion == directory.name
-    if problems := recheck(lake, directory):
-        raise ReleaseError(f"release {directory.name} cannot be approved: " + "; ".join(problems))
-    if not serves and (older := superseded(lake, directory)):
-        raise ReleaseError(
-            f"release {directory.name} cannot be approved: it is older than what the lake holds now ({'; '.join(older)}). "
-            "Approve the newest release, or run the recipe again to make one"
-        )
-    if not serves and (newer := _newer_candidate(lake, directory, endpoint.read())):
-        raise ReleaseError(f"release {directory.name} cannot be approved: {newer} is a newer candidate. Approve {newer}, or "
-                           f"reject it first: millrace reject {newer}")
-    endpoint.decide("approved", subject_of(directory), by, seen)
-
-
-def _newer_candidate(lake: Lake, directory: Path, aliases: Aliases) -> str:
-    """The version of a candidate that was made after this release; "" if there is none."""
-    other = lake.artefacts("release") / aliases.workload / (aliases.candidate or "")
-    if aliases.candidate in (None, directory.name) or not (other / "manifest.json").exists():
-        return ""
-    newer = read_manifest(other).created_at > read_manifest(directory).created_at
-    return aliases.candidate if newer and aliases.candidate else ""
-
-
-def withdraw(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:
-    """Withdraws approvals, or refuses a candidate, so that no later run of the graph serves this release automatically. Raises
-    EndpointError for the champion, which must be rolled back instead, and if the endpoint changed since it was `seen`."""
-    _endpoint(lake, directory).decide("withdrawn", subject_of(directory), by, seen)
-
-
-def closed_now(directory: Path) -> str:
-    """Why no approval is taken at this time; "" if it is."""
-    policy = read_release(directory).policy
-    schedule = closed_by(policy.closed, policy.timezone, datetime.now(UTC))
-    return f"release.closed of its recipe has {schedule!r} ({policy.timezone})" if schedule else ""
+SHORTEST_DIGEST = 6
 
 
 @dataclass(frozen=True)
 class Approvals:
-    """The approvals of a release since it was last withdrawn. counted: one entry per person. keys: the name of the trusted key
-    of each, where keys are trusted. missing: how many more people have to approve. refused: why an entry does not count, one
-    sentence each."""
+    """The approvals of a release since it was last withdrawn."""
 
     counted: list[Entry]
+    """One entry for each person."""
     keys: list[str]
+    """The name of each person's trusted key, where keys are trusted."""
     missing: int
+    """How many more people have to approve."""
     refused: list[str]
+    """Why an entry does not count, one sentence each."""
+    decided: bool
+    """A person, or the recipe, approved or withdrew the release: the recipe does not approve it again by itself."""
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether the last decision was a withdrawal or a rollback."""
+        return self.decided and not self.counted and not self.refused
 
     @property
     def people(self) -> list[str]:
@@ -102,40 +68,109 @@ class Approvals:
             "a person" if self.missing == 1 else f"{self.missing} {'more ' if self.counted else ''}people")
 
 
+def closed_now(policy: ReleasePolicy) -> str:
+    """Why no approval is taken at this time; "" if it is."""
+    schedule = closed_by(policy.closed, policy.timezone, datetime.now(UTC))
+    return f"release.closed of its recipe has {schedule!r} ({policy.timezone})" if schedule else ""
+
+
+@dataclass(frozen=True)
+class Approved:
+    """An approval that was recorded."""
+
+    aliases: Aliases | None
+    """The endpoint's aliases after it moved; None if more people have to approve."""
+    approvals: Approvals
+    again: bool
+    """Enough people had approved the release before."""
+
+
+def approve_release(lake: Lake, directory: Path, by: Actor, seen: Aliases | None = None) -> Approved:
+    """Records an approval and, if enough people approved the release, makes it champion. Raises as `approve` and
+    `Endpoint.promote` do."""
+    again = approvals_of(lake, directory).missing == 0
+    approve(lake, directory, by, seen)
+    approvals = approvals_of(lake, directory)
+    if approvals.missing:
+        return Approved(None, approvals, again)
+    return Approved(_endpoint(lake, directory).promote(ReleaseRef.of(directory), by, seen), approvals, again)
+
+
 def approvals_of(lake: Lake, directory: Path) -> Approvals:
     """The approvals of exactly these files.
 
     Where keys are trusted (MILLRACE_TRUSTED_KEYS), an approval counts if one of those that approve signed it, and a person is a
     key; otherwise a person is a name. Raises KeyProblemError for keys that cannot be read.
     """
-    subject, trusted, today = subject_of(directory), trusted_keys(), date.today()
+    ref, people = ReleaseRef.of(directory), read_release(directory).policy.people
+    decisions = [entry for entry in _endpoint(lake, directory).entries() if _decides(entry, ref.release)]
+    trusted, today = trusted_keys(), date.today()
     counted: dict[str, tuple[Entry, str]] = {}
     refused = []
-    for entry in _decisions(lake, directory):
+    for entry in decisions:
         if entry.action != "approved":
             counted = {}
-        elif entry.digest == subject.digest:
+        elif entry.digest == ref.digest:
             try:
                 key = None if trusted is None else _approving_key(entry, trusted, today)
                 counted[entry.by if key is None else key.id] = entry, key.name if key else ""
             except EnvelopeError as error:
                 refused.append(f"the approval by {entry.by} on {entry.at:%Y-%m-%d %H:%M} does not count: {error}")
     keys = [name for _, name in counted.values() if name]
-    missing = max(0, read_release(directory).policy.people - len(counted))
-    return Approvals([entry for entry, _ in counted.values()], keys, missing, refused)
+    missing = max(0, people - len(counted))
+    return Approvals([entry for entry, _ in counted.values()], keys, missing, refused, decided=bool(decisions))
 
 
-def is_approved(lake: Lake, directory: Path) -> bool:
-    """Whether enough people approved exactly this release (by digest), and none withdrew it since."""
-    return approvals_of(lake, directory).missing == 0
+def approve(lake: Lake, directory: Path, by: Actor, seen: Aliases | None = None) -> None:
+    """Records an approval. Raises ReleaseError if a re-check fails, a newer run has superseded the release, or the recipe takes
+    no approval at this time, EndpointError if the endpoint changed since it was `seen`.
+
+    The champion can be approved again even after the next training has begun; this changes no alias.
+    """
+    if closed := closed_now(read_release(directory).policy):
+        raise ReleaseError(f"release {directory.name} cannot be approved now: {closed}. Approve it at another time; a rollback "
+                           "is always possible")
+    endpoint = _endpoint(lake, directory)
+    serves = endpoint.read().champion == directory.name
+    problems, older = recheck(lake, directory), [] if serves else superseded(lake, directory)
+    if problems:
+        raise ReleaseError(f"release {directory.name} cannot be approved: " + "; ".join(problems))
+    if older:
+        raise ReleaseError(
+            f"release {directory.name} cannot be approved: it is older than what the lake holds now ({'; '.join(older)}). "
+            "Approve the newest release, or run the recipe again to make one"
+        )
+    if not serves and (newer := _newer_candidate(lake, directory, endpoint.read())):
+        raise ReleaseError(f"release {directory.name} cannot be approved: {newer} is a newer candidate. Approve {newer}, or "
+                           f"reject it first: millrace reject {newer}")
+    endpoint.decide("approved", ReleaseRef.of(directory), by, seen)
 
 
-def was_decided(lake: Lake, directory: Path) -> bool:
-    """Whether a person approved or withdrew this release; then it is not approved automatically."""
-    return bool(_decisions(lake, directory))
+def _newer_candidate(lake: Lake, directory: Path, aliases: Aliases) -> str:
+    """The version of a candidate that was made after this release; "" if there is none."""
+    other = lake.artefacts("release") / aliases.workload / (aliases.candidate or "")
+    if aliases.candidate in (None, directory.name) or not (other / "manifest.json").exists():
+        return ""
+    newer = read_manifest(other).created_at > read_manifest(directory).created_at
+    return aliases.candidate if newer and aliases.candidate else ""
 
 
-def approved_by(lake: Lake, directory: Path) -> Signature:
+def withdraw(lake: Lake, directory: Path, by: Actor, seen: Aliases | None = None) -> None:
+    """Withdraws approvals, or refuses a candidate, so that no later run of the graph serves this release automatically. Raises
+    EndpointError for the champion, which must be rolled back instead, and if the endpoint changed since it was `seen`."""
+    _endpoint(lake, directory).decide("withdrawn", ReleaseRef.of(directory), by, seen)
+
+
+def promote_to(lake: Lake, directory: Path, alias: str, by: Actor, seen: Aliases | None = None) -> Aliases:
+    """Makes a further alias, such as canary or eu, name a release. Raises ReleaseError if it is not approved or a re-check
+    fails, EndpointError if the alias cannot be moved."""
+    approved_by(lake, directory)
+    if problems := recheck(lake, directory):
+        raise ReleaseError(f"release {directory.name} is not served as {alias}: " + "; ".join(problems))
+    return _endpoint(lake, directory).name(alias, ReleaseRef.of(directory), by, seen)
+
+
+def approved_by(lake: Lake, directory: Path) -> Actor:
     """Who gave the last approval, and why. Raises ReleaseError if there are not enough."""
     approvals = approvals_of(lake, directory)
     if approvals.missing:
@@ -143,7 +178,17 @@ def approved_by(lake: Lake, directory: Path) -> Signature:
                           *approvals.refused])
         raise ReleaseError(f"release {directory.name} is not approved, {said}")
     last = approvals.counted[-1]
-    return Signature(last.by, last.identity_from, last.reason)
+    return Actor(last.by, last.identity_from, last.reason)
+
+
+def check_digest(directory: Path, read: str) -> None:
+    """Raises ReleaseError unless `read`, the beginning of the digest that a person read, is that of the release."""
+    digest = ReleaseRef.of(directory).digest
+    if len(read) < SHORTEST_DIGEST:
+        raise ReleaseError(f"{read!r} is too short for a digest: give at least {SHORTEST_DIGEST} characters, or leave it out")
+    if not digest.startswith(read.lower()):
+        raise ReleaseError(f"release {directory.name} has the digest {digest[:12]}, and you read {read[:12]!r}: read its "
+                           "approval page again before you decide")
 
 
 def _approving_key(entry: Entry, trusted: TrustedKeys, today: date) -> TrustedKey:
@@ -154,12 +199,10 @@ def _approving_key(entry: Entry, trusted: TrustedKeys, today: date) -> TrustedKe
     return key
 
 
-def _decisions(lake: Lake, directory: Path) -> list[Entry]:
-    return [
-        entry for entry in _endpoint(lake, directory).entries()
-        if (entry.action in ("approved", "withdrawn") and entry.release == directory.name)
-        or (entry.action == "rolled back" and entry.replaces == directory.name)
-    ]
+def _decides(entry: Entry, release: str) -> bool:
+    """Whether an entry approves or withdraws a release; a rollback withdraws the one that it replaces."""
+    named = entry.replaces if entry.action == "rolled back" else entry.release
+    return entry.action in ("approved", "withdrawn", "rolled back") and named == release
 
 
 def _endpoint(lake: Lake, directory: Path) -> Endpoint:

@@ -20,7 +20,7 @@ from resources.artefacts.taint import rows_erased_from
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gate_result import GateResult
-from resources.releasing.release import Release, ReleaseError, parts_of, read_release
+from resources.releasing.release import Release, ReleaseError, read_release
 
 DIGEST = re.compile(r"(?=.*[a-f])(?=.*\d)[0-9a-f]{12,64}")
 
@@ -97,7 +97,7 @@ class _Side:
     @classmethod
     def of_release(cls, lake: Lake, release: Release, own: Manifest | None) -> _Side:
         """own: the release's manifest; None before there is one."""
-        served = [found for part in parts_of(release) if (found := _manifest(lake.root / part.path)) is not None]
+        served = [found for part in release.parts if (found := _manifest(lake.root / part.path)) is not None]
         made = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
         made |= {manifest.name: manifest for manifest in served}
         return cls(gates_by_name(release.gates), _facts(lake, release, served, made, own),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from model_ops.serving.drafting_choice import P99_ABOVE
+from model_ops.settings import Settings
 
 
-class DraftingSettings(BaseModel):
+class DraftingSettings(Settings):
     """What the release's serve scripts draft with."""
-
-    model_config = ConfigDict(extra="forbid")
 
     choose: Literal["measured", "drafter", "none"] = Field(
         "measured", description="measured: what was fastest in the server of `evaluation.server`, or, where none is named, the "

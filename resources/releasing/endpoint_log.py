@@ -27,7 +27,7 @@ from model_ops.errors import FoundWrong
 from resources.lake import Lake
 from resources.releasing.gate_result import GateResult
 from resources.signing.envelope import EnvelopeError, opened, sealed
-from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
+from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys, signing_key
 from stores.mirror.bucket import Changed
 
 Action = Literal["nominated", "approved", "promoted", "named", "unnamed", "withdrawn", "rolled back", "found"]
@@ -114,6 +114,13 @@ class EndpointLog:
             found.append(Stored(entry, self._problem(path, entry, digest, before, expected)))
             before, expected = entry.sha256, int(path.stem) + 1
         return found
+
+    def write(self, entries: Sequence[Entry], **fields: Any) -> Entry:
+        """Writes the entry that follows `entries`, signed if this process has a key, and returns it. The caller holds the
+        endpoint's lock."""
+        entry = next_entry(entries, signing_key(), **fields)
+        self.append(entry)
+        return entry
 
     def append(self, entry: Entry) -> None:
         """Writes an entry as the next one. The caller holds the endpoint's lock."""

@@ -18,7 +18,6 @@ the lock, before anything else is written.
 
 from __future__ import annotations
 
-import fcntl
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,12 +28,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_text
 from model_ops.errors import FoundWrong
+from model_ops.file_locks import locked
 from resources.lake import Lake
+from resources.releasing.actor import PIPELINE, Actor
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry, signer_of
-from resources.releasing.signature import PIPELINE, Signature
-from resources.releasing.subject import Subject
+from resources.releasing.release import ReleaseRef
 from resources.signing.envelope import EnvelopeError
-from resources.signing.keys import signing_key, trusted_keys
+from resources.signing.keys import trusted_keys
 from stores.mirror.bucket import Changed
 
 RESERVED = ("candidate", "champion", "previous")
@@ -95,7 +95,7 @@ class Endpoint:
         """All entries, oldest first."""
         return self.seen()[0]
 
-    def nominate(self, release: Subject) -> Aliases:
+    def nominate(self, release: ReleaseRef) -> Aliases:
         """Makes a release the candidate; the champion stays. Does nothing for the champion, the candidate, and a release that
         was withdrawn or rolled back."""
         with self._repaired_under_lock() as (entries, aliases):
@@ -103,7 +103,7 @@ class Endpoint:
                 return aliases
             return self._write(entries, aliases, "nominated", release, PIPELINE, {"candidate": release.release})
 
-    def promote(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
+    def promote(self, release: ReleaseRef, by: Actor, seen: Aliases | None = None) -> Aliases:
         """Makes a release the champion. Promoting the champion again changes nothing.
 
         seen: the aliases that the decision was based on. Raises EndpointError if the endpoint changed since, and for a release
@@ -116,7 +116,7 @@ class Endpoint:
                 raise EndpointError(f"{self._workload}: release {release.release} was withdrawn meanwhile, so it is not served")
             return self._write(entries, aliases, "promoted", release, by, _as_champion(aliases, release.release))
 
-    def name(self, alias: str, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
+    def name(self, alias: str, release: ReleaseRef, by: Actor, seen: Aliases | None = None) -> Aliases:
         """Makes a further alias, such as canary, name a release. Raises EndpointError for a name that is reserved or not made
         of small letters, digits and hyphens, for a release whose last decision is a withdrawal, and if the endpoint changed
         since it was `seen`."""
@@ -131,16 +131,16 @@ class Endpoint:
             named = {**aliases.named, alias: release.release}
             return self._write(entries, aliases, "named", release, by, {"named": named}, alias)
 
-    def unname(self, alias: str, by: Signature) -> Aliases:
+    def unname(self, alias: str, by: Actor) -> Aliases:
         """Removes a further alias. Raises EndpointError if there is none of this name."""
         with self._repaired_under_lock() as (entries, aliases):
             if alias not in aliases.named:
                 raise EndpointError(f"{self._workload} has no alias {alias!r}; there are: {', '.join(aliases.named) or 'none'}")
-            release = Subject(release=aliases.named[alias])
+            release = ReleaseRef(release=aliases.named[alias])
             named = {name: version for name, version in aliases.named.items() if name != alias}
             return self._write(entries, aliases, "unnamed", release, by, {"named": named}, alias)
 
-    def roll_back(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
+    def roll_back(self, release: ReleaseRef, by: Actor, seen: Aliases | None = None) -> Aliases:
         """Makes a release champion and withdraws the present champion. Raises EndpointError if there is no champion, if it is
         this release, or if the endpoint changed since it was `seen`."""
         with self._repaired_under_lock(seen) as (entries, aliases):
@@ -152,7 +152,7 @@ class Endpoint:
             return self._write(entries, aliases, "rolled back", release, by, change)
 
     def decide(
-        self, action: Literal["approved", "withdrawn"], release: Subject, by: Signature, seen: Aliases | None = None
+        self, action: Literal["approved", "withdrawn"], release: ReleaseRef, by: Actor, seen: Aliases | None = None
     ) -> Aliases:
         """Records an approval or a withdrawal. A withdrawn release stops being the candidate and loses its further aliases.
 
@@ -185,17 +185,16 @@ class Endpoint:
         return []
 
     def _write(
-        self, entries: Sequence[Entry], aliases: Aliases, action: str, release: Subject, by: Signature, change: dict[str, Any],
+        self, entries: Sequence[Entry], aliases: Aliases, action: str, release: ReleaseRef, by: Actor, change: dict[str, Any],
         alias: str = "",
     ) -> Aliases:
         """Writes an entry, then the file if the entry changes an alias. The caller holds the lock."""
         moved = {**change, "generation": aliases.generation + 1} if change else {}
         replaces = aliases.champion if "champion" in change else None
-        entry = next_entry(
-            entries, signing_key(), action=action, workload=self._workload, by=by.name, identity_from=by.identity_from,
-            reason=by.reason, replaces=replaces, alias=alias, **release.model_dump(), **moved,
+        entry = self._log.write(
+            entries, action=action, workload=self._workload, by=by.name, identity_from=by.identity_from, reason=by.reason,
+            replaces=replaces, alias=alias, **release.model_dump(), **moved,
         )
-        self._log.append(entry)
         return self._write_file(_aliases(entry)) if change else aliases
 
     def _repaired(self) -> tuple[list[Entry], int, Aliases, Aliases]:
@@ -240,12 +239,11 @@ class Endpoint:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.with_suffix(".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._path.with_suffix(".lock")):
             yield
 
 
-def standing(entries: Sequence[Entry], release: Subject) -> Literal["approved", "withdrawn"] | None:
+def standing(entries: Sequence[Entry], release: ReleaseRef) -> Literal["approved", "withdrawn"] | None:
     """The last decision on a release; None if there is none on exactly these files (for a subject without a digest: on this
     version). A rollback withdraws the champion that it replaces."""
     found: Literal["approved", "withdrawn"] | None = None

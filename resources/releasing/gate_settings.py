@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from model_ops.settings import Settings
 
 
-class Gates(BaseModel):
+class Gates(Settings):
     """Bounds that a release must meet before anyone may approve it. null switches a gate off."""
-
-    model_config = ConfigDict(extra="forbid")
 
     recovery: float | None = Field(
         0.99, gt=0, le=1, description="Lowest recovery of the served model, exp(reference loss - served loss) per answer "

@@ -1,6 +1,10 @@
 """Checks a release again before an alias moves: a check that stopped one run of the graph does not stop a later one.
 
     problems = recheck(lake, directory)       # one sentence each; none where it may be served
+    disagreements(lake, directory)            # drafter, target and report must belong together; the result never changes
+    superseded(lake, directory)               # everything behind it must be current; changes with the next training
+
+The gates hold for what was measured, so the report must be about the released weights, made from the current data and models.
 """
 
 from __future__ import annotations
@@ -8,12 +12,12 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-from resources.artefacts.manifest import ManifestError, changed_files, digest_holds, read_manifest
+from resources.artefacts.current import outdated_behind
+from resources.artefacts.manifest import Input, Manifest, ManifestError, file_problems, read_manifest
 from resources.lake import Lake
 from resources.releasing.adapter_form import adapter_problems
 from resources.releasing.gate_result import ERASED_ROWS, GateResult, missed
-from resources.releasing.parts import disagreements
-from resources.releasing.release import Release, ReleaseError, erased_rows, parts_of, read_release
+from resources.releasing.release import Release, ReleaseError, erased_rows, read_release
 from resources.releasing.release_signature import check_signature
 from resources.signing.keys import TRUSTED_KEYS, trusted_keys
 from resources.signing.model_signature import SignatureRefusedError
@@ -29,25 +33,59 @@ def recheck_unsigned(lake: Lake, directory: Path) -> list[str]:
     """The same without the signature."""
     release = read_release(directory)
     problems = [problem for gate in release.gates if (problem := missed(_now(gate, lake, release)))]
-    for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in parts_of(release))]:
+    for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in release.parts)]:
         try:
             manifest = read_manifest(place)
             lake.mirror.fetch(place)
         except ManifestError as error:
             problems.append(str(error))
             continue
-        changed = changed_files(place, manifest)
-        if changed:
-            problems.append(f"{place}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
-                            "are not those the release was made from")
-        if not digest_holds(manifest):
-            problems.append(f"{place}: the digest in its manifest does not fit the files it lists: restore it from a copy")
+        problems += file_problems(place, manifest)
         if digest is not None and digest != manifest.digest:
             problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
     if release.adapter is not None and release.base is not None and not problems:
         problems += adapter_problems(directory, release.adapter, read_manifest(lake.root / release.target.path),
                                      release.base.digest)
     return problems + disagreements(lake, directory)
+
+
+def disagreements(lake: Lake, directory: Path) -> list[str]:
+    """One sentence for each part of a release that was not made from, or not measured with, the others."""
+    try:
+        release = read_manifest(directory)
+        parts = {item.name.rpartition("/")[2]: item for item in release.inputs}
+        report = _manifest_of(lake, parts.pop("evaluation_report", None))
+        drafter = parts.pop("speculator", None)
+        made_from = _manifest_of(lake, drafter).inputs if drafter else []
+    except ManifestError as error:
+        return [str(error)]
+    if report is None:
+        return [f"release {directory.name} names no evaluation report: nothing says what was measured"]
+    measured = {item.digest for item in report.inputs}
+    targets = list(parts.values())
+    problems = [
+        f"the evaluation report {report.version} measured another {part.name.rpartition('/')[2]} than {part.version}, which is "
+        "released: materialize evaluation_report and release_candidate again"
+        for part in [*targets, *([drafter] if drafter else [])] if part.digest not in measured
+    ]
+    for target in targets if drafter else []:
+        if target.digest not in {item.digest for item in made_from}:
+            name = target.name.rpartition("/")[2]
+            problems.append(f"the drafter {drafter.version} was trained for another target than {name} {target.version}: "
+                            "materialize speculator_dataset and what follows it again")
+    return problems
+
+
+def superseded(lake: Lake, directory: Path) -> list[str]:
+    """One sentence for each artefact behind a release that a run would now make from something else."""
+    try:
+        return [sentence for _, sentence in outdated_behind(lake, read_manifest(directory))]
+    except ManifestError as error:
+        return [str(error)]
+
+
+def _manifest_of(lake: Lake, item: Input | None) -> Manifest | None:
+    return read_manifest(lake.artefacts(item.kind) / item.name / item.version) if item else None
 
 
 def _signature_problems(lake: Lake, directory: Path) -> list[str]:

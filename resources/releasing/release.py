@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from model_ops.atomic_files import write_json
 from model_ops.errors import FoundWrong
@@ -21,6 +21,7 @@ from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
 from model_ops.serving.drafting_choice import Choice
 from model_ops.serving.service import Service, fingerprint
 from model_ops.serving.tool_parsers import tool_words
+from model_ops.settings import Settings
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
 from resources.artefacts.taint import rows_erased_from
@@ -42,10 +43,8 @@ class ReleaseError(FoundWrong):
     """A release cannot be approved or served."""
 
 
-class ReleaseSettings(BaseModel):
+class ReleaseSettings(Settings):
     """How a release is approved."""
-
-    model_config = ConfigDict(extra="forbid")
 
     enabled: bool = Field(
         True, description="false: no release is made and nothing is served; the models, the drafter and the evaluation report "
@@ -80,9 +79,10 @@ class ReleaseSettings(BaseModel):
 
 
 class ReleasePolicy(BaseModel):
-    """What an approval needs. people: how many different ones. closed, timezone, signed: as in the recipe."""
+    """What an approval needs; closed, timezone and signed are those of the recipe."""
 
     people: int = 1
+    """How many different people have to approve."""
     closed: list[str] = Field(default_factory=list)
     timezone: str = "UTC"
     signed: bool = False
@@ -134,8 +134,37 @@ class Release(BaseModel):
         return self.drafting or (with_drafter(self.num_speculative_tokens) if self.speculator else NO_DRAFTING)
 
     @property
+    def parts(self) -> list[Part]:
+        """Target, drafter, and the base of an adapter, if any."""
+        return [part for part in (self.target, self.speculator, self.base) if part is not None]
+
+    @property
+    def served_parts(self) -> list[Part]:
+        """The models whose weights a server loads: target and drafter, or the base of the release's adapter."""
+        return [part for part in ((self.base,) if self.base else (self.target, self.speculator)) if part is not None]
+
+    @property
     def passed(self) -> bool:
         return all(gate.passed for gate in self.gates)
+
+
+class ReleaseRef(BaseModel):
+    """A release as an entry of the endpoint's log names it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    release: str
+    """Its version."""
+    digest: str = ""
+    """The digest of its files."""
+    gates: list[GateResult] = Field(default_factory=list)
+    """Its gates as they were."""
+
+    @classmethod
+    def of(cls, directory: Path) -> ReleaseRef:
+        """Raises ReleaseError or ManifestError if the directory is not a finished release."""
+        gates = read_release(directory).gates
+        return cls(release=directory.name, digest=read_manifest(directory).digest, gates=gates)
 
 
 def write_release(
@@ -203,20 +232,10 @@ def read_release(directory: Path) -> Release:
 def erased_rows(lake: Lake, release: Release) -> int:
     """Rows that a release's target or drafter learnt and that were erased since. A part that is gone counts as none."""
     found = []
-    for part in parts_of(release):
+    for part in release.parts:
         with suppress(ManifestError):
             found.append(read_manifest(lake.root / part.path))
     return rows_erased_from(lake, found)
-
-
-def parts_of(release: Release) -> list[Part]:
-    """Target, drafter, and the base of an adapter, if any."""
-    return [part for part in (release.target, release.speculator, release.base) if part is not None]
-
-
-def served_parts(release: Release) -> list[Part]:
-    """The models whose weights a server loads: target and drafter, or the base of the adapter in the release's directory."""
-    return [part for part in ((release.base,) if release.base else (release.target, release.speculator)) if part is not None]
 
 
 def _part(manifest: Manifest) -> Part:

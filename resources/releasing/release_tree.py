@@ -16,13 +16,13 @@ from pathlib import Path
 from resources.artefacts.erased import BESIDE, PAGES
 from resources.artefacts.manifest import SCRATCH
 from resources.lake import Lake
-from resources.releasing.release import ReleaseError, read_release, served_parts
+from resources.releasing.release import ReleaseError, read_release
 
 
 def release_files(lake: Lake, directory: Path) -> dict[str, Path]:
     """Every file of the release and of the models that it serves, by path in the lake. Raises ReleaseError for links and for
     parts that are gone."""
-    parts = [lake.root / part.path for part in served_parts(read_release(directory))]
+    parts = [lake.root / part.path for part in read_release(directory).served_parts]
     found = {}
     for place in (directory, *parts):
         if not place.is_dir():

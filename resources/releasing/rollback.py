@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.endpoint_log import Entry
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
 from resources.releasing.gate_result import ERASED_ROWS
 from resources.releasing.recheck import recheck
-from resources.releasing.release import ReleaseError, erased_rows, read_release
-from resources.releasing.signature import Signature
-from resources.releasing.subject import Subject, subject_of
+from resources.releasing.release import ReleaseError, ReleaseRef, erased_rows, read_release
 
 
 def rollback_target(lake: Lake, workload: str) -> str:
@@ -28,7 +27,7 @@ def rollback_target(lake: Lake, workload: str) -> str:
     if aliases.champion is None:
         raise EndpointError(f"{workload}: no release is served yet, so there is no previous release to roll back to")
     for version in reversed(champions_before(entries)):
-        if version != aliases.champion and standing(entries, Subject(release=version)) != "withdrawn":
+        if version != aliases.champion and standing(entries, ReleaseRef(release=version)) != "withdrawn":
             return version
     served = [version for entry in entries for version in (entry.previous, entry.champion) if version]
     others = [version for version in dict.fromkeys(served) if version != aliases.champion]
@@ -74,7 +73,7 @@ def taint_of(lake: Lake, directory: Path, champion: str | None) -> str:
     return f"the weights of release {directory.name} learnt {rows:,} rows that were erased since: {misses}"
 
 
-def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None,
+def roll_back(lake: Lake, directory: Path, by: Actor, seen: Aliases | None = None,
               though_tainted: bool = False) -> Aliases:
     """Makes a former champion serve again, after a re-check; this approves a withdrawn release again. though_tainted: whether
     a person agreed to what `taint_of` says.
@@ -97,7 +96,7 @@ def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None =
     if not though_tainted and (taint := taint_of(lake, directory, aliases.champion)):
         raise ReleaseError(f"{taint}; nothing was changed: millrace rollback {workload} --to {version} --yes serves it all the "
                            "same")
-    subject = subject_of(directory)
+    subject = ReleaseRef.of(directory)
     if standing(entries, subject) == "withdrawn":
         endpoint.decide("approved", subject, by, seen)
     return endpoint.roll_back(subject, by, seen)

@@ -1,4 +1,4 @@
-"""Writes the serving files of a release: scripts for vLLM, SGLang and llama.cpp, and YAML for vLLM, Docker and Kubernetes.
+"""Writes the serving files of a release: scripts for vLLM, SGLang and llama.cpp, and YAML for Docker and Kubernetes.
 
     write_serving_files(directory, ServingPlan(...))
 
@@ -10,23 +10,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from model_ops.atomic_files import write_json, write_text
 from model_ops.serving.service import LOGGING_CONFIG, logging_config
-from resources.releasing.serving_manifests import compose, kserve, production_stack, vllm_config
+from resources.releasing.serving_manifests import compose, kubernetes
 from resources.releasing.serving_plan import LLAMA_CPP, PROGRAMS, ServingPlan
 
 IN_SCRIPTS = "$LAKE"
 YAML_FILES = {
-    "vllm.yaml": (vllm_config, "Started in the lake's directory: vllm serve --config {directory}/vllm.yaml"),
     "docker-compose.yaml": (compose, "Started in this directory: docker compose up. The lake, or the package, is mounted."),
-    "kserve.yaml": (kserve, "kubectl apply -f kserve.yaml. The claim {claim} holds the lake, or the package."),
-    "production-stack-values.yaml": (
-        production_stack, "helm install {name} vllm/vllm-stack -f production-stack-values.yaml. The claim {claim} holds the "
-        "lake, or the package."),
+    "kubernetes.yaml": (kubernetes, "kubectl apply -f kubernetes.yaml. The claim {claim} holds the lake, or the package."),
 }
 
 
@@ -42,10 +37,9 @@ def write_serving_files(directory: Path, plan: ServingPlan) -> None:
     if plan.service.zero_retention:
         write_json(directory / LOGGING_CONFIG, logging_config())
     for name, (make, about) in YAML_FILES.items():
-        said = about.format(directory=plan.directory, claim=plan.settings.claim, name=plan.workload.replace("_", "-"))
-        variables = "".join(f"#   {key}={value}\n" for key, value in plan.environment("vllm", ".").items())
-        note = f"# Environment:\n{variables}" if name == "vllm.yaml" else ""
-        write_text(directory / name, f"# Release {plan.version} of {plan.workload}. {said}\n{note}{_yaml(make(plan))}")
+        said, made = about.format(claim=plan.settings.claim), make(plan)
+        text = yaml.safe_dump_all(made if isinstance(made, list) else [made], sort_keys=False, allow_unicode=True, width=10_000)
+        write_text(directory / name, f"# Release {plan.version} of {plan.workload}. {said}\n{text}")
 
 
 def _write_script(path: Path, server: str, words: list[str], environment: Mapping[str, str], plan: ServingPlan,
@@ -65,7 +59,3 @@ LAKE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")/../../.." && pwd)
 def _quoted(word: str) -> str:
     """The word for the shell, which replaces $LAKE in it."""
     return '"' + word.replace('"', '\\"') + '"' if IN_SCRIPTS in word else shlex.quote(word)
-
-
-def _yaml(value: Any) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=10_000)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from model_ops.serving.service import DRAIN_S
+from model_ops.settings import Settings
 
 VLLM, VLLM_ON_CPU = "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai-cpu:v0.32.0"
 
 
-class Images(BaseModel):
+class Images(Settings):
     """Container images of the servers. The flags of the serving files are those of these versions."""
-
-    model_config = ConfigDict(extra="forbid")
 
     vllm: str | None = Field(
         None, min_length=1, description=f"Image with vLLM. Left out: {VLLM}, or {VLLM_ON_CPU} for a server without a GPU")
@@ -22,10 +21,8 @@ class Images(BaseModel):
         "quantize.gguf")
 
 
-class ServingSettings(BaseModel):
+class ServingSettings(Settings):
     """What the serving files of a release ask for. Whoever serves may change them there."""
-
-    model_config = ConfigDict(extra="forbid")
 
     images: Images = Field(default_factory=Images, description="Container images of the servers")
     claim: str = Field(

@@ -23,8 +23,7 @@ from resources.reading.chats import NAME as RATED
 from resources.releasing.endpoint_log import EndpointLogError, Entry
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
 from resources.releasing.gate_result import GateResult, missed
-from resources.releasing.release import ReleaseError, read_release
-from resources.releasing.subject import Subject
+from resources.releasing.release import ReleaseError, ReleaseRef, read_release
 from resources.sql_files import attach_slice, rows, workbench
 from resources.stages import STAGES, artefact_stages
 from resources.tables import SCHEMAS, Tables
@@ -151,7 +150,7 @@ def _releases(lake: Lake, facts: Facts) -> Iterator[ReleaseFacts]:
         except ReleaseError as error:
             facts.problems.append(str(error))
             continue
-        decided = standing(facts.log, Subject(release=manifest.version, digest=manifest.digest)) or ""
+        decided = standing(facts.log, ReleaseRef(release=manifest.version, digest=manifest.digest)) or ""
         yield ReleaseFacts(
             manifest.version, manifest.created_at, {gate.name: gate for gate in release.gates},
             [problem for gate in release.gates if (problem := missed(gate))], decided,

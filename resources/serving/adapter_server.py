@@ -2,7 +2,7 @@
 
     server = AdapterServer.start(lake, shared, settings, rank=16, adapters=3, drafting=NO_DRAFTING)
     loaded = server.load(directory)              # its address for the front is loaded.backend
-    server.smoke(lake, loaded, settings)
+    loaded.smoke(lake, settings)
     server.unload(loaded)
     server.close()
 
@@ -14,18 +14,17 @@ loopback only; the front does not pass them on.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import urllib3
 
-from model_ops.atomic_files import write_json
 from model_ops.evaluation.smoke.finding import Finding
-from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
+from model_ops.evaluation.smoke.smoke_set import TriedServer
 from model_ops.openai_api import OpenAiApi
 from model_ops.serving.adapters import RANK_FLAG, SEVERAL_PROCESSES, given_rank, served_rank
 from model_ops.serving.cpu_dtype import SERVES_FLOAT32, dtype_words
@@ -38,11 +37,9 @@ from resources.front.naming import Naming
 from resources.front.routes import Backend
 from resources.lake import Lake
 from resources.releasing.release import Release, read_release
-from resources.serving.own_layers import own_layers
 from resources.serving.programs import ServeError
-from resources.serving.release_server import ServeSettings
+from resources.serving.release_server import ServeSettings, try_release
 from resources.serving.shared_base import SharedBase
-from resources.serving.smoke_rows import smoke_rows
 
 LOADS_WITHIN_S = 300.0
 LONGEST_REASON = 200
@@ -55,6 +52,18 @@ class LoadedAdapter:
     directory: Path
     release: Release
     backend: Backend
+    server: AdapterServer
+
+    @property
+    def described(self) -> str:
+        """How it is served, in words."""
+        return f"adapter on base {self.release.base.digest[:12]}"
+
+    def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[Finding]:
+        """Tries it before it takes traffic. Its answers are compared with the target's own layers, in which adapter and base
+        are merged."""
+        tried = TriedServer(self.backend.url, self.backend.naming.served_as, "vllm", False, settings.timeout_s)
+        return try_release(tried, lake, self.directory, settings, f"{self.workload}-{self.version}", check)
 
     @property
     def workload(self) -> str:
@@ -72,6 +81,7 @@ class AdapterServer:
                  open_: ExitStack):
         self.shared, self.rank, self.drafting, self.log = shared, rank, drafting, log
         self.loaded: list[LoadedAdapter] = []
+        self.began_s = time.monotonic()
         self._lake, self._server, self._open = lake, server, open_
         self._api = OpenAiApi(server.url, api_key=None, connections=2, timeout_s=LOADS_WITHIN_S, retries=None,
                               through_proxy=False)
@@ -138,7 +148,8 @@ class AdapterServer:
         loaded = LoadedAdapter(directory, release, Backend(
             self._server.url, directory.name, digest=release.target.digest,
             sampling=server_sampling(directory / "generation_config.json"),
-            naming=Naming(release.workload, name, fingerprint(directory.name, release.target.digest), self.shared.fingerprint)))
+            naming=Naming(release.workload, name, fingerprint(directory.name, release.target.digest), self.shared.fingerprint)),
+            self)
         self.loaded.append(loaded)
         return loaded
 
@@ -153,20 +164,6 @@ class AdapterServer:
             if named in self._listed():
                 raise
         self.loaded.remove(loaded)
-
-    def smoke(self, lake: Lake, loaded: LoadedAdapter, settings: ServeSettings,
-              check: Callable[[], None] = lambda: None) -> list[Finding]:
-        """Tries a release before it takes traffic, and writes what was found into the logs' folder. Its answers are compared
-        with the target's own layers, in which adapter and base are merged."""
-        tried = TriedServer(self._server.url, loaded.backend.naming.served_as, "vllm", False, settings.timeout_s)
-        rows = smoke_rows(lake, loaded.directory)
-        found = smoke(tried, rows.prompts, rows.with_schema, own_layers(lake.root / loaded.release.target.path), check)
-        if rows.missing:
-            found.append(Finding("held-out rows", None, rows.missing))
-        write_json(settings.logs / f"{loaded.workload}-{loaded.version}.smoke.json", {
-            "release": loaded.version, "workload": loaded.workload, "server": "vllm",
-            "at": datetime.now(UTC).isoformat(timespec="seconds"), "findings": [asdict(finding) for finding in found]})
-        return found
 
     def close(self) -> None:
         """Ends the server's processes. Requests in flight are lost: drain it first."""

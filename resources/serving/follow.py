@@ -1,14 +1,18 @@
-"""Serves what aliases of an endpoint name, and follows them: the new release is started beside the old one, tried, switched to,
+"""Serves what aliases of endpoints name, and follows them: the new release is started beside the old one, tried, switched to,
 and the old one is stopped when it has answered its last request.
 
-    following = Following(lake, "math-tutor", front, settings, [Slot("champion", 1.0)], say)
-    following.bring_up()         # raises ServeError if the champion cannot be served
-    while True: following.look(); sleep(2)
-    following.close()
+    slots = [Slot("math-tutor", "champion")]
+    follower = Follower(lake, ServerHost(lake, settings, say), front, slots, say)
+    follower.bring_up()          # raises ServeError if the champion cannot be served
+    while True: follower.look(); sleep(2)
+    follower.close()
 
 A release that cannot be started or fails its smoke set is refused: what served before goes on, the reason is told, and the
 release is not tried again until its alias names another one. Where nothing served before, it is tried again, and so is a server
-that ends by itself, after pauses that grow. At most one server more than needed runs at a time.
+that ends by itself, after pauses that grow. At most one release more than needed is loaded for each workload at a time.
+
+Where releases run is the host's business: each in a server of its own (server_host.py), or several adapters in one server on
+their base (adapter_host.py).
 """
 
 from __future__ import annotations
@@ -17,16 +21,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+from model_ops.backoff import Backoff
+from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.smoke_set import failed
 from resources.front.front import Front
-from resources.front.routes import Route
+from resources.front.routes import Backend, Route
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
-from resources.scraping.scraper import Scraper
+from resources.releasing.release import Release
 from resources.serving.programs import ServeError
-from resources.serving.release_server import ReleaseServer, ServeSettings, verified_release
+from resources.serving.release_server import ServeSettings, verified_release
 from resources.signing.keys import KeyProblemError
 from stores.lake_error import LakeError
 from stores.s3 import S3Error
@@ -38,205 +45,257 @@ NOT_NOW = (EndpointError, EndpointLogError, KeyProblemError, LakeError, S3Error,
 """What a person or time mends, so that the same release may be tried again."""
 
 Say = Callable[[str], None]
+Key = tuple[str, str]
+"""Workload and version of a release."""
 
 
 @dataclass
 class Slot:
-    """An alias that takes a share of the sessions. serving: version of the release that answers for it. refused: version that
-    is not tried again."""
+    """An alias of a workload that takes a share of its sessions; a workload's first slot takes what the others leave."""
 
+    workload: str
     alias: str
-    share: float
+    share: float = 1.0
     serving: str | None = None
+    """Version of the release that answers for it."""
+    last: str | None = None
+    """Version that answered last; None if none ever did."""
     refused: str | None = None
+    """Version that is not tried again until the alias moves."""
+
+
+class LoadedRelease(Protocol):
+    """A release that can answer: a server of its own, or an adapter in a shared one."""
+
+    directory: Path
+    release: Release
+    backend: Backend
+
+    @property
+    def server(self) -> Any:
+        """The process that answers, with `what`, `log`, `ended` and `began_s`."""
+
+    @property
+    def described(self) -> str:
+        """How it is served, in words."""
+
+    def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None]) -> list[Finding]:
+        """Tries it; check is called meanwhile."""
+
+
+Loaded = TypeVar("Loaded", bound=LoadedRelease)
+
+
+class Host(Protocol[Loaded]):
+    """Where releases run."""
+
+    settings: ServeSettings
+
+    def name(self, slot: Slot) -> str:
+        """How sentences call the slot."""
+
+    def start(self, slot: Slot, directory: Path, meanwhile: Callable[[], None]) -> Loaded:
+        """Loads a verified release, which takes no traffic yet. meanwhile: called while that lasts. Raises ServeError."""
+
+    def begin(self, loaded: Loaded) -> None:
+        """It takes traffic from now on."""
+
+    def discard(self, loaded: Loaded) -> None:
+        """Takes one away that did not pass and never took traffic."""
+
+    def stop(self, loaded: Loaded, late: int, drain_s: float) -> None:
+        """Takes one away that is drained, but for `late` requests, and tells it. Raises ServeError while it is still there."""
+
+    def close_ended(self, server: Any) -> None:
+        """Cleans up after a server that ended by itself."""
+
+    def close(self) -> None:
+        """Ends all servers."""
 
 
 @dataclass
 class _Retired:
-    """A server that takes no new request. until: when it is stopped in any case (time.monotonic)."""
+    """A release that takes no new request. until: when it is stopped in any case (time.monotonic)."""
 
-    server: ReleaseServer
+    loaded: LoadedRelease
     until: float
 
 
-class Following:
-    """The servers of a workload's aliases behind a front. drain_s: seconds that a replaced server has for its requests. say: is
-    told what happens, one sentence each. scraper: reads the metrics of servers from their first request to their last."""
+class Follower:
+    """What answers for the slots behind a front. drain_s: seconds that a replaced release has for its requests. say: called
+    with one sentence for each event."""
 
-    def __init__(self, lake: Lake, workload: str, front: Front, settings: ServeSettings, slots: Sequence[Slot], say: Say,
-                 drain_s: float = 600.0, scraper: Scraper | None = None):
-        self._scraper = scraper if settings.program.kind != "transformers" else None
-        self._lake, self._workload, self._front, self._settings = lake, workload, front, settings
-        self._slots, self._say, self._drain_s = slots, say, drain_s
-        self._servers: dict[str, ReleaseServer] = {}
+    def __init__(self, lake: Lake, host: Host[Any], front: Front, slots: Sequence[Slot], say: Say, drain_s: float = 600.0):
+        self.host = host
+        self.loaded: dict[Key, LoadedRelease] = {}
+        """Releases in use."""
+        self._lake, self._front, self._say, self._drain_s = lake, front, say, drain_s
+        self._slots = {workload: [slot for slot in slots if slot.workload == workload]
+                       for workload in dict.fromkeys(slot.workload for slot in slots)}
         self._retired: list[_Retired] = []
-        self._began: dict[str, float] = {}
-        self._pauses: dict[str, tuple[float, float]] = {}
-        """By version: when it may be started again (time.monotonic), and the pause after the next failure, in seconds."""
-        self._told: dict[str, str] = {}
-        """What was told last about the aliases, and about each version."""
+        self._backoffs: dict[Key, Backoff] = {}
+        """Pauses between starts of a release."""
+        self._told: dict[Key, str] = {}
+        """What was told last about each release, and, under the version "", about a workload's aliases."""
 
     def bring_up(self) -> None:
-        """Starts what the first slot's alias names, and then the others, which may be refused. Raises ServeError if the alias
-        names nothing or its release cannot be served."""
-        named = Endpoint(self._lake, self._workload).read().all()
-        first, *others = self._slots
-        if (version := named.get(first.alias)) is None:
-            there = ", ".join(named) or "none"
-            raise ServeError(f"{self._workload} has no release under the alias {first.alias}; there are: {there}. Approve one: "
-                             "millrace approve VERSION")
-        self._serve(first, version)
-        for slot in others:
-            self._follow(slot, named.get(slot.alias))
+        """Starts what the first slot of each workload names, and then its others, which may be refused. Raises ServeError if
+        the first alias names nothing or its release cannot be served."""
+        for workload, (first, *others) in self._slots.items():
+            named = Endpoint(self._lake, workload).read().all()
+            if (version := named.get(first.alias)) is None:
+                raise ServeError(f"{workload} has no release under the alias {first.alias}; there are: "
+                                 f"{', '.join(named) or 'none'}. Approve one: millrace approve VERSION")
+            self._serve(first, version)
+            for slot in others:
+                self._follow(slot, named.get(slot.alias))
 
     def look(self) -> None:
-        """Compares what serves with what the aliases name, and does the next step. Blocks while a server starts."""
-        self._stop_idle()
+        """Compares what serves with what the aliases name, and does the next step. Blocks while a release starts."""
         self._notice_ended()
-        try:
-            named = Endpoint(self._lake, self._workload).read().all()
-        except NOT_NOW as error:
-            self._tell_once("aliases", f"the aliases of {self._workload} cannot be read, so what serves goes on: {error}")
-            return
-        if (alias := self._slots[0].alias) not in named:
-            self._tell_once("aliases", f"{self._workload} has no release under the alias {alias}: what serves goes on")
-        else:
-            self._told.pop("aliases", None)
-        for slot in self._slots:
-            self._follow(slot, named.get(slot.alias))
+        self._stop_idle()
+        for workload, slots in self._slots.items():
+            try:
+                named = Endpoint(self._lake, workload).read().all()
+            except NOT_NOW as error:
+                self._tell_once((workload, ""), f"the aliases of {workload} cannot be read, so what serves goes on: {error}")
+                continue
+            if (alias := slots[0].alias) not in named:
+                self._tell_once((workload, ""), f"{workload} has no release under the alias {alias}: what serves goes on")
+            else:
+                self._told.pop((workload, ""), None)
+            for slot in slots:
+                self._follow(slot, named.get(slot.alias))
 
-    def ended(self) -> list[ReleaseServer]:
+    def ended(self) -> list[Any]:
         """Servers in use that have ended by themselves."""
-        return [server for server in self._servers.values() if server.ended]
+        return [server for server in dict.fromkeys(each.server for each in self.loaded.values()) if server.ended]
 
     def close(self) -> None:
         """Stops all servers. The front is drained first, by whoever opened it."""
-        for server in [*self._servers.values(), *(each.server for each in self._retired)]:
-            self._close(server)
-        self._servers, self._retired = {}, []
+        self.host.close()
+        self.loaded, self._retired = {}, []
 
     def _follow(self, slot: Slot, version: str | None) -> None:
         if version is None:
-            if slot is not self._slots[0] and slot.serving is not None:
+            if slot is not self._slots[slot.workload][0] and slot.serving is not None:
                 self._say(f"no release is named {slot.alias} any more")
                 slot.serving = None
                 self._route()
             return
         if version != slot.refused:
             slot.refused = None
-        if version in (slot.serving, slot.refused) or time.monotonic() < self._pauses.get(version, (0.0, 0.0))[0]:
+        elif slot.serving is None and slot.last is not None:
+            version = slot.last  # the refused one ended the server of what served before, which comes back
+        if version in (slot.serving, slot.refused) or not self._backoff(slot.workload, version).is_over:
             return
-        if self._retired and not self._revived(version):  # memory for one server more than needed, not for two
+        waiting = [_key(each.loaded) for each in self._retired if each.loaded.release.workload == slot.workload]
+        if waiting and (slot.workload, version) not in waiting:  # memory for one release more than needed, not for two
             return
         try:
             self._serve(slot, version)
         except (ServeError, *NOT_NOW) as error:
-            self._route()  # a server that was taken back into use is not needed
+            self._route()  # a release that was taken back into use is not needed
+            name = self.host.name(slot)
             if isinstance(error, ServeError) and slot.serving is not None:
                 slot.refused = version
-                self._say(f"{slot.alias}: {error}; release {slot.serving} goes on, and release {version} is not tried again "
-                          "until the alias moves")
+                self._say(f"{name}: {error}; release {slot.serving} goes on, and release {version} is not tried again until "
+                          "the alias moves")
                 return
-            self._pauses[version] = paused(self._pauses.get(version))
-            self._tell_once(version, f"{slot.alias}: release {version} cannot be served now, and is tried again: {error}")
+            self._backoff(slot.workload, version).begin()
+            self._tell_once((slot.workload, version),
+                            f"{name}: release {version} cannot be served now, and is tried again: {error}")
         else:
-            self._told.pop(version, None)
+            self._told.pop((slot.workload, version), None)
 
     def _serve(self, slot: Slot, version: str) -> None:
-        """Verifies the release, starts and tries a server of it unless one runs, and switches to it. Raises ServeError."""
-        directory = verified_release(self._lake, self._workload, version, slot.alias)
-        if version not in self._servers:
-            self._servers[version] = self._started(directory, slot.alias)
-            self._began[version] = time.monotonic()
-            if self._scraper is not None:
-                self._scraper.begins(self._servers[version].backend.url, version)
-        slot.serving = version
+        """Verifies the release, starts and tries it unless it is loaded, and switches to it. Raises ServeError."""
+        directory = verified_release(self._lake, slot.workload, version, slot.alias)
+        key = slot.workload, version
+        if key not in self.loaded:
+            self.loaded[key] = self._revived(key) or self._started(slot, directory)
+        slot.serving = slot.last = version
         self._route()
-        server = self._servers[version]
-        drafter = ", drafting" if server.drafts else ""
         share = "" if slot.share == 1 else f" to {slot.share:z.0%} of the sessions"
-        self._say(f"{slot.alias}: release {version} answers{share} on {self._front.url} ({server.program.kind}{drafter})")
+        self._say(f"{self.host.name(slot)}: release {version} answers{share} on {self._front.url} "
+                  f"({self.loaded[key].described})")
 
-    def _revived(self, version: str) -> bool:
-        """Takes a server of the release back into use if one still answers its last requests: a rollback then takes no time."""
+    def _revived(self, key: Key) -> LoadedRelease | None:
+        """The release itself if it still answers its last requests: a rollback then takes no time."""
         for each in self._retired:
-            if each.server.directory.name == version and not each.server.ended:
+            if _key(each.loaded) == key and not each.loaded.server.ended:
                 self._retired.remove(each)
-                self._servers[version] = each.server
-                return True
-        return False
+                return each.loaded
+        return None
 
-    def _started(self, directory: Path, alias: str) -> ReleaseServer:
-        version = directory.name
-        self._say(f"{alias}: release {version} is verified and starts in {self._settings.program.kind}")
-        server = ReleaseServer.start(self._lake, directory, self._settings, self._meanwhile, self._say)
-        if not self._settings.smoke:
-            return server
-        try:
-            found = server.smoke(self._lake, self._settings, self._meanwhile)
-            if problems := failed(found):
-                ended = "its server ended while it was tried" if server.ended else "; ".join(problems)
-                raise ServeError(f"release {version} did not pass the smoke set: {ended} (log: {server.log})")
-        except BaseException:
-            server.close()
-            raise
-        self._say(f"{alias}: release {version} passed {sum(finding.passed is True for finding in found)} checks"
-                  + "".join(f"; {finding.name} not checked: {finding.said}" for finding in found if finding.passed is None))
-        return server
+    def _started(self, slot: Slot, directory: Path) -> LoadedRelease:
+        loaded = self.host.start(slot, directory, self._stop_idle)
+        if self.host.settings.smoke:
+            try:
+                found = loaded.smoke(self._lake, self.host.settings, self._stop_idle)
+                if problems := failed(found):
+                    server = loaded.server
+                    ended = "its server ended while it was tried" if server.ended else "; ".join(problems)
+                    raise ServeError(f"release {directory.name} did not pass the smoke set: {ended} (log: {server.log})")
+            except BaseException:
+                self.host.discard(loaded)
+                raise
+            passed = sum(finding.passed is True for finding in found)
+            self._say(f"{self.host.name(slot)}: release {directory.name} passed {passed} checks" + "".join(
+                f"; {finding.name} not checked: {finding.said}" for finding in found if finding.passed is None))
+        self.host.begin(loaded)
+        return loaded
 
     def _route(self) -> None:
-        """Lets the front send new requests to the servers of the slots, and retires the others."""
-        answering = [slot for slot in self._slots if slot.serving in self._servers]
-        taken = sum(slot.share for slot in answering[1:])
-        self._front.switch([Route(self._servers[slot.serving].backend, 1 - taken if place == 0 else slot.share)
-                            for place, slot in enumerate(answering)])
-        used = {slot.serving for slot in answering}
-        for version in [version for version in self._servers if version not in used]:
-            self._retired.append(_Retired(self._servers.pop(version), time.monotonic() + self._drain_s))
-
-    def _meanwhile(self) -> None:
-        """What goes on while a server starts."""
-        self._stop_idle()
+        """Lets the front send new requests to the releases of the slots, and retires the others."""
+        routes, used = [], set()
+        for workload, slots in self._slots.items():
+            answering = [slot for slot in slots if slot.serving and (workload, slot.serving) in self.loaded]
+            taken = sum(slot.share for slot in answering[1:])
+            routes += [Route(self.loaded[workload, slot.serving].backend, 1 - taken if place == 0 else slot.share)
+                       for place, slot in enumerate(answering)]
+            used |= {(workload, slot.serving) for slot in answering}
+        self._front.switch(routes)
+        for key in [key for key in self.loaded if key not in used]:
+            self._retired.append(_Retired(self.loaded.pop(key), time.monotonic() + self._drain_s))
 
     def _stop_idle(self) -> None:
-        """Stops retired servers that have answered everything, or whose time is over."""
+        """Stops retired releases that have answered everything, or whose time is over. Goes on while another one starts."""
         for each in list(self._retired):
-            left = each.server.backend.in_flight
+            left = each.loaded.backend.in_flight
             if left and time.monotonic() < each.until:
                 continue
+            try:
+                self.host.stop(each.loaded, left, self._drain_s)
+            except ServeError as error:  # it is still there, and the next look tries again
+                self._tell_once(_key(each.loaded), str(error))
+                continue
             self._retired.remove(each)
-            self._close(each.server)
-            lost = f", {left} requests that took more than {self._drain_s:g} s were cut off" if left else ""
-            self._say(f"release {each.server.directory.name} is stopped{lost}")
 
     def _notice_ended(self) -> None:
         """Forgets servers that ended by themselves, so that they are started again after a pause."""
         for server in self.ended():
-            version = server.directory.name
-            if time.monotonic() - self._began[version] > STEADY_S:
-                self._pauses.pop(version, None)
-            self._pauses[version] = paused(self._pauses.get(version))
-            del self._servers[version]
-            self._close(server)
-            for slot in self._slots:
-                if slot.serving == version:
-                    slot.serving = None
+            self._retired = [each for each in self._retired if each.loaded.server is not server]
+            for key in [key for key, loaded in self.loaded.items() if loaded.server is server]:
+                del self.loaded[key]
+                if time.monotonic() - server.began_s > STEADY_S:
+                    self._backoff(*key).reset()
+                self._backoff(*key).begin()
+                for slot in self._slots[key[0]]:
+                    if slot.serving == key[1]:
+                        slot.serving = None
             self._route()
-            self._say(f"the server of release {version} ended by itself and is started again (log: {server.log})")
+            self.host.close_ended(server)
+            self._say(f"the server of {server.what} ended by itself and is started again (log: {server.log})")
 
-    def _close(self, server: ReleaseServer) -> None:
-        """Stops a server, after its last window was read."""
-        if self._scraper is not None:
-            self._scraper.ends(server.backend.url, gone=server.ended)
-        server.close()
+    def _backoff(self, workload: str, version: str) -> Backoff:
+        return self._backoffs.setdefault((workload, version), Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
 
-    def _tell_once(self, about: str, sentence: str) -> None:
+    def _tell_once(self, about: Key, sentence: str) -> None:
         if sentence != self._told.get(about):
             self._told[about] = sentence
             self._say(sentence)
 
 
-def paused(before: tuple[float, float] | None) -> tuple[float, float]:
-    """When something may be tried again (time.monotonic), and the pause after that; twice as long each time."""
-    pause_s = FIRST_PAUSE_S if before is None else before[1]
-    return time.monotonic() + pause_s, min(2 * pause_s, LONGEST_PAUSE_S)
+def _key(loaded: LoadedRelease) -> Key:
+    return loaded.release.workload, loaded.directory.name

@@ -10,6 +10,7 @@ Gates, digests of all files, signature and approvals are checked at every start,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -68,6 +69,19 @@ def verified_release(lake: Lake, workload: str, version: str, alias: str) -> Pat
     return directory
 
 
+def try_release(server: TriedServer, lake: Lake, directory: Path, settings: ServeSettings, name: str,
+                check: Callable[[], None]) -> list[Finding]:
+    """Asks a server of a release the smoke set, and writes what was found as <logs>/<name>.smoke.json."""
+    release, rows = read_release(directory), smoke_rows(lake, directory)
+    found = smoke(server, rows.prompts, rows.with_schema, own_layers(lake.root / release.target.path), check)
+    if rows.missing:
+        found.append(Finding("held-out rows", None, rows.missing))
+    write_json(settings.logs / f"{name}.smoke.json", {
+        "release": directory.name, "workload": release.workload, "server": server.kind,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"), "findings": [asdict(finding) for finding in found]})
+    return found
+
+
 class ReleaseServer:
     """A server that runs. backend: its address for the front."""
 
@@ -75,6 +89,7 @@ class ReleaseServer:
                  sampling: Mapping[str, Any]):
         self.directory, self.release, self.program, self.log = directory, release, program, log
         self.backend = Backend(server.url, directory.name, digest=release.target.digest, sampling=sampling)
+        self.began_s = time.monotonic()
         self._server, self._open = server, open_
 
     @classmethod
@@ -104,6 +119,16 @@ class ReleaseServer:
         return f"release {self.directory.name}"
 
     @property
+    def server(self) -> ReleaseServer:
+        """Itself: no other release answers from it."""
+        return self
+
+    @property
+    def described(self) -> str:
+        """How it is served, in words."""
+        return self.program.kind + (", drafting" if self.drafts else "")
+
+    @property
     def drafts(self) -> bool:
         """Whether the server was told to draft: the release's script decides."""
         script = self.directory / f"serve-{self.program.kind}.sh"
@@ -115,17 +140,10 @@ class ReleaseServer:
         return self._server.ends_within(0)
 
     def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[Finding]:
-        """Tries it, and writes what was found beside its log. A lookup may find nothing to draft; a drafter always drafts."""
+        """Tries it before it takes traffic. A lookup may find nothing to draft; a drafter always drafts."""
         drafts = self.drafts and self.release.served_drafting.method == "drafter"
         tried = TriedServer(self.backend.url, self.release.workload, self.program.kind, drafts, settings.timeout_s)
-        rows = smoke_rows(lake, self.directory)
-        found = smoke(tried, rows.prompts, rows.with_schema, own_layers(lake.root / self.release.target.path), check)
-        if rows.missing:
-            found.append(Finding("held-out rows", None, rows.missing))
-        write_json(settings.logs / f"{self.directory.name}.smoke.json", {
-            "release": self.directory.name, "server": self.program.kind, "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "findings": [asdict(finding) for finding in found]})
-        return found
+        return try_release(tried, lake, self.directory, settings, self.directory.name, check)
 
     def close(self) -> None:
         """Ends the server's processes. Requests in flight are lost: drain it first."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from resources.capture.capture import Capture, CaptureSettings
 from resources.front.front import Front, FrontError
@@ -25,10 +26,11 @@ from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
 from resources.releasing.release import ReleaseError, read_release
 from resources.scraping.scraper import EVERY_S, Scraper
 from resources.scraping.target import ScrapeError
-from resources.serving.follow import NOT_NOW, Following, Say, Slot
-from resources.serving.follow_adapters import FollowingAdapters
+from resources.serving.adapter_host import AdapterHost
+from resources.serving.follow import NOT_NOW, Follower, Host, Say, Slot
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ServeSettings
+from resources.serving.server_host import ServerHost
 
 SWITCH_INTERVAL_S = 0.0005
 """The front's thread waits at most so long for this process's other threads (Python's default is ten times as long)."""
@@ -53,10 +55,10 @@ class Traffic:
     scrape_s: float = EVERY_S
     beside: tuple[str, ...] = ()
 
-    @property
-    def slots(self) -> list[Slot]:
-        further = [Slot(self.canary, self.share)] if self.canary else []
-        return [Slot(self.alias, 1.0), *further]
+    def slots_of(self, workload: str) -> list[Slot]:
+        """What is followed, of this workload and of those beside it."""
+        further = [Slot(workload, self.canary, self.share)] if self.canary else []
+        return [Slot(workload, self.alias), *further, *(Slot(other, self.alias) for other in self.beside)]
 
 
 def require_servable(lake: Lake, workload: str, traffic: Traffic) -> None:
@@ -82,7 +84,7 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
     next release is waited for.
     """
     require_servable(lake, workload, traffic)
-    workloads = (workload, *traffic.beside)
+    slots = traffic.slots_of(workload)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         capture = stack.enter_context(Capture(traffic.capture, say)) if traffic.capture is not None else None
@@ -93,22 +95,23 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
         if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):
             if traffic.scrape_s:
                 say("metrics of the servers are not kept: an adapter's server reports those of all its releases together")
-            following = FollowingAdapters(lake, workloads, front, settings, traffic.alias, say, traffic.drain_s)
+            host: Host[Any] = AdapterHost(lake, settings, slots, say)
         else:
             scraper = stack.enter_context(scraping(lake, workload, traffic, say)) if traffic.scrape_s else None
-            following = Following(lake, workload, front, settings, traffic.slots, say, traffic.drain_s, scraper)
-        stack.callback(following.close)  # after the front was drained
+            host = ServerHost(lake, settings, say, scraper)
+        follower = Follower(lake, host, front, slots, say, traffic.drain_s)
+        stack.callback(follower.close)  # after the front was drained
         try:
             stack.enter_context(front)
         except FrontError as error:
             raise ServeError(str(error)) from error
         try:
             if not watch:
-                following.bring_up()
+                follower.bring_up()
             while True:
                 if watch:
-                    following.look()
-                elif ended := following.ended():
+                    follower.look()
+                elif ended := follower.ended():
                     raise ServeError(f"the server of {ended[0].what} ended by itself (log: {ended[0].log})")
                 time.sleep(every_s)
         except KeyboardInterrupt:

@@ -19,6 +19,7 @@ from typing import Any
 
 import urllib3
 
+from model_ops.backoff import pause_after
 from model_ops.errors import FoundWrong
 from model_ops.openai_api import AGAIN, LONGEST_PAUSE_S, MissingKeyError, OpenAiApi
 from resources.teaching.budget import Bill
@@ -110,7 +111,7 @@ class TeacherEndpoint:
             if not reply.mendable:
                 break
             if attempt < self.settings.retries:
-                grown = FIRST_PAUSE_S * 2**attempt * random.uniform(1, 1.5)
+                grown = pause_after(attempt + 1, FIRST_PAUSE_S, LONGEST_PAUSE_S) * random.uniform(1, 1.5)
                 seconds = min(LONGEST_PAUSE_S, grown if pause_s is None else pause_s)
                 if reply.failure == "busy":
                     self._pace.hold(seconds)  # whoever asks next would be refused as well

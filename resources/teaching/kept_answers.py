@@ -12,7 +12,6 @@ machines): whoever replaces it holds its lock, and a writer opens it again.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from model_ops.file_locks import is_at, lock, unlock
 
 
 @dataclass(frozen=True)
@@ -107,22 +108,15 @@ class KeptAnswers:
     def _alone(self) -> Iterator[None]:
         """Holds the file's kernel lock, which a killed process loses."""
         while True:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            if self._is_in_place():
+            lock(self._file)
+            if is_at(self._file, self._path):
                 break
             os.close(self._file)
             self._open()
         try:
             yield
         finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-
-    def _is_in_place(self) -> bool:
-        """Whether the open file is still the one at the path."""
-        try:
-            return os.path.samestat(os.fstat(self._file), self._path.stat())
-        except FileNotFoundError:
-            return False
+            unlock(self._file)
 
     def _read_new(self) -> None:
         """Notes the lines that this or another process appended, and ends a line that a killed one left unfinished."""

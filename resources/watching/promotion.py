@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from resources.releasing.actor import Actor
 from resources.releasing.endpoint_log import Entry
 from resources.releasing.endpoints import Aliases
-from resources.releasing.signature import Signature
 
 WATCH = "millrace watch"
 """The name in the log of whoever rolls back here."""
@@ -52,6 +52,6 @@ def promotion_of(entries: Sequence[Entry], aliases: Aliases) -> Promotion | str:
     return Promotion(moved, moved.replaces)
 
 
-def signature(reason: str) -> Signature:
+def watcher(reason: str) -> Actor:
     """Who rolls back, and why."""
-    return Signature(WATCH, "release.watch", reason)
+    return Actor(WATCH, "release.watch", reason)

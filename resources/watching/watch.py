@@ -30,7 +30,7 @@ from resources.tables import Tables
 from resources.watching.bad_shares import compared_errors, compared_sessions
 from resources.watching.blocks import Window
 from resources.watching.finding import Finding
-from resources.watching.promotion import Promotion, promotion_of, signature
+from resources.watching.promotion import Promotion, promotion_of, watcher
 from resources.watching.served_acceptance import compared, from_report, from_windows
 
 READ = ("interactions", "cleaned_interactions", "feedback")
@@ -95,7 +95,7 @@ def _rolled_back(lake: Lake, workload: str, promotion: Promotion, aliases: Alias
     try:
         target = rollback_target(lake, workload)
         lake.mirror.pull()
-        after = roll_back(lake, lake.artefacts("release") / workload / target, signature(reason), aliases)
+        after = roll_back(lake, lake.artefacts("release") / workload / target, watcher(reason), aliases)
     except (EndpointError, ReleaseError, ManifestError) as error:
         return Look(f"release {promotion.release} does worse than it should, and cannot be rolled back: {error} ({reason})",
                     promotion.release, promotion.entry.number, findings)

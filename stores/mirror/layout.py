@@ -21,7 +21,7 @@ ARTEFACTS = {"datasets": 4, "models": 4, "releases": 3}
 ANSWERS = "answers"
 PUSHED = (*ARTEFACTS, "endpoints", ANSWERS, "counts", ".erasing")
 """Folders whose files are published with all others that a command wrote."""
-SHARED = (*PUSHED, "deciding", "alerts", "plans", "reference_windows")
+SHARED = (*PUSHED, "deciding", "alerts", "reference_windows")
 """The last four: each file is published by whoever writes it, at once. Of claims, the bucket takes the first machine's."""
 LOG = "_delta_log"
 

@@ -10,14 +10,13 @@ bucket was erased by another machine, and goes here too; one that is missing her
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
 from model_ops.atomic_files import replaced
+from model_ops.file_locks import is_at, lock
 from stores.mirror.bucket import Bucket, Changed
 from stores.mirror.known import Known
 
@@ -119,8 +118,8 @@ def locked(path: Path) -> Iterator[None]:
     """Holds the kernel lock of the file, as its writers do. Raises FileNotFoundError."""
     while True:
         with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            lock(file)
+            if is_at(file.fileno(), path):
                 yield
                 return
 

@@ -11,7 +11,6 @@ finished. Answers are joined.
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,6 +18,7 @@ from os import stat_result
 from pathlib import Path, PurePosixPath
 
 from model_ops.atomic_files import replaced
+from model_ops.file_locks import locked
 from stores.in_use import InUse, taken
 from stores.mirror.bucket import Bucket
 from stores.mirror.known import Known, Object
@@ -228,6 +228,5 @@ class Pulling:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process of a machine at a time changes its mirror."""
-        with (self.root / HOME / "lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with locked(self.root / HOME / "lock"):
             yield

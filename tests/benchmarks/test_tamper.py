@@ -5,8 +5,8 @@ import pytest
 from benchmarks import tamper
 from benchmarks.signed_release import make_keys, signed_copy
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
-from resources.releasing.signature import Signature
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 
@@ -16,7 +16,7 @@ def test_every_change_in_a_lake_is_refused_whoever_approved_before(tmp_path, mak
     source = Lake.open(tmp_path / "source")
     made = make_release(source, 1, drafts=True)
     for name in {"nobody": (), "bob": ("bob",)}.get(before, ("bob", "cid")):
-        approve(source, made, Signature(name, "MILLRACE_USER"))
+        approve(source, made, Actor(name, "MILLRACE_USER"))
     keys = make_keys(tmp_path)
     monkeypatch.setenv(SIGNING_KEY, str(keys / "ann.pem"))
     monkeypatch.setenv(TRUSTED_KEYS, str(keys / "trusted"))

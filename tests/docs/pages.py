@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+PAGES = [*(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted((PROJECT / "docs").glob("*.md"))]
 FENCE = re.compile(r"(?:^[ ]*<!-- (?P<note>.+?) -->\n)?^(?P<indent>[ ]*)```(?P<language>\w+)\n(?P<text>.*?)^[ ]*```$",
                    re.MULTILINE | re.DOTALL)
 

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.demo.traffic import write_traffic
 from tests.docs.pages import PROJECT, blocks, commands
+from tests.reports import process_report
 
 PAGES = "docs/own-logs.md", "docs/read-and-approve.md"
 STEPS = [block for block in blocks("bash", "console") if block.page in PAGES]
@@ -31,7 +32,7 @@ def test_the_tutorial_runs(tmp_path):
     script = "\n".join(["set -euo pipefail", *(line for block in STEPS if not block.note for line in commands(block.text))])
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PATH": f"{command.parent}:{os.environ['PATH']}", "COLUMNS": "120"}
     done = subprocess.run(["bash", "-x", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == 0, process_report(done)
 
     endpoint = json.loads((tmp_path / "lake/endpoints/code-helper.json").read_text())
     assert endpoint["champion"] in done.stdout and "approved by ana" in done.stdout

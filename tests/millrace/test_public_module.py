@@ -53,7 +53,7 @@ def test_all_that_is_exported_is_there_and_says_what_it_is():
         assert name in dir(millrace) and inspect.getdoc(found), name
     for name, method in inspect.getmembers(millrace.Lake, inspect.isfunction):
         assert name.startswith("_") or len(inspect.getdoc(method)) > 40, name
-    with pytest.raises(AttributeError, match="has no attribute 'opne_lake'; there are Error, Lake"):
+    with pytest.raises(AttributeError, match="has no attribute 'opne_lake'; there are Error, Lake, Outcome"):
         _ = millrace.opne_lake
 
 

@@ -78,8 +78,6 @@ def test_the_report_holds_together(place, tmp_path, monkeypatch):
         shapes = summary["tau_by"]["prompt_shape"]
         assert set(shapes) == {"one turn", "two turns"} and sum(s["prompts"] for s in shapes.values()) == 10
     assert report["greedy_identical_share"] == {"eagle3_t0": 1.0}
-    for picture in ("loss.png", "acceptance.png", "acceptance_by_prompt.png"):
-        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG") and (tmp_path / picture).stat().st_size > 5_000
     measured = measurements_of(report)
     worse = find(measured, "loss_increase", of="target", against="base")
     assert worse.value == pytest.approx(numbers["loss_quantized"] - numbers["loss_base"]) and worse.n == 10

@@ -11,6 +11,7 @@ import pytest
 
 from model_ops.precision import Speeds
 from tests.command import PROJECT
+from tests.reports import process_report
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 FILES = ("test_training_operations.py", "test_adapters_in_sft.py", "test_teacher_cache.py", "test_generate.py", "training/test_optimizers.py",
@@ -28,4 +29,4 @@ def test_training_on_a_processor_with_avx2(tmp_path, speeds):
         [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", "cpu_seconds=100",
          "-m", "not slow and not thorough", *(f"tests/model_ops/{name}" for name in FILES)],
         cwd=PROJECT, env=environment, text=True, capture_output=True)  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
+    assert done.returncode == 0, process_report(done)

@@ -11,7 +11,6 @@ import torch
 
 from model_ops import precision as module
 from model_ops.decoding.runner import SMALL_PARAMETERS, decoding_dtype
-from model_ops.losses import loss_heads
 from model_ops.models.tiny_families import tiny_config
 from model_ops.operations.quantize import calibration_dtype
 from model_ops.operations.sft_settings import SftSettings
@@ -178,10 +177,3 @@ def test_the_plan_of_a_cpu_is_made_for_it_and_of_gpus_for_bfloat16(auto):
         found, wanted = (needs_of(config, Training("full", 64, 64, precision=each), "tiny", device) for each in ("auto", precision))
         assert (found.sharded_trace is None) == (wanted.sharded_trace is None) == (precision == "float32")
         assert found.trace(64, "none", 1) == wanted.trace(64, "none", 1)
-
-
-def test_kernels_of_the_loss_head_are_measured_in_it(auto, monkeypatch):
-    asked = []
-    monkeypatch.setattr(loss_heads, "measure", lambda vocab, width, device, dtype: asked.append(dtype))
-    loss_heads._decided(SimpleNamespace(weight=torch.empty(7, 3, device="meta")), "auto")
-    assert asked == [getattr(torch, auto)]

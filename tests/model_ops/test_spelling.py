@@ -2,23 +2,33 @@
 
 import heapq
 import inspect
+import json
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from tiny_chats import conversation, write_rows
 from tiny_models import tiny_model as random_model
+from tiny_models import write_target
 
+from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.paired_batches import paired_batch
 from model_ops.objectives.spelling import FIRST, Spelling
 from model_ops.objectives.spelt_distillation import spelt_distillation_loss
+from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.progress import Progress
 from model_ops.rendering.token_bytes import TokenBytes
 from model_ops.training.packing import to_batches
 from model_ops.training.paired_chats import read_paired
+
+SETTINGS = {"steps": 10, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128}
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +111,9 @@ def test_the_teachers_probability_of_a_text_is_kept(two):
     p = torch.softmax(torch.randn(len(places.ours), len(theirs)), -1)
     p = p[torch.unique(places.theirs, return_inverse=True)[1]]  # one distribution for each position of the teacher
     spelt = spelling.spelt(p, places, torch.rand(len(p), len(ours))).gather(1, places.said[:, None])[:, 0]
-    checked = 0
-    for a, b, c, d in batch.groups.tolist():
+    checked, begins = 0, np.cumsum([0, *map(len, paired.documents)])
+    for a, b, c, d in [(a + begin - 1, b + begin - 1, c, d) for begin, groups in zip(begins, paired.groups, strict=False)
+                       for a, b, _, c, d in groups.tolist()]:
         rows = [row for row, at in enumerate(places.ours.tolist()) if a <= at <= b]
         if c != d or len(rows) != b - a + 1 or b == a:
             continue
@@ -140,7 +151,7 @@ def test_reverse_divergence_is_refused_since_some_tokens_of_the_student_spell_no
     assert len(torch.unique(spelling.tree.student)) < len(ours)
     with pytest.raises(ValueError, match=r"beta is 1.*set beta below 1"):
         StudentSettings(base="/models/other", across_tokenizers="spelling", beta=1)
-    for given in ({"across_tokenizers": "spelling", "beta": 0.9}, {"across_tokenizers": "gold", "beta": 1}, {"beta": 1}):
+    for given in ({"across_tokenizers": "spelling", "beta": 0.9}, {"beta": 1}):
         assert StudentSettings(base="/models/other", **given).resolved().beta == given["beta"]
 
 
@@ -182,3 +193,64 @@ def test_the_teachers_next_tokens_say_which_longer_token_of_the_student_it_is(tw
     some, _ = tree.going_on(q[part].detach(), p[[5 <= row < len(q) // 2 for row in places.paths.place.tolist()]],
                             places.paths.part(part), places.said[part])
     torch.testing.assert_close(some, losses[part])
+
+
+def other_model(directory, template=None):
+    """A model with a tokenizer of another size and, if given, another chat template."""
+    tokenizer = write_target(directory, layers=2, vocab_size=290, initializer_range=0.05)
+    if template:
+        (directory / "chat_template.jinja").write_text(template)
+    return tokenizer
+
+
+OTHER_TEMPLATE = """{% for message in messages %}[{{ message.role }}]
+{{ message.content }}{% if message.role == 'assistant' %}<|im_end|>{% endif %}
+{% endfor %}{% if add_generation_prompt %}[assistant]
+{% endif %}"""
+
+
+@pytest.mark.parametrize("template", [None, OTHER_TEMPLATE])
+def test_groups_of_rendered_rows_say_the_same(tiny_model, tmp_path, template):
+    turns = [[*conversation(1), {"role": "user", "content": "naïve ✓?"}, {"role": "assistant", "content": "größer ✓ 1+1"}],
+             conversation(2)]
+    write_rows(tmp_path / "rows", "train", turns)
+    other_model(tmp_path / "other", template)
+    ours, theirs = load_tokenizer(tmp_path / "other"), load_tokenizer(tiny_model)
+    paired = read_paired(tmp_path / "rows", "train", ours, theirs, 256)
+    assert paired.counts["aligned_tokens"] == paired.counts["target_tokens"] > 20
+    assert max(b - a for groups in paired.groups for a, b, *_ in groups.tolist()) > 0
+    said = ""
+    for document, groups in zip(paired.documents, paired.groups, strict=True):
+        for a, b, there, c, d in groups.tolist():
+            mine, other = (tokenizer.convert_ids_to_tokens(list(map(int, ids))) for tokenizer, ids in (
+                (ours, document.input_ids[a:b + 1]), (theirs, paired.of_teacher[there].input_ids[c:d + 1])))
+            assert "".join(mine) == "".join(other)
+            said += "".join(mine)
+    answers = [turn["content"] for row in turns for turn in row if turn["role"] == "assistant"]
+    assert theirs.convert_tokens_to_string([said]) == "".join(answer + "<|im_end|>" for answer in answers)
+
+
+def test_a_student_of_another_tokenizer_learns_and_keeps_its_tokenizer(tiny_model, chats, tmp_path):
+    other_model(tmp_path / "other", OTHER_TEMPLATE)
+    job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": tiny_model, "dataset": chats},
+              settings={**SETTINGS, "base": str(tmp_path / "other"), "across_tokenizers": "spelling"})
+    metrics = distill.run(job, Progress())
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["kl"] < lines[0]["kl"] and lines[0]["aligned"] > 0.7
+    assert metrics["aligned_tokens"] == metrics["target_tokens"]
+    assert json.loads(json.dumps(metrics)) == metrics  # they travel to Dagster as JSON
+    kept = load_tokenizer(tmp_path / "out")
+    assert kept.get_vocab() == load_tokenizer(tmp_path / "other").get_vocab() != load_tokenizer(tiny_model).get_vocab()
+    assert (tmp_path / "out" / "chat_template.jinja").read_text() == OTHER_TEMPLATE
+    without = Job(operation="distill", output=tmp_path / "again", inputs={"teacher": tiny_model, "dataset": chats},
+                  settings={**SETTINGS, "base": str(tmp_path / "other")})
+    with pytest.raises(ModelError, match=r"another tokenizer or chat template than the teacher .*across_tokenizers: spelling"):
+        distill.run(without, Progress())
+
+
+@pytest.mark.parametrize(("given", "named"), [
+    ({"mesh": {"dp_shard": 2}}, "mesh"), ({"teacher": "cache"}, "teacher"), ({"overflow": "split"}, "overflow"),
+    ({"on_policy": {"share": 0.5}}, r"on_policy\.share"), ({"base": None}, "across_tokenizers is given")])
+def test_what_does_not_work_across_tokenizers_is_refused(given, named):
+    with pytest.raises(ValueError, match=named):
+        StudentSettings(**{"base": "/models/other", "across_tokenizers": "spelling", **given})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from resources.artefacts.source_digest import PACKAGES
+from tests.reports import process_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 PROJECT = Path(__file__).resolve().parents[2]
@@ -69,7 +70,7 @@ def python(installed, tmp_path):
 
     def run(*words: object, check: int = 0, folder: Path = user) -> subprocess.CompletedProcess[str]:
         done = subprocess.run([sys.executable, "-P", *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == check, f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == check, process_report(done)
         return done
 
     return run

@@ -12,6 +12,7 @@ import pytest
 
 from resources.stages import STAGES, artefact_stages, daily_stages, logs_stages, model_chain, parent_of, sections, stage
 from tests.conftest import PROJECT
+from tests.reports import process_report
 
 TABLE = PROJECT / "resources" / "stages.py"
 COMMENTS = PROJECT / "resources" / "catalog" / "comments.py"
@@ -115,7 +116,7 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
     (tmp_path / "assets" / "preference_model.py").write_text(asset)
     done = subprocess.run([sys.executable, "-P", "-c", SCRIPT], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path), "PATH": ""},
                           capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, process_report(done)
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["read"]["preference_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]
     assert "preference_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]

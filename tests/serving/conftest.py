@@ -16,10 +16,10 @@ import pytest
 
 from benchmarks.vllm_environment import vllm_python
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseRef
 from tests.once import made_once
 from tests.serving.served_in_vllm import Parts, served
 
@@ -71,7 +71,7 @@ def promoted(toy, tmp_path, monkeypatch):
     shutil.copytree(toy.lake, tmp_path / "lake", ignore=shutil.ignore_patterns("tables", ".dagster"))
     lake = Lake.open(tmp_path / "lake")
     [release] = (path.parent for path in lake.root.glob("releases/*/*/manifest.json"))
-    ann = Signature("ann", "MILLRACE_USER")
+    ann = Actor("ann", "MILLRACE_USER")
     approve(lake, release, ann)
-    Endpoint(lake, toy.workload).promote(subject_of(release), ann)
+    Endpoint(lake, toy.workload).promote(ReleaseRef.of(release), ann)
     return lake, release

@@ -15,19 +15,19 @@ from resources.artefacts.registry import Registry
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release
+from resources.releasing.release import ReleaseRef, read_release
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
-from resources.serving.follow_adapters import FollowingAdapters
+from resources.serving.adapter_host import AdapterHost
+from resources.serving.follow import Follower, Slot
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]
 
-BY = Signature("ann", "MILLRACE_USER")
+BY = Actor("ann", "MILLRACE_USER")
 BOTH = ("tutor", "support")
 QUESTIONS = ("def area(", "Write one sentence about the sea.", "What is a list?")
 NEW_TOKENS = 24
@@ -36,7 +36,7 @@ NEW_TOKENS = 24
 def champion(lake, base, workload, seed):
     directory = random_adapter(lake, base, workload, seed)
     approve(lake, directory, BY)
-    Endpoint(lake, workload).promote(subject_of(directory), BY)
+    Endpoint(lake, workload).promote(ReleaseRef.of(directory), BY)
     return directory
 
 
@@ -72,7 +72,8 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
     settings = ServeSettings(find_program("vllm", str(python)), tmp_path / "logs", ["--enforce-eager", "--max-model-len", "512"])
     said = []
     with Front("127.0.0.1", 0, drain_s=30) as front:
-        following = FollowingAdapters(lake, BOTH, front, settings, "champion", said.append)
+        slots = [Slot(workload, "champion") for workload in BOTH]
+        following = Follower(lake, AdapterHost(lake, settings, slots, said.append), front, slots, said.append)
         try:
             following.bring_up()
             texts, models = {}, {}
@@ -101,7 +102,7 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
             threads = [threading.Thread(target=load, args=(number % 2 == 0,)) for number in range(4)]
             for thread in threads:
                 thread.start()
-            [server] = following._servers
+            [server] = following.host.servers
             second = champion(lake, base, "tutor", 7)
             look_until(following, lambda: second.name in releases)
             roll_back(lake, first["tutor"], BY)
@@ -111,7 +112,7 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
                 thread.join()
             look_until(following, lambda: f"tutor@{second.name}" not in server._listed())
             assert not failed and {first["tutor"].name, second.name} == set(releases)
-            assert following._servers == [server] and not server.ended
+            assert following.host.servers == [server] and not server.ended
             assert all(agreed(models["tutor"], asked(front.url, "tutor", question, return_token_ids=True).json())
                        for question in QUESTIONS)
         finally:

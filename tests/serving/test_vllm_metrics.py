@@ -14,9 +14,10 @@ from resources.reading.sources import SourceSettings
 from resources.releasing.release import read_release
 from resources.scraping.scraper import Scraper
 from resources.scraping.target import Target
-from resources.serving.follow import Following, Slot
+from resources.serving.follow import Follower, Slot
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
+from resources.serving.server_host import ServerHost
 from resources.tables import Tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]
@@ -32,7 +33,8 @@ def test_windows_agree_with_the_metrics_of_captured_requests(python, toy, promot
     said = []
     with (Capture(captured) as capture, Scraper(lake, toy.workload, "e", 3_600, said.append) as scraper,
           Front("127.0.0.1", 0, 30, capture.recorder, capture.answers) as front):
-        following = Following(lake, toy.workload, front, settings, [Slot("champion", 1.0)], said.append, scraper=scraper)
+        host = ServerHost(lake, settings, said.append, scraper)
+        following = Follower(lake, host, front, [Slot(toy.workload, "champion")], said.append)
         try:
             following.bring_up()
             for number in range(REQUESTS):
@@ -43,7 +45,7 @@ def test_windows_agree_with_the_metrics_of_captured_requests(python, toy, promot
                 answer = urllib3.request("POST", f"{front.url}/v1/chat/completions", body=json.dumps(body), headers={
                     "Content-Type": "application/json", "X-Session-Id": f"s{number}"})
                 assert answer.status == 200
-            assert Target(following._servers[release.name].backend.url).asked_release() == release.name
+            assert Target(following.loaded[toy.workload, release.name].backend.url).asked_release() == release.name
         finally:
             following.close()
     tables = Tables(lake)

@@ -7,9 +7,10 @@ import urllib3
 
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER
-from resources.serving.follow import Following, Slot
+from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
+from resources.serving.server_host import ServerHost
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 
@@ -20,13 +21,14 @@ CHECKS = {"answers", "stream", "stop", "json schema", "tool call", "regex", "gra
 def test_the_release_is_tried_before_it_answers(python, toy, promoted, tmp_path):
     lake, release = promoted
     program, said = find_program(None, str(python)), []
+    slots = [Slot(toy.workload, "champion")]
     with Front("127.0.0.1", 0, drain_s=30) as front:
         wrong = ServeSettings(program, tmp_path / "logs", [*WORDS, "--load-format", "dummy"])
         with pytest.raises(ServeError, match=r"did not pass the smoke set: .*text: .* of the target's own layers"):
-            Following(lake, toy.workload, front, wrong, [Slot("champion", 1.0)], said.append).bring_up()
+            Follower(lake, ServerHost(lake, wrong, said.append), front, slots, said.append).bring_up()
         assert front.routes == ()
-        following = Following(lake, toy.workload, front, ServeSettings(program, tmp_path / "logs", WORDS), [Slot("champion", 1.0)],
-                              said.append)
+        host = ServerHost(lake, ServeSettings(program, tmp_path / "logs", WORDS), said.append)
+        following = Follower(lake, host, front, [Slot(toy.workload, "champion")], said.append)
         try:
             following.bring_up()
             findings = json.loads((tmp_path / "logs" / f"{release.name}.smoke.json").read_text())["findings"]

@@ -1,4 +1,4 @@
-"""Decisions, requests, alerts and kept plans of a lake in a bucket: every machine sees those of the others, and its own again."""
+"""Decisions, requests and alerts of a lake in a bucket: every machine sees those of the others, and its own again."""
 
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -9,14 +9,13 @@ from resources.alerting.alert import Alert
 from resources.alerting.outbox import Outbox
 from resources.deciding.decision import Decision, decision_id
 from resources.deciding.decisions_table import Decisions
-from resources.deciding.kept_plans import KeptPlan, keep, kept_plans
 from resources.deciding.requests import Request, RequestError, Requests, folder_of
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 from stores.s3 import S3Error
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
-WANTED = Request.of("tutor", Signature("ana", "test", "wrong prices"))
+WANTED = Request.of("tutor", Actor("ana", "test", "wrong prices"))
 
 
 def made(window):
@@ -43,10 +42,10 @@ def test_a_request_of_one_machine_is_seen_and_not_kept_again_on_another(machine)
     request, is_new = Requests(a, "tutor").ask(WANTED, NOW)
     assert is_new and Requests(b, "tutor").waiting([]) == [request]
     assert Requests(b, "tutor").ask(WANTED, NOW + timedelta(minutes=1)) == (request, False)
-    assert Requests(b, "tutor").withdraw(request.request_id, Signature("ben", "test"), NOW) == request
+    assert Requests(b, "tutor").withdraw(request.request_id, Actor("ben", "test"), NOW) == request
     assert Requests(a, "tutor").waiting(Decisions(a, "tutor").all()) == []
     with pytest.raises(RequestError, match="was decided already"):
-        Requests(a, "tutor").withdraw(request.request_id, Signature("ana", "test"), NOW)
+        Requests(a, "tutor").withdraw(request.request_id, Actor("ana", "test"), NOW)
     shutil.rmtree(folder_of(a, "tutor"))
     assert Requests(machine("a"), "tutor").all() == [request]
 
@@ -88,21 +87,3 @@ def test_a_claim_that_two_processes_publish_does_not_fail_the_command_that_publi
     machine("b").mirror.bucket.put("deciding/tutor/0.json", b"another", None)
     a.mirror.push()
     assert path.read_text() == "{}"
-
-
-def test_the_plan_that_was_kept_last_counts_on_every_machine(machine, monkeypatch):
-    a, b = machine("a"), machine("b")
-    plan = KeptPlan(stage="sft_model", tokens_per_second=900.0, device="H100", devices=2, tokens_per_step=500, steps=60, at=NOW)
-    faster = plan.model_copy(update={"tokens_per_second": 1_800.0})
-    keep(a, "tutor", plan)
-    assert kept_plans(b, "tutor") == {"sft_model": plan}
-    keep(b, "tutor", faster)
-    assert kept_plans(a, "tutor") == {"sft_model": faster} and kept_plans(a, "other") == {}
-
-    def away(path):
-        raise S3Error("the bucket is away")
-
-    monkeypatch.setattr(b.mirror, "pull_folder", away)
-    with pytest.raises(S3Error, match="is away"):
-        keep(b, "tutor", plan)
-    assert kept_plans(a, "tutor") == {"sft_model": faster}

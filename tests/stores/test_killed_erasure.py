@@ -16,7 +16,7 @@ from resources.erasing.asked import ask_for
 from resources.lake import Lake
 from resources.lake_use import at_work
 from resources.reading.ingest import ingest
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 from stores.mirror.mirror import Mirror
 
@@ -25,7 +25,7 @@ from filled_lake import MARK, sources, write_logs
 
 pytestmark = pytest.mark.xdist_group("killed erasure")
 
-BY = Signature("tester", "test", "request 1")
+BY = Actor("tester", "test", "request 1")
 
 
 class Killed(BaseException):

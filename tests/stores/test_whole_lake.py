@@ -16,17 +16,17 @@ from resources.copying.copy_artefact import copy_artefact
 from resources.erasing.asked import ask_for
 from resources.erasing.forget import complete_unfinished, forget
 from resources.lake import Lake, LakeError
+from resources.releasing.actor import Actor
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.recheck import recheck
-from resources.releasing.signature import Signature
-from resources.releasing.subject import Subject
+from resources.releasing.release import ReleaseRef
 from resources.tables import Tables
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "resources" / "erasing"))
 from filled_lake import MARK, filled, write_logs
 
-BY = Signature("tester", "test", "request 1")
+BY = Actor("tester", "test", "request 1")
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole_lake")]
@@ -139,7 +139,7 @@ def test_of_changes_of_one_endpoint_on_several_machines_none_is_lost(machine, se
         for number in range(4):
             while True:
                 try:
-                    Endpoint(lake, "tutor").promote(Subject(release=f"{name}{number}", digest="d"), BY)
+                    Endpoint(lake, "tutor").promote(ReleaseRef(release=f"{name}{number}", digest="d"), BY)
                     break
                 except EndpointLogError as error:
                     assert "another machine changed the endpoint meanwhile; try again" in str(error)

@@ -31,6 +31,8 @@ from model_ops.job import Job
 from model_ops.progress import Progress
 
 ASKED = ("target", "reference", "base", "champion")
+TEST_MEMORY_MB = 512
+"""Most memory of one program of unit tests."""
 KEPT = "paired Student's t over items; rule of three if all are equal"
 OVER_ITEMS = "Student's t over items; rule of three if all are equal"
 SCHEMA = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("model", pa.string()), ("against", pa.string()),
@@ -119,7 +121,7 @@ def _scored(items: list[Item], answers: dict[str, Answers], settings: TaskSettin
 
 def _score(item: Item, text: str, settings: TaskSettings) -> float:
     if item.kind == "unit_tests":
-        return float(run_program(program_of(item, text), settings.test_seconds, settings.test_memory_mb).passed)
+        return float(run_program(program_of(item, text), settings.test_seconds, TEST_MEMORY_MB).passed)
     return SCORERS[item.kind](item, text)
 
 
@@ -152,7 +154,7 @@ def _row(item: Item, model: str, against: str, sampling: str, score: float) -> d
 def _isolation(settings: TaskSettings) -> str:
     """How programs are isolated on this machine; "" if they cannot be."""
     try:
-        return run_program("pass", settings.test_seconds, settings.test_memory_mb).isolation
+        return run_program("pass", settings.test_seconds, TEST_MEMORY_MB).isolation
     except ModelError:
         return ""
 

@@ -96,7 +96,7 @@ def _build(settings: DFlashSettings, target: Runner, target_ids: Tensor) -> Draf
 
 
 DFLASH = Architecture(
-    name="dflash", settings=DFlashSettings, build=_build, model_class=_model_class, color="#8c6d31", verify=verify_dflash,
+    name="dflash", settings=DFlashSettings, build=_build, model_class=_model_class, verify=verify_dflash,
     recognises=lambda config: config.get("architectures") == ["DFlashDraftModel"] and "speculators_model_type" not in config,
     speculators_layout=SpeculatorsLayout("dflash", verify_dflash_in_speculators_layout), check_target=_check_layers,
     vllm=VllmOptions("dflash", SAMPLED_DRAFTS), sglang=SglangOptions("DFLASH", drafts_in_one_step=True))

@@ -69,7 +69,7 @@ def _build(settings: DraftModelSettings, target: Runner, target_ids: Tensor) -> 
 
 
 DRAFT_MODEL = Architecture(
-    name="draft_model", settings=DraftModelSettings, build=_build, model_class=_model_class, color="#6b6b6b",
+    name="draft_model", settings=DraftModelSettings, build=_build, model_class=_model_class,
     recognises=_is_drafting_language_model, verify=verify_same_vocabulary, is_language_model=True,
     starts_from=StartingModel("draft_model", "student", "a small language model", _check_start),
     vllm=VllmOptions("draft_model", SAMPLED_DRAFTS), sglang=SglangOptions("STANDALONE"),

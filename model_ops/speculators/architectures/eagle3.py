@@ -62,13 +62,13 @@ def _is_eagle3(config: Config, newer: bool) -> bool:
     return (config.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(config) is None and normalised == newer)
 
 
-def _described(name: str, settings: type[Eagle3Settings], color: str) -> Architecture:
+def _described(name: str, settings: type[Eagle3Settings]) -> Architecture:
     return Architecture(
-        name=name, settings=settings, build=_build, model_class=_model_class, color=color, verify=verify_eagle3,
+        name=name, settings=settings, build=_build, model_class=_model_class, verify=verify_eagle3,
         recognises=lambda config: _is_eagle3(config, newer=issubclass(settings, Eagle31Settings)),
         speculators_layout=SpeculatorsLayout("eagle3", verify_eagle3_in_speculators_layout, speculators_name),
         check_target=check_layers, vllm=VllmOptions("eagle3", SAMPLED_DRAFTS), sglang=SglangOptions("EAGLE3"))
 
 
-EAGLE3 = _described("eagle3", Eagle3Settings, "#1b6ca8")
-EAGLE3_1 = _described("eagle3.1", Eagle31Settings, "#12808c")
+EAGLE3 = _described("eagle3", Eagle3Settings)
+EAGLE3_1 = _described("eagle3.1", Eagle31Settings)

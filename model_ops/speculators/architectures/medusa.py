@@ -50,6 +50,6 @@ def _build(settings: MedusaSettings, target: Runner, target_ids: Tensor) -> Draf
 
 
 MEDUSA = Architecture(
-    name="medusa", settings=MedusaSettings, build=_build, model_class=_model_class, color="#4c8c4a", verify=verify_medusa,
+    name="medusa", settings=MedusaSettings, build=_build, model_class=_model_class, verify=verify_medusa,
     recognises=lambda config: config.get("model_type") == "medusa",
     vllm=VllmOptions("medusa", fixed_length=True))  # its heads always propose their most likely token

@@ -69,7 +69,7 @@ def _build(settings: MtpSettings, target: Runner, target_ids: Tensor) -> DraftMo
 
 
 MTP = Architecture(
-    name="mtp", settings=MtpSettings, build=_build, model_class=_model_class, color="#1b6ca8", verify=verify_mtp,
+    name="mtp", settings=MtpSettings, build=_build, model_class=_model_class, verify=verify_mtp,
     recognises=is_mtp, check_target=_check_target, unquantized_layer=True,
     refuses_tiny_base="which trains the base model's own multi-token-prediction layer, and base_model tiny has none; take "
     "eagle3, or a base that has such a layer",

@@ -66,7 +66,7 @@ def _with_mask_token(settings: PEagleSettings, answers: Sequence[AnswerRow], voc
 
 
 P_EAGLE = Architecture(
-    name="p_eagle", settings=PEagleSettings, build=_build, model_class=_model_class, color="#3f4fb0", verify=verify_eagle3,
+    name="p_eagle", settings=PEagleSettings, build=_build, model_class=_model_class, verify=verify_eagle3,
     recognises=lambda config: config.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(config) is not None,
     speculators_layout=SpeculatorsLayout("peagle", verify_eagle3_in_speculators_layout, speculators_name),
     check_target=check_layers, fill_from_answers=_with_mask_token,

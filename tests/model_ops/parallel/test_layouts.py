@@ -12,8 +12,6 @@ CASES = {
     "more tensor processes than key heads": ("qwen3", {"tp": 2}, {"tie_word_embeddings": True, "num_key_value_heads": 1}),
     "an mlp that tp does not divide, biases": ("qwen2", {"tp": 2}, {"intermediate_size": 51}),
     "a vocabulary that tp does not divide": ("llama", {"tp": 2}, {"vocab": 131, "tie_word_embeddings": True}),
-    "heads kept whole by a rule": ("llama", {"tp": 2, "rules": [["heads", None]]}, {}),
-    "key heads kept whole by a rule": ("llama", {"tp": 2, "rules": [["kv_heads", None]]}, {}),
     "a scaled embedding, windows": ("gemma3_text", {"tp": 2}, {"sliding_window": 16}),
     "more processes than rows": ("qwen3_moe", {"dp_shard": 2, "ep": 2}, {"tokens_per_step": 128}),
     "experts over ep": ("qwen3_moe", {"ep": 2}, {}),

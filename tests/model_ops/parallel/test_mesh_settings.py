@@ -29,8 +29,6 @@ def test_dp_shard_takes_what_the_other_axes_leave():
     ({"processes": 2, "dp_replicate": 2, "tp": 2}, "2 processes are not a multiple of 4 (dp_replicate 2 x tp 2)"),
     ({"processes": 8, "dp_shard": 3, "tp": 2}, "dp_shard 3 times 2 (tp 2) is 6, but processes is 8"),
     ({"dp_shard": 0}, "dp_shard is a number of processes, or -1"),
-    ({"rules": [("embed", "tp")]}, "no rule maps embed to tp"),
-    ({"rules": [("heads", "cp")]}, "no rule maps heads to cp"),
 ])
 def test_a_mesh_that_cannot_be_is_one_sentence(values, sentence):
     with pytest.raises(ValidationError) as caught:

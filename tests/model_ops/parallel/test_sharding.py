@@ -49,11 +49,6 @@ def test_only_whole_heads_are_cut():
     assert plan[K].notes == ("tp 4 does not divide kv_heads 2: replicated",)
 
 
-def test_a_rule_to_null_keeps_an_axis_whole_and_key_heads_follow_the_heads():
-    plan = plan_sharding(SHAPES | {"lm_head.weight": (96, 128)}, CONFIG, MeshSettings(tp=2, rules=[("heads", None)]))
-    assert plan[Q].placements == plan[K].placements == {} and plan["lm_head.weight"].placements == {"tp": 0}
-
-
 def test_what_fsdp_cannot_divide_is_padded_and_said():
     plan = plan_sharding({"model.norm.weight": (30,)}, CONFIG, MeshSettings(dp_shard=4))
     assert plan["model.norm.weight"].local_shape == (8,)

@@ -16,6 +16,7 @@ from model_ops.job import Job
 from model_ops.operations import generate
 from model_ops.progress import Progress
 from resources.artefacts.source_digest import PACKAGES
+from tests.reports import process_report
 
 PROJECT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).parent
@@ -37,7 +38,7 @@ def test_a_new_architecture_is_one_file_and_one_line(tmp_path):
                      inputs={"target": place / "target", "dataset": place / "dataset"}), Progress())
     done = subprocess.run([sys.executable, "-P", HERE / "use_toy.py", place], cwd=copy, capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(copy)})
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, process_report(done)
     found = json.loads((place / "found.json").read_text())
     assert (found["settings"], found["kind"], found["class"], found["layers"], found["steps"]) == ("ToySettings", "toy", "Toy", 2, 3)
     assert found["problems"] == [] and 1 <= found["tau"] <= 3

@@ -48,5 +48,5 @@ def _build(settings, target, target_ids):
 
 
 TOY = Architecture(
-    name="toy", settings=ToySettings, build=_build, model_class=_model_class, color="#000000", verify=verify_medusa,
+    name="toy", settings=ToySettings, build=_build, model_class=_model_class, verify=verify_medusa,
     recognises=lambda config: config.get("model_type") == "toy", vllm=VllmOptions("toy_method"))

@@ -83,7 +83,7 @@ def test_a_row_is_filled_where_best_fit_leaves_room():
 
 @pytest.mark.parametrize("lengths", [
     [], [0], [0, 0, 0], [7], [10] * 5, [0, 10, 0, 10], [1] * 1_000, [5_001] * 50, [3_400] * 50, [2_501, 7_499] * 40,
-], ids=str)
+], ids=lambda lengths: f"{len(lengths)} of {sorted(set(lengths))}")
 def test_odd_cases(lengths):
     capacity = 10 if max(lengths, default=0) <= 10 else 10_000
     rows = check(lengths, capacity)

@@ -218,7 +218,7 @@ def test_an_evaluation_without_a_number_is_no_point():
     assert early.says.startswith("trained to its end: nothing was weighed, which takes 4 evaluations that measure validation_expected_tau")
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "wsd", "linear", "multi_step"])
+@pytest.mark.parametrize("schedule", ["cosine", "wsd", "linear", "constant"])
 def test_the_fall_begins_where_the_schedule_was_and_never_rises(schedule):
     chosen = settings(steps=100, schedule=schedule)
     rates = [cooled_learning_rate(step, 60, 75, 100, chosen) for step in range(60, 75)]

@@ -113,7 +113,7 @@ def test_muon_iterates_in_the_precision_of_the_run(precision, error):
     layer.weight.data.zero_()
     layer.weight.grad = torch.randn(6, 10)
     model = nn.ModuleDict({"layers": nn.ModuleList([layer])})
-    optimizer = build_optimizer(model, chosen(optimizer="muon", precision=precision, momentum=0.0))
+    optimizer = build_optimizer(model, chosen(optimizer="muon", precision=precision))
     optimizer.step()
     found = layer.weight.detach() / (-LEARNING_RATE * 0.2 * 10**0.5)
     gap = float((found - written_out(layer.weight.grad).float()).abs().max())

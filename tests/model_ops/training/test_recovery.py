@@ -12,6 +12,7 @@ from model_ops.errors import ModelError
 from model_ops.loss import one_term
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
+from model_ops.training import recovery as module
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.recovery import SKIPS_IN_A_ROW, Recovery
 from model_ops.training.settings import TrainingSettings
@@ -152,12 +153,13 @@ def test_a_spike_can_be_skipped_or_stop_the_run(tmp_path):
         run(tmp_path / "c", {30: 1e3}, on_spike="stop")
 
 
-def test_no_early_step_and_no_falling_loss_is_a_spike_and_a_new_level_is_accepted():
+def test_no_early_step_and_no_falling_loss_is_a_spike_and_a_new_level_is_accepted(monkeypatch):
+    monkeypatch.setattr(module, "SPIKE_WINDOW", 30)
     heard = Heard()
-    recovery = Recovery(settings(on_spike="skip", spike_window=30), ALONE, heard)
+    recovery = Recovery(settings(on_spike="skip"), ALONE, heard)
     assert all(recovery.takes("s", value, 1.0, list) for value in [9.0, 30.0, *[8.0 - 0.2 * k for k in range(30)]])
     assert not recovery.takes("s", 60.0, 1.0, list)
-    recovery = Recovery(settings(on_spike="warn", spike_window=30), ALONE, heard)
+    recovery = Recovery(settings(on_spike="warn"), ALONE, heard)
     for value in [2.0] * 30 + [9.0] * 16:
         recovery.takes("s", value, 1.0, list)
     before = len(heard.warnings)

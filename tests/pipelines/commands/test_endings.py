@@ -19,6 +19,7 @@ from resources.launching.killed import killed_sentence, memory_sentence
 from resources.launching.launcher import WorkerKilled, WorkerStopped
 from resources.launching.local_launcher import LocalLauncher
 from tests.conftest import PROJECT
+from tests.reports import process_report
 
 DEBUG_LINES = "2026-06-01 10:00:00 +0000 - dagster - DEBUG - train - 1a2b - 42 - ENGINE_EVENT - Executing steps\n" * 5
 
@@ -92,7 +93,7 @@ main()
 @pytest.mark.parametrize(("words", "code"), [(["--version"], 0), (["sql", "select 1", "--lake", "/nowhere"], 2), (["--no-such"], 2)])
 def test_native_code_that_aborts_at_exit_changes_no_exit_code(words, code):
     done = subprocess.run([sys.executable, "-c", ABORTS, *words], cwd=PROJECT, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
+    assert done.returncode == code, process_report(done)
     assert done.stdout.startswith("written ") and "a thread ended\n" in done.stdout and done.stdout.endswith("exit handlers ran\n")
 
 

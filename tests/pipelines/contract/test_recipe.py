@@ -53,7 +53,6 @@ def test_the_digest_depends_on_values_not_on_spelling(tmp_path):
         (SMALLEST + "sft: {method: lora, lora: {zzz: 8}}\n", ["sft.lora.zzz", "no such key; known here: alpha, dropout"]),
         (SMALLEST + "sft: {steps: many}\n", ["sft.steps", "'many'"]),
         (SMALLEST + "quantize: {scheme: int3}\n", ["quantize.scheme", "w8a8", "'int3'"]),
-        (SMALLEST + "preference: {enabled: true}\n", ["preference.enabled"]),
         (SMALLEST + "datasets: {sft: {mix: {gatewy: 0.8}}}\n", ["gatewy", "gateway"]),
         (SMALLEST + "evaluation: {num_speculative_tokens: 5}\n", ["evaluation.num_speculative_tokens"]),
         (SMALLEST + "automation: {retrain: {cron: daily}}\n", ["automation.retrain.cron", "five fields"]),

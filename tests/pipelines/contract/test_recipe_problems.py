@@ -39,8 +39,6 @@ def said(folder, more):
     ("evals: {gsm8k: {ur: a}}", "evals.gsm8k.ur: there is no such key; did you mean uri?"),
     ("sft: {steps:3}", "sft.'steps:3': there is no such key; write one colon after a key, and a space after the colon"),
     ("tracking:: none", "'tracking:': there is no such key; write one colon after a key, and a space after the colon"),
-    ("sft: {mesh: {rules: [[nope, null]]}}", "sft.mesh.rules: no rule maps nope to null; rules are vocab to tp; heads to tp; "
-     "kv_heads to tp; mlp to tp; expert to ep or tp, or any of them to null"),
     ("student: false", "student: it holds false; write `student: {enabled: false}` to switch it off"),
     ("speculator: none", "speculator: it holds 'none'; write `speculator: {enabled: false}` to switch it off"),
     ("sft: {dataset: best}", "sft.dataset: there is no dataset best under datasets.named; none is given there"),
@@ -139,7 +137,6 @@ def said(folder, more):
      "quantize.candidates: vllm/cpu does not load scheme w8a16: choose w8a8, w4a16, w4a16_g64, w4a16_g32 or fp8 (w8a16 is loaded "
      "by vllm on GPU from 7.5; sglang on GPU from 8.0; transformers on any GPU, x86 CPU)"),
     ("sft: {optimizer: adam}", "sft.optimizer: it holds 'adam'; give one of adamw, adamw_8bit, muon; did you mean adamw?"),
-    ("preference: {enabled: true}", "preference.enabled: it holds true, but this version does not have the stage; leave it out"),
     ("automation: {retrain: {cron: 99 3 * * *}}", "automation.retrain.cron: the minute of a cron schedule is 0 to 59, not 99; "
      '"0 3 * * 1" is every Monday at 3:00'),
     ("automation: {retrain: {cron: 0 0 31 2 *}}", "automation.retrain.cron: no time matches this cron schedule; "

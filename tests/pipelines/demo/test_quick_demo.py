@@ -10,12 +10,13 @@ from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 from tests.command import PROJECT
 from tests.cpu_time import cpu_seconds, crowding
+from tests.reports import process_report
 
 
 def python(*words, folder, **environment):
     done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "2", **environment})
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 0, process_report(done)
     return done.stdout
 
 

@@ -14,13 +14,12 @@ from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.speculators.registry import speculator_settings
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gate_settings import Gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.recheck import recheck
-from resources.releasing.release import Part, Release, ReleaseSettings, read_release
-from resources.releasing.signature import Signature
-from resources.releasing.subject import Subject
+from resources.releasing.release import Part, Release, ReleaseRef, ReleaseSettings, read_release
 from resources.releasing.summary import Summary
 from resources.workshop.workshop import Workshop
 
@@ -70,7 +69,7 @@ def dataset(registry, name):
 @pytest.mark.parametrize(("worse", "refused"), [(0.1, True), (0.04, False)])
 def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_path, monkeypatch, worse, refused):
     """What the sensor `decide` makes most often: another drafter of the target that is served."""
-    monkeypatch.setattr(release_candidate, "summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
+    monkeypatch.setattr("resources.workshop.release_candidate.summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
     monkeypatch.setattr(Summary, "write", lambda self, output: {})
     lake = Lake.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
@@ -79,7 +78,7 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
     folder.mkdir(parents=True)
     (folder / "release.json").write_text(Release(workload="tutor", target=parts["sft_model"], speculator=parts["speculator"],
                                                  num_speculative_tokens=3, gates=[]).model_dump_json())
-    Endpoint(lake, "tutor").promote(Subject(release=folder.name, digest="d"), Signature("ana", "test", ""))
+    Endpoint(lake, "tutor").promote(ReleaseRef(release=folder.name, digest="d"), Actor("ana", "test", ""))
     model(registry, "speculator", "another")
     for name in ("sft_dataset", "speculator_dataset", "served_answers"):
         dataset(registry, name)
@@ -101,7 +100,7 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
 
 @pytest.mark.parametrize(("worse", "refused"), [(0.1, True), (0.0, False)])
 def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, refused):
-    monkeypatch.setattr(release_candidate, "summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
+    monkeypatch.setattr("resources.workshop.release_candidate.summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
     monkeypatch.setattr(Summary, "write", lambda self, output: {})
     lake = Lake.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
@@ -110,7 +109,7 @@ def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, ref
     folder.mkdir(parents=True)
     (folder / "release.json").write_text(
         Release(workload="tutor", target=part_of(served_now), speculator=None, num_speculative_tokens=3, gates=[]).model_dump_json())
-    Endpoint(lake, "tutor").promote(Subject(release=folder.name, digest="d"), Signature("ana", "test", ""))
+    Endpoint(lake, "tutor").promote(ReleaseRef(release=folder.name, digest="d"), Actor("ana", "test", ""))
     for name in ("base_model", "sft_model"):
         model(registry, name, "new")
     dataset(registry, "sft_dataset")

@@ -121,9 +121,9 @@ def test_a_decision_whose_run_never_came_waits_for_the_end_of_quiet_hours(lake, 
 
 def test_a_request_that_set_quiet_hours_aside_is_asked_for_again_in_them(lake, recipe, instance):
     from resources.deciding.requests import Request, Requests
-    from resources.releasing.signature import Signature
+    from resources.releasing.actor import Actor
 
-    Requests(lake, "shop").ask(Request.of("shop", Signature("ana", "test", "now"), "full", ["quiet"]), NOW)
+    Requests(lake, "shop").ask(Request.of("shop", Actor("ana", "test", "now"), "full", ["quiet"]), NOW)
     first, again = (tick(lake, recipe, instance, quiet=["* 9 * * *"]).run_requests for _ in range(2))
     assert [each.run_key for each in first] == [each.run_key for each in again] and again
 

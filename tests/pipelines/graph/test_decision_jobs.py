@@ -19,8 +19,7 @@ from resources.artefacts.manifest import read_manifest
 from resources.catalog.catalog import query
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleasePolicy
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleasePolicy, ReleaseRef
 
 RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
 STEPS = {"approve": "approve_release", "reject": "reject_release", "rollback": "roll_back_endpoint"}
@@ -68,7 +67,7 @@ def test_approve_and_roll_back_move_the_alias_with_name_reason_and_run(lake, dec
 
 def test_a_rejected_candidate_stays_away_until_it_is_approved(lake, decide, make_release):
     release = make_release(lake, 1)
-    Endpoint(lake, "tutor").nominate(subject_of(release))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
     assert decide("reject", release=release.name, name="Ana", reason="too long") == f"release {release.name} is rejected; the champion stays"
     assert Endpoint(lake, "tutor").read().candidate is None and champion(lake) is None
 
@@ -90,7 +89,7 @@ def test_a_further_alias_names_an_approved_release_only(lake, decide, make_relea
 
 def test_wrong_forms_are_refused_in_one_sentence_and_change_nothing(lake, decide, make_release):
     older, newer = make_release(lake, 1), make_release(lake, 2)
-    Endpoint(lake, "tutor").nominate(subject_of(newer))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(newer))
     refused = {
         "the name is empty": decide("approve", release=newer.name, name="  "),
         f"no release is named: give the version of the release; the candidate is {newer.name}": decide("approve", name="Ana"),
@@ -123,7 +122,7 @@ def test_a_recipe_without_release_has_none_of_the_jobs(tmp_path):
 
 def test_the_forms_offer_the_release_that_waits(lake, make_release, tmp_path):
     release = make_release(lake, 1)
-    Endpoint(lake, "tutor").nominate(subject_of(release))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
     (tmp_path / "tutor.yaml").write_text(RECIPE)
     graph = definitions(tmp_path / "tutor.yaml", lake.root)
     for job in ("approve", "reject"):

@@ -232,7 +232,7 @@ def test_judgements_are_in_the_graph_where_a_judge_is_named(tmp_path):
 def test_a_training_s_curves_are_a_picture(tmp_path):
     import json
 
-    from assets.presentation import LARGEST_PICTURE, training_curves
+    from assets.presentation import training_curves
 
     path = tmp_path / "metrics.jsonl"
     lines = [{"phase": "sft", "step": step, "loss": 3 / step, "learning_rate": 1e-4, "tokens_per_second": 900 + step}
@@ -240,7 +240,7 @@ def test_a_training_s_curves_are_a_picture(tmp_path):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     plain = training_curves(path)
     assert plain.startswith(b"\x89PNG")
-    assert len(plain) < LARGEST_PICTURE
+    assert len(plain) < 150_000, "large markdown of Dagster's event log fails to load"
     lines[-1] |= {"validation_loss": 0.5}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert training_curves(path) != plain

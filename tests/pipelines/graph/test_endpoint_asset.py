@@ -7,14 +7,14 @@ from assets.endpoint import endpoint
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.release import ReleaseError, ReleaseSettings
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
 from resources.workshop.workshop import Workshop
 
-ANA = Signature("ana", "MILLRACE_USER", "read 20 answers")
+ANA = Actor("ana", "MILLRACE_USER", "read 20 answers")
 
 
 @pytest.fixture

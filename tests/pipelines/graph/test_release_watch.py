@@ -9,14 +9,14 @@ from benchmarks.served_series import windows
 from pipelines.contract.recipe import load_recipe
 from pipelines.graph.release_watch import release_watch
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseRef
 from resources.watching import watch
 from tests.resources.watching.test_watch import CALM, serve, week
 
-ANN = Signature("ann", "MILLRACE_USER")
+ANN = Actor("ann", "MILLRACE_USER")
 RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\n"
 
 
@@ -43,7 +43,7 @@ def test_a_tick_rolls_back_and_reports_the_endpoint(tmp_path, make_release, monk
     old, new = make_release(lake, 1), make_release(lake, 2)
     for directory in (old, new):
         approve(lake, directory, ANN)
-        aliases = Endpoint(lake, "tutor").promote(subject_of(directory), ANN)
+        aliases = Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANN)
     at, rng = aliases.changed_at, np.random.default_rng(0)
     serve(lake, old.name, week(rng, at))
     serve(lake, new.name, windows(rng, at, 6, minutes=10, **CALM, fall=0.5))

@@ -54,8 +54,7 @@ def test_a_teacher_of_both_teaches_the_first_stage_and_the_student(tmp_path):
 
 @pytest.mark.parametrize(("content", "said"), [
     ({"second_sft": {"dataset": "bst"}}, "there is no dataset bst under datasets.named; there is best"),
-    ({"second_sft": {}, "sft": {"enabled": False}}, "move these settings to sft, or enable sft"),
-    ({"second_sft": {"method": "lora", "lora": {"merge": False}}}, "the next stages and the endpoint take a whole model")])
+    ({"second_sft": {}, "sft": {"enabled": False}}, "move these settings to sft, or enable sft")])
 def test_a_second_stage_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     [sentence] = refusals(tmp_path, content)
     assert said in sentence

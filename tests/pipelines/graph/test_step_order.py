@@ -22,6 +22,12 @@ DRAFTERS = {
 Choice = namedtuple("Choice", "sft student quantize release judge drafter more", defaults=[""])
 
 
+def name_of(choice: Choice) -> str:
+    """What is on, the drafter, and the beginning of what is added."""
+    on = [name for name in ("sft", "student", "quantize", "release", "judge") if getattr(choice, name)]
+    return "+".join([*on, choice.drafter, choice.more[:32].strip()]).strip("+")
+
+
 def makes_sense(choice: Choice) -> bool:
     """The recipe is refused if it makes no model, or if a student that is switched off drafts."""
     makes_a_model = choice.sft or choice.student or choice.quantize or choice.drafter != "off"
@@ -80,7 +86,7 @@ def steps_of_checks(job: dg.JobDefinition) -> dict[dg.AssetCheckKey, str]:
 
 
 @pytest.mark.parametrize("choice", [choice for choice in EVERY if not makes_sense(choice) and choice.release],
-                         ids=str)
+                         ids=name_of)
 def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choice):
     from pipelines.contract.recipe import RecipeError, load_recipe
 
@@ -90,7 +96,7 @@ def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choic
     assert len(refused.value.problems) == 1 and wanted in refused.value.problems[0].sentence
 
 
-@pytest.mark.parametrize("choice", SWITCHES + JUDGED + MERGED + TAUGHT + NAMED, ids=str)
+@pytest.mark.parametrize("choice", SWITCHES + JUDGED + MERGED + TAUGHT + NAMED, ids=name_of)
 def test_a_step_waits_for_what_its_asset_reads(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
     assets = graph.resolve_asset_graph()
@@ -157,7 +163,7 @@ class RecordingWorkshop:
 RELEASED = [choice for choice in SWITCHES + MERGED + TAUGHT + NAMED if choice.release]
 
 
-@pytest.mark.parametrize("choice", thorough_except(RELEASED[::4], RELEASED), ids=str)
+@pytest.mark.parametrize("choice", thorough_except(RELEASED[::4], RELEASED), ids=name_of)
 def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
     workshop = RecordingWorkshop(Lake.open(tmp_path / "lake"))

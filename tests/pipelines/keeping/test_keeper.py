@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import psutil
 import pytest
@@ -14,6 +13,7 @@ from pipelines.keeping import keeper
 from pipelines.keeping.keeper import Keeper, Server
 from pipelines.keeping.kept_process import KeptProcess
 from pipelines.keeping.rotated_log import KEPT, RotatedLog
+from tests.reports import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("keeper")]
 
@@ -51,13 +51,6 @@ class Run:
         return next(state for state in self.states if state.name == name)
 
 
-def until(condition, seconds=15):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
-
-
 def gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -91,19 +84,19 @@ def test_a_server_that_ends_at_once_every_time_is_no_tight_loop_and_says_why(tmp
 
 
 def test_pauses_grow_and_are_short_again_after_a_steady_time(tmp_path, monkeypatch):
-    kept = keeper._Kept(Server("a", SLEEPS, os.environ, tmp_path / "a.log"), KeptProcess(SLEEPS), RotatedLog(tmp_path / "a.log"))
-    subject = Keeper([], lambda sentence: None, lambda: None)
     now = [1000.0]
     monkeypatch.setattr(keeper.time, "monotonic", lambda: now[0])
+    kept = keeper._Kept(Server("a", SLEEPS, os.environ, tmp_path / "a.log"), KeptProcess(SLEEPS), RotatedLog(tmp_path / "a.log"))
+    subject = Keeper([], lambda sentence: None, lambda: None)
     pauses = []
     for _ in range(8):
         kept.began_s = now[0] - 1
         subject._ended(kept)
-        pauses.append(kept.not_before_s - now[0])
+        pauses.append(kept.ends_in_a_row.ends_at - now[0])
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     kept.began_s = now[0] - keeper.STEADY_S - 1
     subject._ended(kept)
-    assert kept.not_before_s - now[0] == 1
+    assert kept.ends_in_a_row.ends_at - now[0] == 1
 
 
 def test_a_command_that_cannot_be_run_says_so(tmp_path):

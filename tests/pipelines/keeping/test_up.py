@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from pipelines.keeping.up_state import ServerState, UpState, folder_of, read_sta
 from resources.lake import Lake
 from resources.process_stamp import this_process
 from tests.command import PROJECT
+from tests.reports import until
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources:\n  gateway: {uri: logs}\nfirst_day: 2026-06-01\nlast_day: 2026-06-02\n"
 STARTS_S = 120
@@ -168,15 +168,7 @@ class Up:
             except OSError:
                 assert self.process.poll() is None, self.said()
                 return False
-        until(answers)
-
-
-def until(condition):
-    deadline = time.monotonic() + STARTS_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.1)
-    return found
+        until(answers, STARTS_S)
 
 
 def of_the_lake(folder):
@@ -196,9 +188,9 @@ def test_killed_servers_come_back_a_second_one_is_refused_and_nothing_is_left(re
     first = Up(recipe)
     try:
         first.wait_for_ui()
-        daemon = until(lambda: first.pid("daemon"))
+        daemon = until(lambda: first.pid("daemon"), STARTS_S)
         os.kill(daemon, signal.SIGKILL)
-        assert until(lambda: (pid := first.pid("daemon")) not in (None, daemon) and pid)
+        assert until(lambda: (pid := first.pid("daemon")) not in (None, daemon) and pid, STARTS_S)
         assert "daemon ended by SIGKILL and is started again" in first.said()
         assert f"already runs on {tmp_path / 'lake'} (process {first.process.pid}" in cli("up", recipe, check=2).stderr
         first.process.kill()
@@ -206,11 +198,11 @@ def test_killed_servers_come_back_a_second_one_is_refused_and_nothing_is_left(re
         second = Up(recipe)  # waits for what the killed one left
         try:
             second.wait_for_ui()
-            assert until(lambda: second.pid("daemon")) != daemon
+            assert until(lambda: second.pid("daemon"), STARTS_S) != daemon
         finally:
             second.process.send_signal(signal.SIGTERM)
             assert second.process.wait(timeout=120) == 0
         assert second.said().rstrip().endswith("everything has ended")
     finally:
         first.process.kill()
-    until(lambda: not of_the_lake(tmp_path))
+    until(lambda: not of_the_lake(tmp_path), STARTS_S)

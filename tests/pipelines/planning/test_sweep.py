@@ -67,7 +67,6 @@ def test_rates_are_tried_once_and_the_best_is_named(recipe, lake, base, chats):
     assert report.at_the_edge
     written = json.loads((report.folder / "report.json").read_text())
     assert written["best"] == 3e-3
-    assert (report.folder / "report.png").stat().st_size > 2_000
     results = {path: path.stat().st_mtime_ns for path in report.folder.glob("*/result.json")}
     assert len(results) == 2
     assert not list(report.folder.rglob("model*.safetensors")), "only what was measured is kept"

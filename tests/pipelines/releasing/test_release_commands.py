@@ -179,20 +179,20 @@ def test_what_cannot_be_is_one_sentence(lake, call, make_release, words, kind, s
 
 
 def test_nobody_known_approves_nothing(lake, call, make_release, monkeypatch):
-    from resources.releasing import signature
+    from resources.releasing import actor
 
     def unknown():
-        raise signature.SignatureError("set MILLRACE_USER")
+        raise actor.ActorError("set MILLRACE_USER")
 
-    monkeypatch.setattr(signature, "_person", unknown)
+    monkeypatch.setattr(actor, "_person", unknown)
     refused = call("approve", make_release(lake, 1).name)
     assert isinstance(refused.exception, Misuse) and champion(lake) is None
 
 
 def test_the_systems_account_is_told_how_to_be_a_person(lake, call, make_release, monkeypatch):
-    from resources.releasing import signature
+    from resources.releasing import actor
 
-    monkeypatch.setattr(signature, "_person", lambda: ("root", "system account"))
+    monkeypatch.setattr(actor, "_person", lambda: ("root", "system account"))
     said = call("approve", make_release(lake, 1).name).output
     assert "approved by root (system account)" in said and "set MILLRACE_USER" in said
 

@@ -8,8 +8,8 @@ from model_ops.errors import Misuse
 from pipelines.commands import release as commands
 from resources.lake import Lake
 from resources.releasing import rollback
-from resources.releasing.approving import approve_release
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
+from resources.releasing.approvals import approve_release
 
 
 @pytest.mark.parametrize(("shown", "yes", "allowed"), [("", False, False), ("it learnt 3 erased rows", False, True), ("", True, True)])
@@ -17,7 +17,7 @@ def test_a_yes_to_erased_rows_counts_only_where_they_were_shown(tmp_path, make_r
     lake, asked = Lake.open(tmp_path / "lake"), []
     old, new = make_release(lake, 1), make_release(lake, 2)
     for release in (old, new):
-        approve_release(lake, release, Signature("ana", "MILLRACE_USER"))
+        approve_release(lake, release, Actor("ana", "MILLRACE_USER"))
 
     def roll_back(*_, though_tainted):
         asked.append(though_tainted)

@@ -15,7 +15,7 @@ from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gate_result import GateResult
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseRef
 from resources.releasing.verdict import verdict_of
 
 RECIPE = SimpleNamespace(workload="tutor", disabled=[])
@@ -41,7 +41,7 @@ def said(tmp_path, make_release):
             (measured / "report.json").write_text(json.dumps(report))
             (measured / "speed.json").write_text("{}")
             if offered:
-                Endpoint(lake, "tutor").nominate(subject_of(directory))
+                Endpoint(lake, "tutor").nominate(ReleaseRef.of(directory))
         outcome = Outcome(exit_code=code, seconds=dict.fromkeys(steps, 1.0), failed=set(failed))
         console = Console(record=True, width=width, force_terminal=True)
         print_closing(lake, RECIPE, tmp_path / "tutor.yaml", outcome, console)

@@ -18,17 +18,16 @@ from pipelines.storage.lake_recipes import remember
 from resources.artefacts.manifest import Input
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gate_result import GateResult
-from resources.releasing.release import Part, Release
-from resources.releasing.signature import Signature
-from resources.releasing.subject import Subject, subject_of
+from resources.releasing.release import Part, Release, ReleaseRef
 from resources.tables import SCHEMAS, Tables
 from tests.resources.inspecting.test_survey import PAIR, put
 from tests.resources.interaction_rows import interaction
 
-ANA = Signature("ana", "MILLRACE_USER")
+ANA = Actor("ana", "MILLRACE_USER")
 SUITE = ("resources/composing/eval_suite.py",)
 
 
@@ -63,7 +62,7 @@ def release(lake, passed=True):
 
 def nominate(lake, made):
     directory = Registry(lake, "helper").directory(made)
-    Endpoint(lake, "helper").nominate(subject_of(directory))
+    Endpoint(lake, "helper").nominate(ReleaseRef.of(directory))
     return directory
 
 
@@ -148,7 +147,7 @@ def test_who_is_waited_for(lake):
     assert (found.waiting_for, found.command) == ("a person's approval", f"millrace approve {made.version} --lake {lake.root}")
     approve(lake, directory, ANA)
     assert one(lake).endpoint.waiting_for == "the next run of endpoint"
-    Endpoint(lake, "helper").promote(subject_of(directory), ANA)
+    Endpoint(lake, "helper").promote(ReleaseRef.of(directory), ANA)
     found = one(lake).endpoint
     assert (found.champion, found.candidate, found.waiting_for) == (made.version, "", "")
     assert "by ana" in text(lake)
@@ -183,7 +182,7 @@ def test_a_gate_that_was_missed(lake):
 
 
 def test_a_candidate_that_is_gone_and_an_endpoint_that_is_broken(lake):
-    Endpoint(lake, "helper").nominate(Subject(release="nowhere"))
+    Endpoint(lake, "helper").nominate(ReleaseRef(release="nowhere"))
     assert "cannot be read" in one(lake).endpoint.problem
     lake.endpoint("helper").write_text("{")
     assert "restore it from a copy" in text(lake)

@@ -13,16 +13,15 @@ from resources.alerting.tell import tell
 from resources.deciding.budget import refusal
 from resources.deciding.settings import BudgetSettings
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleasePolicy
+from resources.releasing.release import ReleasePolicy, ReleaseRef
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.tables import SCHEMAS, Tables
 from tests.resources.deciding.examples import NOW, decision
 
-ANA, BOB, WATCH = (Signature(name, "MILLRACE_USER", "because") for name in ("ana", "bob", "millrace watch"))
+ANA, BOB, WATCH = (Actor(name, "MILLRACE_USER", "because") for name in ("ana", "bob", "millrace watch"))
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_a_budget_that_an_unknown_cost_cannot_be_held_against_is_not_said_to_be_
 def test_a_candidate_waits_until_enough_people_approved_it_or_one_withdrew_it(lake, make_release):
     assert release_alerts(lake, "tutor") == []
     release = make_release(lake, 1, policy=ReleasePolicy(people=2))
-    Endpoint(lake, "tutor").nominate(subject_of(release))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
     [first] = release_alerts(lake, "tutor")
     assert first.kind == "approval" and first.title == f"tutor: release {release.name} waits for 2 people"
     assert f"millrace approve {release.name} --lake {lake.place}" in first.todo and "recovery 0.999" in first.text
@@ -115,13 +114,13 @@ def test_a_candidate_waits_until_enough_people_approved_it_or_one_withdrew_it(la
     approve(lake, release, BOB)
     assert release_alerts(lake, "tutor") == []
     withdraw(lake, release, ANA)
-    Endpoint(lake, "tutor").nominate(subject_of(release))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
     assert [each for each in release_alerts(lake, "tutor") if each.kind == "approval"] == []
 
 
 def test_missed_gates_are_told_with_their_numbers(lake, make_release):
     release = make_release(lake, 1, recovery=0.9)
-    Endpoint(lake, "tutor").nominate(subject_of(release))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
     [one] = release_alerts(lake, "tutor")
     assert one.kind == "gates" and one.title == f"tutor: release {release.name} missed 1 gate"
     assert "gate recovery: 0.9" in one.text and "at least 0.99" in one.text
@@ -131,11 +130,11 @@ def test_only_the_rollback_of_the_watch_is_told(lake, make_release):
     first, second = make_release(lake, 1), make_release(lake, 2)
     for release in (first, second):
         approve(lake, release, ANA)
-        Endpoint(lake, "tutor").promote(subject_of(release), ANA)
+        Endpoint(lake, "tutor").promote(ReleaseRef.of(release), ANA)
     roll_back(lake, first, BOB)
     assert release_alerts(lake, "tutor") == []
     approve(lake, second, ANA)
-    Endpoint(lake, "tutor").promote(subject_of(second), ANA)
+    Endpoint(lake, "tutor").promote(ReleaseRef.of(second), ANA)
     roll_back(lake, first, WATCH)
     [one] = release_alerts(lake, "tutor")
     assert one.kind == "rollback" and one.text == "because." and one.facts["replaced"] == second.name

@@ -175,13 +175,13 @@ def test_what_an_operation_depends_on(operation):
 
 def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
     """A release is made from figures, digests and the servers' options: a change of a loss or a network makes none anew."""
-    from assets.release_candidate import SOURCES
+    from resources.workshop.release_candidate import SOURCES
 
     found = files_used(*SOURCES)
     assert [file for file in found if file.startswith("model_ops/")] == [
         "model_ops/__init__.py", "model_ops/atomic_files.py", "model_ops/decoding/__init__.py", "model_ops/decoding/ngram.py",
         "model_ops/errors.py", "model_ops/evaluation/__init__.py", "model_ops/evaluation/drafting_measurements.py",
-        "model_ops/evaluation/measurement.py", "model_ops/models/__init__.py",
+        "model_ops/evaluation/measurement.py", "model_ops/file_locks.py", "model_ops/models/__init__.py",
         "model_ops/models/adapter_base.py", "model_ops/models/template_files.py", "model_ops/serving/__init__.py", "model_ops/serving/adapters.py",
         "model_ops/serving/command.py", "model_ops/serving/drafting.py", "model_ops/serving/drafting_choice.py",
         "model_ops/serving/service.py", "model_ops/serving/tool_parsers.py", "model_ops/settings.py",

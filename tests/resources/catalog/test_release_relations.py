@@ -8,13 +8,13 @@ from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
 from resources.catalog.release_relations import RELEASE_RELATIONS
 from resources.lake import Lake
+from resources.releasing.actor import AUTOMATIC, Actor
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import ReleaseRef
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import AUTOMATIC, Signature
-from resources.releasing.subject import subject_of
 
-ANA, BO = Signature("ana", "MILLRACE_USER", "read 20 answers"), Signature("bo", "system account", "wrong prices")
+ANA, BO = Actor("ana", "MILLRACE_USER", "read 20 answers"), Actor("bo", "system account", "wrong prices")
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def test_a_history_of_releases_in_sql(lake, make_release):
     endpoint = Endpoint(lake, "tutor")
     for directory, by in ((a, AUTOMATIC), (b, ANA)):
         approve(lake, directory, by)
-        endpoint.promote(subject_of(directory), by)
+        endpoint.promote(ReleaseRef.of(directory), by)
     approve(lake, b, BO)
     roll_back(lake, a, BO)
-    endpoint.nominate(subject_of(c))
+    endpoint.nominate(ReleaseRef.of(c))
     found = rows(lake, "select version, is_champion, is_previous, is_candidate, standing, decided_by, approvals, passed "
                        "from releases order by created_at")
     assert found == [(a.name, True, False, False, "approved", "recipe: approval automatic", 1, True),
@@ -74,7 +74,7 @@ def test_who_served_at_a_moment_can_be_asked(lake, make_release):
     a, b = make_release(lake, 1), make_release(lake, 2)
     for directory in (a, b):
         approve(lake, directory, ANA)
-        Endpoint(lake, "tutor").promote(subject_of(directory), ANA)
+        Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANA)
     moment = "(select max(ts) - interval 1 microsecond from approvals where action = 'promoted')"
     asked = f"select release from champions where served_from <= {moment} and ({moment} < served_until or served_until is null)"
     assert rows(lake, asked) == [(a.name,)]
@@ -84,7 +84,7 @@ def test_two_workloads_do_not_mix(lake, make_release):
     for workload in ("tutor", "shop"):
         directory = make_release(lake, 1, workload)
         approve(lake, directory, ANA)
-        Endpoint(lake, workload).promote(subject_of(directory), ANA)
+        Endpoint(lake, workload).promote(ReleaseRef.of(directory), ANA)
     withdrawn = make_release(lake, 2, "shop")
     withdraw(lake, withdrawn, BO)
     assert rows(lake, "select workload, count(*), count(*) filter (is_champion), count(*) filter (standing = 'withdrawn') "

@@ -13,7 +13,7 @@ from resources.erasing.forget import forget
 from resources.lake import Lake
 from resources.reading.chats import with_chats
 from resources.reading.ingest import ingest
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 from tests.command import millrace
 from tests.resources.chatting.stand_in import ANSWER, DONE, StandIn
@@ -50,7 +50,7 @@ def test_the_next_run_reads_a_rated_answer_with_its_thumb_and_who_rated_can_be_f
     keep(lake, exchange, "up")  # another mind
     [[row], [thumb]] = read(lake)
     assert thumb["comment"] is None and len(with_chats(lake.root, "tutor", {})) == 1
-    forget(lake, ask_for(Tables(lake), "user", "ana"), Signature("bo", "test"), vacuum=True)
+    forget(lake, ask_for(Tables(lake), "user", "ana"), Actor("bo", "test"), vacuum=True)
     assert not any(b"dinner tonight" in path.read_bytes() for path in lake.root.rglob("*") if path.is_file())
     assert with_chats(lake.root, "tutor", {}) == {}  # an empty folder would stop the run
     assert not any(Tables(lake).open(name).to_pyarrow_table().num_rows for name in ("interactions", "feedback"))

@@ -5,12 +5,12 @@ import pytest
 from resources.chatting import speaker as module
 from resources.chatting.speaker import ChatError, find_speaker
 from resources.lake import Lake
-from resources.releasing.approving import approve_release
+from resources.releasing.actor import Actor
+from resources.releasing.approvals import approve_release
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseRef
 
-ANA = Signature("ana", "MILLRACE_USER")
+ANA = Actor("ana", "MILLRACE_USER")
 
 
 @pytest.fixture
@@ -21,11 +21,11 @@ def lake(tmp_path, monkeypatch):
 
 def test_workloads_aliases_releases_directories_and_hub_ids(lake, make_release, tmp_path):
     old = make_release(lake, 1, drafts=True)
-    Endpoint(lake, "tutor").nominate(subject_of(old))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(old))
     assert find_speaker(lake, "tutor").name == f"candidate {old.name} of tutor"  # before there is a champion
     approve_release(lake, old, ANA)
     new = make_release(lake, 2)
-    Endpoint(lake, "tutor").nominate(subject_of(new))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(new))
     for name in ("tutor", "champion", "tutor/champion"):
         found = find_speaker(lake, name)
         assert (found.name, found.release, found.workload) == (f"champion {old.name} of tutor", old.name, "tutor")

@@ -161,7 +161,7 @@ def test_other_suites_or_settings_search_again(tables, tmp_path):
     )
     assert found(tables, tmp_path / "v3", none)[0] == set()
     assert found(tables, tmp_path / "v4", one)[0] == {"i1"}
-    strict = CurationSettings(decontamination={"threshold": 1.0, "ngrams": [30]})
+    strict = CurationSettings(decontamination={"threshold": 1.0})
     assert curate(tables, "tutor", tmp_path / "v5", strict, one).suites["quiz"]["items_found"] == 1
     off = CurationSettings(decontamination={"enabled": False})
     assert curate(tables, "tutor", tmp_path / "v6", off, one).kept == 2

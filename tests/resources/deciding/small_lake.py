@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseRef
 from resources.tables import SCHEMAS, Tables
 
 FIRST = date(2026, 6, 1)
-ANA = Signature("ana", "test", "looks right")
+ANA = Actor("ana", "test", "looks right")
 MODELS = ("base_model", "sft_model", "student_model", "quantized_model")
 
 
@@ -66,7 +66,7 @@ def make_all(lake, read, run_id="", **of_drafter):
         "workload": "shop", "target": part(models[-1], lake), "speculator": part(drafter, lake), "num_speculative_tokens": 3,
         "gates": []})})
     directory = lake.artefacts("release") / "shop" / release.version
-    Endpoint(lake, "shop").nominate(subject_of(directory))
+    Endpoint(lake, "shop").nominate(ReleaseRef.of(directory))
     return release
 
 
@@ -86,5 +86,5 @@ def curve(name, value):
 
 def promote(lake, release):
     directory = lake.artefacts("release") / "shop" / release.version
-    Endpoint(lake, "shop").decide("approved", subject_of(directory), ANA)
-    Endpoint(lake, "shop").promote(subject_of(directory), ANA)
+    Endpoint(lake, "shop").decide("approved", ReleaseRef.of(directory), ANA)
+    Endpoint(lake, "shop").promote(ReleaseRef.of(directory), ANA)

@@ -13,9 +13,9 @@ from resources.deciding.decisions_table import Decisions
 from resources.deciding.gather import gather
 from resources.deciding.requests import Request
 from resources.deciding.settings import BudgetSettings
+from resources.releasing.actor import Actor
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseRef
 from resources.tables import SCHEMAS, Tables
 from stores.mirror.bucket import Changed
 from stores.s3 import S3Error
@@ -71,7 +71,7 @@ def test_a_candidate_that_one_of_two_people_approved_still_holds_the_next_run(la
     path = directory / "release.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "policy": {"people": 2}}))
     for name, held in (("ana", True), ("ben", False)):
-        Endpoint(lake, "shop").decide("approved", subject_of(directory), Signature(name, "test", ""))
+        Endpoint(lake, "shop").decide("approved", ReleaseRef.of(directory), Actor(name, "test", ""))
         assert (gather(lake, FACTS, BUSY, NOW)[0].candidate == candidate.version) == held
 
 
@@ -111,7 +111,7 @@ def test_a_run_of_unknown_cost_is_refused_by_a_budget_of_costs_and_the_sentence_
 
 def test_a_request_may_set_the_budget_aside_that_an_unknown_cost_does_not_suffice_for(lake):
     untimed(lake)
-    settings, given = BUSY.model_copy(update={"budget": BudgetSettings(device_hours_per_week=1)}), Signature("ana", "test", "now")
+    settings, given = BUSY.model_copy(update={"budget": BudgetSettings(device_hours_per_week=1)}), Actor("ana", "test", "now")
     asked = [Request.of("shop", given, "full", despite) for despite in ((), ("budget",))]
     started = [preview(each, lake, FACTS, settings, [], NOW)[0] for each in asked]
     assert [each.action for each in started] == ["nothing", "full"] and "millrace run" in started[0].why

@@ -13,13 +13,13 @@ from resources.deciding.request_text import asked_sentence, preview_sentences
 from resources.deciding.requests import DESPITE, Request, RequestError, Requests, folder_of
 from resources.deciding.settings import BudgetSettings
 from resources.lake import Lake
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from stores.mirror.bucket import Changed
 from tests.resources.deciding.examples import FACTS, SETTINGS, decision
 from tests.resources.deciding.small_lake import log_day
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
-ANA = Signature("ana", "MILLRACE_USER", "the prices of June are wrong")
+ANA = Actor("ana", "MILLRACE_USER", "the prices of June are wrong")
 BUSY = SETTINGS.model_copy(update={"requests_per_day": 10_000_000})
 QUIET = BUSY.model_copy(update={"quiet": ["* 9 * * *"]})
 
@@ -134,7 +134,7 @@ def test_a_preview_keeps_nothing_and_says_what_would_hold_it(lake):
 def test_a_withdrawn_request_is_not_decided_and_a_decided_one_cannot_be_withdrawn(lake):
     requests, ledger = Requests(lake, "shop"), Decisions(lake, "shop")
     request, _ = ask(lake)
-    assert requests.withdraw(request.request_id, Signature("ben", "test", "it was June of last year"), NOW) == request
+    assert requests.withdraw(request.request_id, Actor("ben", "test", "it was June of last year"), NOW) == request
     [row] = ledger.all()
     assert (row.outcome, row.why, row.started) == ("cancelled", "ben withdrew the request: it was June of last year", False)
     assert decide(lake, FACTS, BUSY, ledger.all(), NOW).decision is None and not requests.waiting(ledger.all())

@@ -7,7 +7,7 @@ import pytest
 
 from resources.deciding.settle import RunSeen, settled
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseRef
 from tests.resources.deciding.examples import FACTS, NOW, SETTINGS, decision
 from tests.resources.deciding.small_lake import ANA, make_all, promote, trained_lake
 
@@ -50,7 +50,7 @@ def test_a_candidate_waits_is_released_or_withdrawn(lake):
     promote(lake, release)
     assert now_is(lake, "SUCCESS").outcome == "released"
     later = make_all(lake, read=30, run_id="run-3")
-    Endpoint(lake, "shop").decide("withdrawn", subject_of(lake.artefacts("release") / "shop" / later.version), ANA)
+    Endpoint(lake, "shop").decide("withdrawn", ReleaseRef.of(lake.artefacts("release") / "shop" / later.version), ANA)
     assert settled(OPEN, seen("SUCCESS", "run-3"), lake, FACTS, SETTINGS).outcome == "cancelled"
 
 

@@ -65,7 +65,7 @@ def test_only_new_days_and_days_with_other_rows_are_compared(tables):
     assert again.days == [END] and by_test(again)["errors"]["sessions"] == 41
     kept = tables.open("drift").to_pyarrow_table().to_pylist()
     assert len(kept) == len(first.rows) and {row["rows"] for row in kept if row["dt"] == END} == {by_test(again)["errors"]["rows"]}
-    other = SETTINGS.model_copy(update={"ngram": 2})
+    other = SETTINGS.model_copy(update={"false_alarms_per_1000_days": 9.0})
     assert compare_traffic(tables, "tutor", other, Seen(), now=NOW).days == first.days
 
 

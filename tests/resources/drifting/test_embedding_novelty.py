@@ -21,7 +21,7 @@ from resources.drifting.settings import DriftEmbeddings, DriftSettings
 from resources.lake import Lake
 from resources.tables import Tables
 
-SETTINGS = DriftSettings(reference_days=4, windows=[1], false_alarms_per_1000_days=10, ngram=16,
+SETTINGS = DriftSettings(reference_days=4, windows=[1], false_alarms_per_1000_days=10,
                          embeddings=DriftEmbeddings(model="/models/embedder"))
 END, NOW = FIRST + timedelta(4), datetime(2026, 6, 20, tzinfo=UTC)
 
@@ -160,7 +160,7 @@ def test_without_a_model_no_such_test_is_there_and_the_others_are_the_same(table
 
 def test_of_many_sessions_the_same_share_is_embedded_on_every_day(tables):
     meaning = Meaning()
-    settings = SETTINGS.model_copy(update={"embeddings": DriftEmbeddings(model="/m", sessions_per_day=20, prompts_per_session=1)})
+    settings = SETTINGS.model_copy(update={"embeddings": DriftEmbeddings(model="/m", sessions_per_day=20)})
     store(tables, "cleaned_interactions", [*days_of_rows(4, generator(4)), *days_of_rows(1, generator(5), sessions=120, first=END)])
     report = compared(tables, meaning, settings)
     kept = {path.stem: pq.read_metadata(path).num_rows for path in tables.lake.root.glob(".remembered/embeddings/tutor/*/*.parquet")}

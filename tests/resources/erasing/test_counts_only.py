@@ -20,7 +20,7 @@ from resources.erasing.retention import RetentionSettings, old_data, remove_old_
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 from resources.workshop.workshop import Workshop
 
@@ -111,7 +111,7 @@ def test_other_sources_keep_their_rows(lake):
 
 def test_an_erasure_still_finds_the_ids_and_taints_nothing_it_cannot_prove(lake):
     keep_counts_only(lake, "tutor", BOTH)
-    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Signature("tester", "test"))
+    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Actor("tester", "test"))
     assert plan.interactions == 4 and not plan.files and not tainted(lake)
     assert len(table(lake, "retired")) == 10 and {row["kind"] for row in table(lake, "erasures")} >= {"user", "interaction"}
 

@@ -17,7 +17,7 @@ from resources.erasing.forget import forget
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("emptied rows")]
@@ -107,14 +107,14 @@ def test_a_touched_or_a_changed_log_brings_no_emptied_text_back(lake, whole, mor
 
 def test_an_erasure_finds_everything_of_emptied_rows(lake):
     remove_old_data(lake, "tutor", RAW_FIRST, NOW)
-    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Signature("tester", "test"), vacuum=True)
+    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Actor("tester", "test"), vacuum=True)
     assert plan.interactions == 4 and places_of({MARK}, lake.root) == []
 
 
 def test_an_erased_turn_takes_the_later_turns_that_repeat_it(lake):
     remove_old_data(lake, "tutor", RAW_FIRST, NOW)
     assert said(lake, 1) == []
-    plan = forget(lake, ask_for(Tables(lake), "interaction", "request-bob-1-1"), Signature("tester", "test"))
+    plan = forget(lake, ask_for(Tables(lake), "interaction", "request-bob-1-1"), Actor("tester", "test"))
     assert plan.interactions == 2
 
 

@@ -22,14 +22,14 @@ from resources.lake import LakeError
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
+from resources.releasing.actor import Actor
 from resources.releasing.recheck import recheck
-from resources.releasing.signature import Signature
 from resources.tables import SCHEMAS, Tables
 from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forget")]
 
-BY = Signature("tester", "test", "request 1")
+BY = Actor("tester", "test", "request 1")
 
 
 def asked(lake, kind="user", identifier="ann"):

@@ -19,12 +19,12 @@ from resources.erasing.retention import RetentionSettings, remove_old_data
 from resources.lake import Lake
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forget chains")]
 
-BY = Signature("tester", "test", "request 1")
+BY = Actor("tester", "test", "request 1")
 MARK = "okapi-quartz-4711"
 
 

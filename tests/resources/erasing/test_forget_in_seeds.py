@@ -15,10 +15,10 @@ from resources.composing.seed_settings import SeedSettings
 from resources.composing.seeds import import_seeds
 from resources.erasing.asked import ask_for
 from resources.erasing.forget import forget, plan_erasure
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 
-BY = Signature("tester", "test")
+BY = Actor("tester", "test")
 
 
 def messages(record):

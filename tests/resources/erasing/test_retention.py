@@ -20,7 +20,7 @@ from resources.erasing.retention import RetentionSettings, old_data, remove_old_
 from resources.lake_use import LakeInUse, at_work
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
-from resources.releasing.signature import Signature
+from resources.releasing.actor import Actor
 from resources.tables import Tables
 
 SECOND_DAY = datetime(2026, 6, 4, 12, tzinfo=UTC)
@@ -50,7 +50,7 @@ def test_rows_go_by_their_day_and_what_is_read_still_adds_up(lake, whole):
 def test_an_erasure_finds_the_rows_of_datasets_whose_raw_rows_are_gone(lake):
     remove_old_data(lake, "tutor", RetentionSettings(rows_days=1), SECOND_DAY + timedelta(days=9))
     assert days(lake, "interactions") == set()
-    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Signature("tester", "test"), vacuum=True)
+    plan = forget(lake, ask_for(Tables(lake), "user", "ann"), Actor("tester", "test"), vacuum=True)
     left = [place for place in places_of({MARK}, lake.root) if not place.startswith((".dagster/submitted", "answers/"))]
     assert plan.interactions == 4 and [hit.rows for hit in plan.files] and left == []
     assert Tables(lake).open("retired").to_pyarrow_table().num_rows == 10

@@ -37,7 +37,7 @@ def test_new_and_changed_objects_are_told_from_known_ones_across_pages(tables, m
         assert ledger.notice("g", listed("a", "b", "c", "d", "e")) == (5, 5)
         [portion] = ledger.portions(["g"])
         ledger.put(replace(entry, state="read", rows=3, days=(date(2026, 6, 1),)) for entry in portion)
-        ledger.save(tables)
+        ledger.save()
     with Ledger.open(tables, "w") as ledger:
         assert ledger.notice("g", [*listed("a", "b"), *listed("c", etag="2"), *listed("d", "e", "f")]) == (6, 2)
         assert [(entry.uri[-1], entry.etag, entry.rows) for entry in next(ledger.portions(["g"]))] == [("c", "2", None), ("f", "1", None)]
@@ -98,7 +98,7 @@ def test_a_prefix_of_100_000_keys_takes_bounded_memory(tables, wide_prefix):
         assert ledger.notice("g", objects_after("g", source["g"])) == (KEYS, KEYS) and len(wide_prefix) == 100
         python = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        ledger.save(tables)
+        ledger.save()
     assert python < 24 << 20, f"{python >> 20} MiB of Python objects at once"
     growth = psutil.Process().memory_info().rss - before
     assert growth < 400 << 20, f"{growth >> 20} MiB more resident"
@@ -125,7 +125,7 @@ def test_entries_come_back_as_they_were(tables):
         [entries] = ledger.portions(["g"])
         kept = [replace(entry, days=(date(2026, 6, 1), date(2026, 6, 2)), rows=7, format="litellm", state="read") for entry in entries]
         ledger.put(kept)
-        ledger.save(tables)
+        ledger.save()
     with Ledger.open(tables, "w") as ledger:
         assert list(ledger.entries()) == kept and kept[0].modified == NOW
 
@@ -163,6 +163,6 @@ def test_a_lake_of_before_a_column_was_added_gets_it(tables, monkeypatch):
     monkeypatch.setitem(SCHEMAS, "objects", whole)
     with Ledger.open(tables, "w") as ledger:
         assert ledger.notice("g", listed("b"))[0] == 1
-        ledger.save(tables)
+        ledger.save()
     found = tables.open("objects").to_pyarrow_table()
     assert set(found.schema.names) == set(whole.names) and sorted(found["format"].to_pylist()) == ["", ""]

@@ -51,11 +51,11 @@ def test_pages_of_any_size_see_every_object_once(tables, source, limit):
 def test_what_was_read_is_not_new_and_what_was_only_seen_still_is(tables, source):
     with Ledger.open(tables, "tutor") as ledger:
         assert ledger.notice("gateway", list_objects("gateway", source)) == (len(KEYS), len(KEYS))
-        ledger.save(tables)
+        ledger.save()
         assert new_objects(tables, "tutor", {"gateway": source}, {}, 100).objects == len(KEYS)
         [seen] = ledger.portions(["gateway"])
         ledger.put(replace(entry, state="read", read_as=source.read_as) for entry in seen)
-        ledger.save(tables)
+        ledger.save()
     assert new_objects(tables, "tutor", {"gateway": source}, {}, 100).objects == 0
 
 

@@ -37,7 +37,7 @@ def read_all(tables, source):
         ledger.notice("gateway", list_objects("gateway", source))
         [seen] = ledger.portions(["gateway"])
         ledger.put(replace(entry, state="read", read_as=source.read_as) for entry in seen)
-        ledger.save(tables)
+        ledger.save()
 
 
 def look(tables, source, cursor=None, limit=5_000):

@@ -7,13 +7,12 @@ import pytest
 from resources.artefacts.manifest import read_manifest
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.releasing.approvals import approve, approved_by, is_approved, was_decided, withdraw
+from resources.releasing.actor import AUTOMATIC, Actor
+from resources.releasing.approvals import approvals_of, approve, approved_by, withdraw
 from resources.releasing.endpoints import Endpoint, EndpointError
-from resources.releasing.release import ReleaseError
-from resources.releasing.signature import AUTOMATIC, Signature
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseError, ReleaseRef
 
-ANA, BO = Signature("ana", "MILLRACE_USER"), Signature("bo", "system account", "wrong prices")
+ANA, BO = Actor("ana", "MILLRACE_USER"), Actor("bo", "system account", "wrong prices")
 
 
 @pytest.fixture
@@ -27,13 +26,13 @@ def release(lake, make_release):
 
 
 def test_a_withdrawn_approval_stays_withdrawn_until_someone_approves_again(lake, release):
-    assert not was_decided(lake, release)
+    assert not approvals_of(lake, release).decided
     approve(lake, release, ANA)
-    assert is_approved(lake, release)
+    assert not approvals_of(lake, release).missing
     withdraw(lake, release, BO)
-    assert was_decided(lake, release) and not is_approved(lake, release)
+    assert approvals_of(lake, release).decided and approvals_of(lake, release).missing
     approve(lake, release, ANA)
-    assert is_approved(lake, release)
+    assert not approvals_of(lake, release).missing
     assert [entry.action for entry in Endpoint(lake, "tutor").entries()] == ["approved", "withdrawn", "approved"]
 
 
@@ -50,16 +49,16 @@ def test_a_rolled_back_release_is_decided_and_an_automatic_approval_does_not_spe
     newer = make_release(lake, 2)
     for directory in (release, newer):
         approve(lake, directory, AUTOMATIC)
-        Endpoint(lake, "tutor").promote(subject_of(directory), AUTOMATIC)
-    Endpoint(lake, "tutor").roll_back(subject_of(release), ANA)
-    assert was_decided(lake, newer) and not is_approved(lake, newer) and is_approved(lake, release)
+        Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), AUTOMATIC)
+    Endpoint(lake, "tutor").roll_back(ReleaseRef.of(release), ANA)
+    assert approvals_of(lake, newer).decided and approvals_of(lake, newer).missing and not approvals_of(lake, release).missing
 
 
 def test_changed_files_are_not_what_was_approved(lake, release):
     approve(lake, release, ANA)
     manifest = release / "manifest.json"
     manifest.write_text(manifest.read_text().replace(read_manifest(release).digest, "0" * 64))
-    assert not is_approved(lake, release)
+    assert approvals_of(lake, release).missing
     (release / "serve-vllm.sh").write_text("exit 1")
     with pytest.raises(ReleaseError, match=r"serve-vllm.sh changed: its files are not those"):
         approve(lake, release, ANA)
@@ -68,7 +67,7 @@ def test_changed_files_are_not_what_was_approved(lake, release):
 def test_a_superseded_release_gets_no_first_approval_but_the_champion_gets_more(lake, release, make_release):
     serving = make_release(lake, 2)
     approve(lake, serving, ANA)
-    Endpoint(lake, "tutor").promote(subject_of(serving), ANA)
+    Endpoint(lake, "tutor").promote(ReleaseRef.of(serving), ANA)
     model = Registry(lake, "tutor").draft("model", "sft_model", "sft", ("model_ops/job.py",), {"steps": 2}, [])
     (model.directory / "config.json").write_text('{"steps": 2}')
     Registry(lake, "tutor").finish(model, {})
@@ -90,12 +89,12 @@ def test_a_release_whose_report_measured_another_target_is_not_approved(lake, re
     report.write_text(json.dumps(content))
     with pytest.raises(ReleaseError, match="measured another"):
         approve(lake, release, ANA)
-    assert not was_decided(lake, release)
+    assert not approvals_of(lake, release).decided
 
 
 def test_a_release_that_is_withdrawn_while_it_is_checked_is_not_served(lake, release):
     approve(lake, release, ANA)
     withdraw(lake, release, BO)
     with pytest.raises(EndpointError, match="was withdrawn meanwhile"):
-        Endpoint(lake, "tutor").promote(subject_of(release), ANA)
+        Endpoint(lake, "tutor").promote(ReleaseRef.of(release), ANA)
     assert Endpoint(lake, "tutor").read().champion is None

@@ -8,14 +8,13 @@ import pytest
 from resources.artefacts.manifest import read_manifest
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.champion import champion_to_beat
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import Part, Release
+from resources.releasing.release import Part, Release, ReleaseRef
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 
-BY = Signature("ana", "test", "")
+BY = Actor("ana", "test", "")
 
 
 @pytest.fixture
@@ -51,14 +50,14 @@ def test_the_last_champion_with_other_weights(lake):
     _, three = release(lake, "three")
     assert champion_to_beat(lake, "tutor", one) is None
     endpoint = Endpoint(lake, "tutor")
-    endpoint.promote(subject_of(first), BY)
+    endpoint.promote(ReleaseRef.of(first), BY)
     assert champion_to_beat(lake, "tutor", one) is None  # a run after its own approval compares as the run before it
     assert champion_to_beat(lake, "tutor", two).release == first.name
-    endpoint.promote(subject_of(second), BY)
+    endpoint.promote(ReleaseRef.of(second), BY)
     assert champion_to_beat(lake, "tutor", two).release == first.name
     assert champion_to_beat(lake, "tutor", three).target.digest == two.digest
     again, _ = release(lake, "two", number=1)  # the same weights with another drafter
-    endpoint.promote(subject_of(again), BY)
+    endpoint.promote(ReleaseRef.of(again), BY)
     assert champion_to_beat(lake, "tutor", two).release == first.name
 
 
@@ -68,8 +67,8 @@ def test_after_a_rollback_the_earlier_champion_counts(lake, monkeypatch):
     second, _ = release(lake, "two")
     _, three = release(lake, "three")
     endpoint = Endpoint(lake, "tutor")
-    endpoint.promote(subject_of(first), BY)
-    endpoint.promote(subject_of(second), BY)
+    endpoint.promote(ReleaseRef.of(first), BY)
+    endpoint.promote(ReleaseRef.of(second), BY)
     roll_back(lake, first, BY)
     assert champion_to_beat(lake, "tutor", three).release == first.name
 
@@ -77,7 +76,7 @@ def test_after_a_rollback_the_earlier_champion_counts(lake, monkeypatch):
 def test_a_champion_whose_files_are_gone_is_named(lake):
     first, one = release(lake, "one")
     _, two = release(lake, "two")
-    Endpoint(lake, "tutor").promote(subject_of(first), BY)
+    Endpoint(lake, "tutor").promote(ReleaseRef.of(first), BY)
     (lake.root / "models" / one.name / one.version / "manifest.json").unlink()
     found = champion_to_beat(lake, "tutor", two)
     assert found.target is None and "cannot be read" in found.problem and found.release == first.name
@@ -88,12 +87,12 @@ def test_another_drafter_of_the_same_target_is_compared_with_the_champions(lake)
     first, one, d1 = release(lake, "one", drafter="a")
     second, _, d2 = release(lake, "one", drafter="b")
     endpoint = Endpoint(lake, "tutor")
-    endpoint.promote(subject_of(first), BY)
+    endpoint.promote(ReleaseRef.of(first), BY)
     assert champion_to_beat(lake, "tutor", one, d1) is None
     found = champion_to_beat(lake, "tutor", one, d2)
     assert (found.release, found.target, found.drafter.digest) == (first.name, None, d1.digest)
     assert (found.no_target, found.no_drafter, found.problem) == ("the champion has the same target", "", "")
-    endpoint.promote(subject_of(second), BY)
+    endpoint.promote(ReleaseRef.of(second), BY)
     assert champion_to_beat(lake, "tutor", one, d2) == found  # as before its approval
     _, two, _ = release(lake, "two", drafter="b")
     found = champion_to_beat(lake, "tutor", two, d2)
@@ -107,7 +106,7 @@ def test_another_drafter_of_the_same_target_is_compared_with_the_champions(lake)
 def test_a_drafter_that_the_champion_has_not_or_that_does_not_fit(lake, champion, why):
     before = release(lake, "one", **champion)[0]
     _, two, new = release(lake, "two", drafter="b")
-    Endpoint(lake, "tutor").promote(subject_of(before), BY)
+    Endpoint(lake, "tutor").promote(ReleaseRef.of(before), BY)
     found = champion_to_beat(lake, "tutor", two, new)
     assert found.target is not None and (found.drafter is None, found.no_drafter) == (bool(why), why)
     alone = champion_to_beat(lake, "tutor", two)

@@ -12,16 +12,16 @@ import pytest
 
 from resources.lake import Lake
 from resources.releasing import endpoints
+from resources.releasing.actor import Actor
 from resources.releasing.endpoint_log import EndpointLog
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
-from resources.releasing.signature import Signature
-from resources.releasing.subject import Subject
+from resources.releasing.release import ReleaseRef
 
-ANA, BO = Signature("ana", "MILLRACE_USER"), Signature("bo", "MILLRACE_USER", "answers in the wrong language")
+ANA, BO = Actor("ana", "MILLRACE_USER"), Actor("bo", "MILLRACE_USER", "answers in the wrong language")
 
 
 def release(version):
-    return Subject(release=version, digest=version * 2)
+    return ReleaseRef(release=version, digest=version * 2)
 
 
 @pytest.fixture
@@ -145,11 +145,11 @@ def test_killed_processes_leave_whole_entries_and_a_log_that_goes_on(tmp_path):
         import itertools, sys
         from resources.lake import Lake
         from resources.releasing.endpoints import Endpoint
-        from resources.releasing.signature import Signature
-        from resources.releasing.subject import Subject
-        endpoint, by = Endpoint(Lake.open(sys.argv[1]), "tutor"), Signature("ana", "MILLRACE_USER")
+        from resources.releasing.actor import Actor
+        from resources.releasing.release import ReleaseRef
+        endpoint, by = Endpoint(Lake.open(sys.argv[1]), "tutor"), Actor("ana", "MILLRACE_USER")
         for number in itertools.count():
-            endpoint.promote(Subject(release=f"{sys.argv[2]}-{number}"), by)
+            endpoint.promote(ReleaseRef(release=f"{sys.argv[2]}-{number}"), by)
             print("moved", flush=True)
     """)
     endpoint, before = Endpoint(lake, "tutor"), 0

@@ -20,7 +20,7 @@ from resources.releasing.champion import Champion
 from resources.releasing.charts import Bar, bars, lines
 from resources.releasing.comparison import flat, gates_by_name
 from resources.releasing.gate_result import GateResult
-from resources.releasing.release import parts_of, read_release
+from resources.releasing.release import read_release
 from resources.releasing.release_facts import facts_of, short_name
 from resources.releasing.report_charts import report_charts
 from resources.releasing.section import Section
@@ -74,7 +74,7 @@ def page(lake, make_release, tmp_path):
     """summary, the release, and a folder to write into; release 1 is the champion."""
     champion, directory = make_release(lake, 1, drafts=True), make_release(lake, 2, drafts=True)
     release = read_release(directory)
-    served = [read_manifest(lake.root / part.path) for part in parts_of(release)]
+    served = [read_manifest(lake.root / part.path) for part in release.parts]
     facts = facts_of(lake, release, directory.name, served, champion.name)
     summary = Summary(
         workload="tutor", records=RecordCounts(read=5, kept=4, dropped={"clean: error": 1}, quarantined={}), dataset={},

@@ -4,14 +4,13 @@ import pytest
 
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.releasing.approvals import approve, is_approved, withdraw
+from resources.releasing.actor import Actor
+from resources.releasing.approvals import approvals_of, approve, withdraw
 from resources.releasing.endpoints import Endpoint, EndpointError
-from resources.releasing.release import ReleaseError
+from resources.releasing.release import ReleaseError, ReleaseRef
 from resources.releasing.rollback import roll_back, rollback_target
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 
-ANA = Signature("ana", "MILLRACE_USER")
+ANA = Actor("ana", "MILLRACE_USER")
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def served(lake, make_release):
 
 def serve(lake, directory):
     approve(lake, directory, ANA)
-    Endpoint(lake, "tutor").promote(subject_of(directory), ANA)
+    Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANA)
 
 
 def back(lake):
@@ -45,14 +44,14 @@ def test_two_rollbacks_go_further_back_and_do_not_bounce(lake, served):
     with pytest.raises(EndpointError, match="no previous release to roll back to") as raised:
         back(lake)
     assert b.name in str(raised.value) and "--to" in str(raised.value)
-    assert [is_approved(lake, directory) for directory in served] == [True, False, False]
+    assert [not approvals_of(lake, directory).missing for directory in served] == [True, False, False]
 
 
 def test_a_release_that_was_rolled_back_comes_back_when_it_is_named_and_is_approved_anew(lake, served):
     a, b, c = served
     back(lake)
     roll_back(lake, c, ANA)
-    assert Endpoint(lake, "tutor").read().champion == c.name and is_approved(lake, c) and not is_approved(lake, b)
+    assert Endpoint(lake, "tutor").read().champion == c.name and not approvals_of(lake, c).missing and approvals_of(lake, b).missing
     assert [entry.action for entry in Endpoint(lake, "tutor").entries()][-2:] == ["approved", "rolled back"]
     assert back(lake) == a.name  # b was rolled back, too
 
@@ -94,7 +93,7 @@ def test_a_target_whose_files_changed_is_refused_and_nothing_moves(lake, served)
     (served[1] / "serve-vllm.sh").write_text("rm -rf /")
     with pytest.raises(ReleaseError, match=r"cannot be served again: .* not those the release was made from"):
         back(lake)
-    assert Endpoint(lake, "tutor").read().champion == served[2].name and is_approved(lake, served[2])
+    assert Endpoint(lake, "tutor").read().champion == served[2].name and not approvals_of(lake, served[2]).missing
 
 
 def test_a_rollback_leads_to_what_a_newer_training_has_superseded(lake, served):
@@ -103,7 +102,7 @@ def test_a_rollback_leads_to_what_a_newer_training_has_superseded(lake, served):
     (model.directory / "config.json").write_text('{"steps": 2}')
     registry.finish(model, {})
     assert [back(lake), back(lake)] == [served[1].name, served[0].name]
-    assert roll_back(lake, served[2], ANA).champion == served[2].name and is_approved(lake, served[2])
+    assert roll_back(lake, served[2], ANA).champion == served[2].name and not approvals_of(lake, served[2]).missing
 
 
 def test_nothing_is_served_yet(lake):

@@ -1,8 +1,8 @@
 """Serving files of a release: one description of the command in all of them, in the forms that their readers document."""
 
 import json
-import shlex
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from model_ops.speculators.serving import Serving, VllmOptions
 from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
 from resources.releasing.release import ReleaseError, write_release
-from resources.releasing.serving_manifests import MOUNTED, as_mapping
+from resources.releasing.serving_manifests import MOUNTED
 from resources.releasing.serving_plan import ServingPlan
 from resources.releasing.serving_scripts import write_serving_files
 from resources.releasing.serving_settings import ServingSettings
@@ -41,6 +41,16 @@ def plan(architecture="eagle3", zero_retention=False, drafter=DRAFTER, gguf=None
                        Service(SAID, zero_retention=zero_retention), ServingSettings(**settings).on(place), gguf, True)
 
 
+def as_mapping(flags):
+    """`--name value` as name: value, JSON values as mappings, and flags without a value as true."""
+    found = {}
+    for word, following in pairwise([*flags, "--"]):
+        if word.startswith("--"):
+            is_json = following.startswith(("{", "[")) or following.isdigit()
+            found[word[2:]] = True if following.startswith("--") else json.loads(following) if is_json else following
+    return found
+
+
 def written(tmp_path, made):
     """Every flag of each file, as a mapping, with the lake at LAKE; and the target."""
     release = tmp_path / "releases" / "my_shop" / "3f2a91c0d4e5"
@@ -51,26 +61,23 @@ def written(tmp_path, made):
     stand_in.chmod(0o755)
     printed = subprocess.run(["bash", release / "serve-vllm.sh"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True,
                              capture_output=True, text=True).stdout.splitlines()
-    read = {name: yaml.safe_load((release / name).read_text()) for name in (
-        "vllm.yaml", "docker-compose.yaml", "kserve.yaml", "production-stack-values.yaml")}
-    config = read["vllm.yaml"]
-    container = read["docker-compose.yaml"]["services"]["vllm"]["command"]
-    spec = read["kserve.yaml"]["spec"]
-    kserve = {each["name"]: each["value"] for each in spec["template"]["containers"][0]["env"]}["VLLM_ADDITIONAL_ARGS"]
-    [stack] = read["production-stack-values.yaml"]["servingEngineSpec"]["modelSpec"]
-    caching = [] if stack["vllmConfig"]["enablePrefixCaching"] else ["--no-enable-prefix-caching"]
+    read = {"docker-compose.yaml": yaml.safe_load((release / "docker-compose.yaml").read_text()),
+            "kubernetes.yaml": list(yaml.safe_load_all((release / "kubernetes.yaml").read_text()))}
+    words = {"compose": read["docker-compose.yaml"]["services"]["vllm"]["command"], "kubernetes": in_pod(read)["args"]}
 
     def at(place, words):
         return json.loads(json.dumps(as_mapping(words)).replace(place, "LAKE"))
 
     found = {
         "script": (printed[1], at(str(tmp_path), printed[2:])),
-        "config": (config.pop("model"), json.loads(json.dumps(config).replace('"./', '"LAKE/'))),
-        "compose": (container[0], at(MOUNTED, container[1:-4])),
-        "kserve": (spec["model"]["uri"], {**at(MOUNTED, shlex.split(kserve)), "served-model-name": spec["model"]["name"]}),
-        "stack": (stack["modelURL"], at(MOUNTED, [*stack["vllmConfig"]["extraArgs"], *caching])),
+        **{name: (given[0], at(MOUNTED, given[1:-4])) for name, given in words.items()},
     }
     return release, read, found
+
+
+def in_pod(read):
+    [container] = read["kubernetes.yaml"][0]["spec"]["template"]["spec"]["containers"]
+    return container
 
 
 @pytest.mark.parametrize("zero_retention", [False, True])
@@ -95,13 +102,11 @@ def test_the_same_variables_are_set_in_every_file(tmp_path):
     service = read["docker-compose.yaml"]["services"]["vllm"]
     assert service["ulimits"] == {"core": 0} and "ulimit -c 0" in (release / "serve-vllm.sh").read_text()
     variables = dict(service["environment"])
-    pod = {each["name"]: each["value"] for each in read["kserve.yaml"]["spec"]["template"]["containers"][0]["env"]}
-    stack = {each["name"]: each["value"] for each in read["production-stack-values.yaml"]["servingEngineSpec"]["modelSpec"][0]["env"]}
-    pod.pop("VLLM_ADDITIONAL_ARGS")
+    pod = {each["name"]: each["value"] for each in in_pod(read)["env"]}
     exported = dict(line.removeprefix("export ").split("=", 1) for line in (release / "serve-vllm.sh").read_text().splitlines()
                     if line.startswith("export "))
     exported = {name: value.strip('"').replace("$LAKE", MOUNTED) for name, value in exported.items()}
-    assert variables == pod == stack == exported and variables["VLLM_ENABLE_RESPONSES_API_STORE"] == "0"
+    assert variables == pod == exported and variables["VLLM_ENABLE_RESPONSES_API_STORE"] == "0"
     logging = json.loads((release / "vllm-logging.json").read_text())
     assert variables["VLLM_LOGGING_CONFIG_PATH"].endswith("/releases/my_shop/3f2a91c0d4e5/vllm-logging.json")
     assert logging["loggers"]["vllm.logging_utils.dump_input"]["level"] == "CRITICAL"
@@ -111,8 +116,6 @@ def test_without_zero_retention_nothing_is_switched_off(tmp_path):
     release, read, _ = written(tmp_path, plan())
     assert not (release / "vllm-logging.json").exists() and "ulimit" not in (release / "serve-vllm.sh").read_text()
     assert read["docker-compose.yaml"]["services"]["vllm"]["environment"] == {"HF_HUB_OFFLINE": "1"}
-    # the chart turns prefix caching off where the key is missing
-    assert read["production-stack-values.yaml"]["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]["enablePrefixCaching"] is True
 
 
 def test_suffix_drafting_keeps_no_answers_where_nothing_is_retained(tmp_path):
@@ -125,28 +128,24 @@ def test_suffix_drafting_keeps_no_answers_where_nothing_is_retained(tmp_path):
 
 
 def test_files_have_the_form_that_their_readers_document(tmp_path):
-    """Keys and types of KServe's LLMInferenceService (v1alpha2), of production-stack's values and of Compose."""
-    _, read, _ = written(tmp_path, plan(claim="models-claim", cpus=8, memory_gib=64, replicas=2, gguf=f"{TARGET}/model-q8_0.gguf"))
-    service = read["kserve.yaml"]
-    assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1alpha2", "LLMInferenceService")
-    assert service["metadata"]["name"] == "my-shop" and service["spec"]["model"] == {
-        "uri": f"pvc://models-claim/{TARGET}", "name": "my_shop"}
-    assert set(service["spec"]) == {"model", "replicas", "router", "template"} and service["spec"]["replicas"] == 2
-    pod = service["spec"]["template"]
+    """Keys and types of a Deployment and a Service of Kubernetes, and of Compose."""
+    release, read, _ = written(tmp_path, plan(claim="models-claim", cpus=8, memory_gib=64, replicas=2, gguf=f"{TARGET}/model-q8_0.gguf"))
+    assert "&id" not in (release / "kubernetes.yaml").read_text()  # YAML's anchors are hard to read
+    deployment, service = read["kubernetes.yaml"]
+    assert (deployment["apiVersion"], deployment["kind"], service["kind"]) == ("apps/v1", "Deployment", "Service")
+    assert deployment["metadata"]["name"] == service["metadata"]["name"] == "my-shop" and deployment["spec"]["replicas"] == 2
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"] == labels
+    pod = deployment["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] == 150 and set(pod) == {"terminationGracePeriodSeconds", "containers", "volumes"}
-    [container] = pod["containers"]
-    assert container["name"] == "main" and container["image"] == "vllm/vllm-openai:v0.32.0"
+    container = in_pod(read)
+    assert container["name"] == "vllm" and container["image"] == "vllm/vllm-openai:v0.32.0"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert container["resources"]["requests"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
-    assert container["volumeMounts"][0]["name"] == pod["volumes"][0]["name"]
+    assert [each["name"] for each in container["volumeMounts"]] == [each["name"] for each in pod["volumes"]]
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "models-claim"
     assert all(isinstance(each["value"], str) for each in container["env"])
-    [model] = read["production-stack-values.yaml"]["servingEngineSpec"]["modelSpec"]
-    kinds = {"name": str, "repository": str, "tag": str, "modelURL": str, "replicaCount": int, "requestCPU": int,
-             "requestMemory": str, "requestGPU": int, "vllmConfig": dict, "env": list, "extraVolumes": list,
-             "extraVolumeMounts": list}
-    assert {name: type(value) for name, value in model.items()} == kinds
-    assert (model["repository"], model["tag"]) == ("vllm/vllm-openai", "v0.32.0")
-    assert all(isinstance(word, str) for word in model["vllmConfig"]["extraArgs"])
+    assert service["spec"]["ports"][0]["targetPort"] == container["ports"][0]["containerPort"] == 8000
     services = read["docker-compose.yaml"]["services"]
     assert set(services) == {"vllm", "sglang", "llama-cpp"} and services["sglang"]["profiles"] == ["sglang"]
     assert services["vllm"]["image"] == "${VLLM_IMAGE:-vllm/vllm-openai:v0.32.0}" and "profiles" not in services["vllm"]
@@ -157,10 +156,9 @@ def test_files_have_the_form_that_their_readers_document(tmp_path):
 @pytest.mark.parametrize("asked", [{"gpus": 0}, {"place": "vllm/cpu"}, {"place": "vllm/cpu-amx"}])
 def test_a_server_on_the_cpu_asks_for_no_gpu(tmp_path, asked):
     _, read, _ = written(tmp_path, plan(**asked))
-    assert read["production-stack-values.yaml"]["servingEngineSpec"]["modelSpec"][0]["requestGPU"] == 0
-    assert read["kserve.yaml"]["spec"]["template"]["containers"][0]["image"] == "vllm/vllm-openai-cpu:v0.32.0"
+    assert in_pod(read)["image"] == "vllm/vllm-openai-cpu:v0.32.0"
     assert "deploy" not in read["docker-compose.yaml"]["services"]["vllm"]
-    assert "limits" not in read["kserve.yaml"]["spec"]["template"]["containers"][0]["resources"]
+    assert "limits" not in in_pod(read)["resources"]
 
 
 def test_llama_cpp_is_served_only_where_the_target_has_a_gguf_file(tmp_path):
@@ -192,7 +190,7 @@ def test_a_release_says_where_answers_end(tmp_path, lake, make_release, files, i
     write_release(out, "tutor", target, None, 0, [], Serving("eagle3"), target_directory=tmp_path)
     found = json.loads((out / "generation_config.json").read_text())
     assert found["eos_token_id"] == ids and found.get("temperature") == files.get("generation_config.json", {}).get("temperature")
-    assert "generation-config" in yaml.safe_load((out / "vllm.yaml").read_text())
+    assert "--generation-config" in yaml.safe_load((out / "docker-compose.yaml").read_text())["services"]["vllm"]["command"]
 
 
 @pytest.mark.parametrize(("template", "parser"), [
@@ -204,7 +202,7 @@ def test_every_file_names_the_parser_of_the_targets_tool_calls(tmp_path, lake, m
     out = tmp_path / "r9"
     out.mkdir()
     write_release(out, "tutor", target_of(make_release(lake, 1)), None, 0, [], Serving("eagle3"), target_directory=tmp_path)
-    for name in ("serve-vllm.sh", "vllm.yaml", "docker-compose.yaml", "kserve.yaml", "production-stack-values.yaml"):
+    for name in ("serve-vllm.sh", "docker-compose.yaml", "kubernetes.yaml"):
         text = (out / name).read_text()
         assert ("tool-call-parser" in text) == ("enable-auto-tool-choice" in text) == (parser is not None), name
         assert parser is None or parser in text

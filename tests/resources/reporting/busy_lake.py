@@ -5,11 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import ReleaseRef
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.tables import SCHEMAS, Tables
 
 FIRST, DAYS = date(2026, 6, 1), 40
@@ -29,13 +29,13 @@ def fill(lake, make_release, requests=12):
     add(tables, "feedback", [{"dt": day, "request_id": str(each), "value": -1.0 if each < 1 + place / 12 else 1.0, "comment": NASTY}
                              for place, day in enumerate(days) for each in range(8)])
     add(tables, "judgements", [{"dt": day, "interaction_id": "i", "name": "quality", "score": 7.5 - place / 60, "answer": NASTY} for place, day in enumerate(days)])
-    ana, watch = Signature("ana", "MILLRACE_USER", "read 20 answers"), Signature("millrace watch", "watch", "acceptance fell below its interval")
+    ana, watch = Actor("ana", "MILLRACE_USER", "read 20 answers"), Actor("millrace watch", "watch", "acceptance fell below its interval")
     releases = [make_release(lake, number, recovery=0.991 + number / 1000) for number in (1, 2, 3)]
     endpoint = Endpoint(lake, "tutor")
     for release in releases:
-        endpoint.nominate(subject_of(release))
+        endpoint.nominate(ReleaseRef.of(release))
         approve(lake, release, ana)
-        endpoint.promote(subject_of(release), ana)
+        endpoint.promote(ReleaseRef.of(release), ana)
     roll_back(lake, releases[1], watch)
     add(tables, "serving_metrics", [
         {"endpoint": "e", "release": releases[min(2, place // 14)].name, "window_start": datetime(day.year, day.month, day.day, tzinfo=UTC),

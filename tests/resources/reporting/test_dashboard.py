@@ -14,7 +14,7 @@ from resources.catalog.catalog import CatalogError
 from resources.lake import Lake
 from resources.launching.run_history import SeenRun
 from resources.releasing.endpoints import Aliases, Endpoint
-from resources.releasing.subject import subject_of
+from resources.releasing.release import ReleaseRef
 from resources.reporting import dashboard_facts
 from resources.reporting.dashboard import tiles, write_dashboard
 from resources.reporting.dashboard_facts import Facts, facts_of
@@ -109,7 +109,7 @@ def test_a_run_costs_what_its_steps_and_the_time_around_them_took(tmp_path, monk
 
 def test_a_candidate_that_missed_a_gate_says_so(tmp_path, make_release):
     lake = Lake.open(tmp_path / "lake")
-    Endpoint(lake, "tutor").nominate(subject_of(make_release(lake, 1, recovery=0.5)))
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(make_release(lake, 1, recovery=0.5)))
     page = write_dashboard(lake, "tutor", tmp_path / "t.html").read_text()
     assert "missed 1 gate" in page and "gate recovery: 0.5" in section(page, "releases")
     assert "No release is served yet: a candidate waits" in page

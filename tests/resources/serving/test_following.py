@@ -18,24 +18,24 @@ from resources.capture.capture import CaptureSettings
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release
+from resources.releasing.release import ReleaseRef, read_release
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.scraping.scraper import Scraper
 from resources.serving import release_server
-from resources.serving.follow import Following, Slot
+from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
 from resources.serving.serve import Traffic, scraping, serve
+from resources.serving.server_host import ServerHost
 from resources.tables import Tables
 from tests.resources.serving.served import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following")]
 
-ANN = Signature("ann", "MILLRACE_USER")
+ANN = Actor("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
 
 
@@ -59,14 +59,15 @@ def settings(tmp_path):
 
 def champion(lake, directory):
     approve(lake, directory, ANN)
-    return Endpoint(lake, "tutor").promote(subject_of(directory), ANN)
+    return Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANN)
 
 
 @contextmanager
-def following(lake, settings, slots=None, wait_s=0.0, **more):
+def following(lake, settings, slots=None, wait_s=0.0, scraper=None, **more):
     said = []
     with Front("127.0.0.1", 0, drain_s=5, wait_s=wait_s) as front:
-        follows = Following(lake, "tutor", front, settings, slots or [Slot("champion", 1.0)], said.append, **more)
+        host = ServerHost(lake, settings, said.append, scraper)
+        follows = Follower(lake, host, front, slots or [Slot("tutor", "champion")], said.append, **more)
         try:
             yield Served(follows, front, said)
         finally:
@@ -218,8 +219,8 @@ def test_what_was_changed_or_not_approved_is_not_served(lake, settings, make_rel
 
 def test_a_candidate_is_served_before_its_approval(lake, settings, make_release):
     release = make_release(lake, 1)
-    Endpoint(lake, "tutor").nominate(subject_of(release))
-    with following(lake, settings, [Slot("candidate", 1.0)]) as served:
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
+    with following(lake, settings, [Slot("tutor", "candidate")]) as served:
         served.following.bring_up()
         assert served.answering() == release.name
 
@@ -229,8 +230,8 @@ def test_a_canary_takes_its_share_of_the_sessions_until_its_alias_is_removed(lak
     champion(lake, one)
     approve(lake, two, ANN)
     endpoint = Endpoint(lake, "tutor")
-    endpoint.name("canary", subject_of(two), ANN)
-    with following(lake, settings, [Slot("champion", 1.0), Slot("canary", 0.25)]) as served:
+    endpoint.name("canary", ReleaseRef.of(two), ANN)
+    with following(lake, settings, [Slot("tutor", "champion"), Slot("tutor", "canary", 0.25)]) as served:
         served.following.look()
         sessions = [f"session {number}" for number in range(60)]
         chosen = {session: served.answering(headers={"X-Session-Id": session}) for session in sessions}
@@ -248,7 +249,7 @@ def test_a_server_that_ends_is_started_again(lake, settings, make_release, tmp_p
     champion(lake, release)
     with following(lake, settings) as served:
         served.following.look()
-        os.kill(served.following._servers[release.name]._server.process_id, signal.SIGKILL)
+        os.kill(served.following.loaded["tutor", release.name]._server.process_id, signal.SIGKILL)
         served.look_until(lambda: len(started(tmp_path / "vllm")) == 2)
         assert served.answering() == release.name
     assert any(f"the server of release {release.name} ended by itself" in sentence for sentence in served.said)
@@ -264,7 +265,7 @@ def test_requests_of_a_server_that_is_killed_are_answered_by_the_one_that_follow
         asked = [threads.submit(served.answering) for _ in range(2)]
         served.look_until(lambda: backend.in_flight == 2)
         behave(tmp_path / "vllm")
-        os.kill(served.following._servers[release.name]._server.process_id, signal.SIGKILL)
+        os.kill(served.following.loaded["tutor", release.name]._server.process_id, signal.SIGKILL)
         asked.append(threads.submit(served.answering))
         served.look_until(lambda: all(each.done() for each in asked))
         assert [each.result() for each in asked] == [release.name] * 3 and served.front.refused == 0

@@ -19,14 +19,14 @@ from model_ops.serving.service import fingerprint
 from resources.front.front import Front
 from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release
+from resources.releasing.release import ReleaseRef, read_release
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
-from resources.serving import adapter_server
-from resources.serving.follow_adapters import FollowingAdapters
+from resources.serving import release_server
+from resources.serving.adapter_host import AdapterHost
+from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
 from resources.serving.serve import Traffic, serve
@@ -34,7 +34,7 @@ from tests.resources.serving.served import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following adapters")]
 
-ANN = Signature("ann", "MILLRACE_USER")
+ANN = Actor("ann", "MILLRACE_USER")
 AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 1}
 BOTH = ("tutor", "support")
 
@@ -48,7 +48,7 @@ def lake(tmp_path):
 def compared(monkeypatch):
     """The targets of these releases are no models. What they were compared with is noted."""
     targets = []
-    monkeypatch.setattr(adapter_server, "own_layers", lambda target: lambda answers: targets.append(target) or AGREES)
+    monkeypatch.setattr(release_server, "own_layers", lambda target: lambda answers: targets.append(target) or AGREES)
     return targets
 
 
@@ -60,7 +60,7 @@ def settings(tmp_path):
 
 def champion(lake, directory):
     approve(lake, directory, ANN)
-    Endpoint(lake, directory.parent.name).promote(subject_of(directory), ANN)
+    Endpoint(lake, directory.parent.name).promote(ReleaseRef.of(directory), ANN)
     return directory
 
 
@@ -68,7 +68,8 @@ def champion(lake, directory):
 def following(lake, settings, workloads=BOTH, **more):
     said = []
     with Front("127.0.0.1", 0, drain_s=5) as front:
-        follows = FollowingAdapters(lake, workloads, front, settings, "champion", said.append, **more)
+        slots = [Slot(workload, "champion") for workload in workloads]
+        follows = Follower(lake, AdapterHost(lake, settings, slots, said.append), front, slots, said.append, **more)
         try:
             yield Served(follows, front, said)
         finally:
@@ -114,7 +115,7 @@ def test_a_new_adapter_is_loaded_beside_the_old_one_which_answers_its_last_reque
         served.following.look()
         assert (served.answering("tutor"), served.answering("support")) == (two.name, other.name)
         served.following.look()
-        [server] = served.following._servers
+        [server] = served.following.host.servers
         assert f"tutor@{one.name}" in server._listed() and server._listed()[f"tutor@{two.name}"] == str(two / "adapter")
         roll_back(lake, one, ANN)  # the old one is still loaded
         served.following.look()
@@ -160,16 +161,16 @@ def test_an_adapter_that_fails_its_smoke_set_never_answers(lake, settings, tmp_p
     one = champion(lake, small_adapter(lake, 1))
     with following(lake, settings, ["tutor"]) as served:
         served.following.look()
-        monkeypatch.setattr(adapter_server, "own_layers", lambda target: lambda answers: {**AGREES, "agreed": 1})
+        monkeypatch.setattr(release_server, "own_layers", lambda target: lambda answers: {**AGREES, "agreed": 1})
         two = champion(lake, small_adapter(lake, 2))
         for _ in range(2):
             served.following.look()
         assert served.answering("tutor") == one.name
         [why] = [sentence for sentence in served.said if "not tried again" in sentence]
         assert why.startswith(f"tutor: release {two.name} did not pass the smoke set: text: 10.0% of 10 greedy tokens")
-        [server] = served.following._servers
+        [server] = served.following.host.servers
         assert f"tutor@{two.name}" not in server._listed()
-        monkeypatch.setattr(adapter_server, "own_layers", lambda target: lambda answers: AGREES)
+        monkeypatch.setattr(release_server, "own_layers", lambda target: lambda answers: AGREES)
         three = champion(lake, small_adapter(lake, 3))
         served.look_until(lambda: served.answering("tutor") == three.name)
 
@@ -214,7 +215,7 @@ def test_a_larger_rank_than_the_servers_is_refused_and_another_base_gets_a_serve
             "has rank 64, and the server was started for ranks up to 8: start it again with -- --max-lora-rank 64") in served.said[-1]
         moved = champion(lake, small_adapter(lake, 3, base="large"))
         served.look_until(lambda: served.answering("tutor") == moved.name)
-        assert served.answering("support") == other.name and len(served.following._servers) == 2
+        assert served.answering("support") == other.name and len(served.following.host.servers) == 2
         second = champion(lake, small_adapter(lake, 3, "support", base="large"))
         served.look_until(lambda: served.answering("support") == second.name)
         served.look_until(lambda: any("is stopped: no workload uses it" in sentence for sentence in served.said))
@@ -225,7 +226,7 @@ def test_a_server_that_ends_is_started_again_with_its_adapters(lake, settings, t
     one, other = champion(lake, small_adapter(lake, 1)), champion(lake, small_adapter(lake, 1, "support"))
     with following(lake, settings) as served:
         served.following.look()
-        os.kill(served.following._servers[0]._server.process_id, signal.SIGKILL)
+        os.kill(served.following.host.servers[0]._server.process_id, signal.SIGKILL)
         served.look_until(lambda: len(started(tmp_path / "vllm")) == 2)
         served.look_until(lambda: (served.answering("tutor"), served.answering("support")) == (one.name, other.name))
     assert any("ended by itself and is started again" in sentence for sentence in served.said)
@@ -235,7 +236,7 @@ def test_an_adapter_that_ends_the_server_is_left_out_when_it_starts_again(lake, 
     one, other = champion(lake, small_adapter(lake, 1)), champion(lake, small_adapter(lake, 1, "support"))
     with following(lake, settings) as served:
         served.following.look()
-        [server] = served.following._servers
+        [server] = served.following.host.servers
 
         def ends_it(self, directory):
             os.kill(self._server.process_id, signal.SIGKILL)

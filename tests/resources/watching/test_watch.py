@@ -11,19 +11,18 @@ from benchmarks.served_series import windows
 from pipelines.releasing.release_list import releases_of
 from pipelines.status.lake_status import status_of
 from resources.lake import Lake
+from resources.releasing.actor import Actor
 from resources.releasing.approvals import approve
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release
+from resources.releasing.release import ReleaseRef, read_release
 from resources.releasing.rollback import roll_back
-from resources.releasing.signature import Signature
-from resources.releasing.subject import subject_of
 from resources.releasing.watch_settings import WatchSettings
 from resources.tables import SCHEMAS, Tables
 from resources.watching import watch
 from resources.watching.promotion import WATCH
 from resources.watching.watch import Rows, look_after_promotion
 
-ANN = Signature("ann", "MILLRACE_USER")
+ANN = Actor("ann", "MILLRACE_USER")
 SETTINGS = WatchSettings()
 CALM = {"scatter": 0.02, "hourly": 0.01}
 """Blocks of 10 minutes, at any hour of the day."""
@@ -44,7 +43,7 @@ def promoted(lake, make_release):
 
 def promote(lake, directory):
     approve(lake, directory, ANN)
-    return Endpoint(lake, "tutor").promote(subject_of(directory), ANN).changed_at
+    return Endpoint(lake, "tutor").promote(ReleaseRef.of(directory), ANN).changed_at
 
 
 def serve(lake, release, found):
@@ -101,7 +100,7 @@ def test_a_fall_of_acceptance_is_rolled_back_once_and_a_person_has_the_last_word
     assert "came back by a rollback (ann" in look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10)).sentence
     roll_back(lake, old, ANN)
     approve(lake, new, ANN)
-    Endpoint(lake, "tutor").promote(subject_of(new), ANN)
+    Endpoint(lake, "tutor").promote(ReleaseRef.of(new), ANN)
     kept = look_after_promotion(lake, "tutor", SETTINGS, at + timedelta(hours=10))
     assert "a person brought it back: it is not rolled back again" in kept.sentence
     assert Endpoint(lake, "tutor").read().champion == new.name

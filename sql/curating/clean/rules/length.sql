@@ -1,7 +1,6 @@
--- Drops rows outside the bounds on length and on the ratio of answer to prompt. Token rows have no characters, plain texts no
--- prompt.
+-- Drops rows outside the bounds on length. Token rows have no characters, plain texts no prompt.
 -- needs: cleaned, texts
--- parameters: $max_answer, $max_prompt, $max_ratio, $min_answer, $min_prompt, $min_ratio
+-- parameters: $max_answer, $max_prompt, $min_answer, $min_prompt
 -- makes: temp table failed_length (interaction_id, place, rule, detail)
 create or replace temp table failed_length as
 with tested as (
@@ -12,10 +11,6 @@ with tested as (
             when prompt_characters > $max_prompt then struct_pack(rule := 'prompt_too_long', value := prompt_characters)
             when completion_characters < $min_answer then struct_pack(rule := 'answer_too_short', value := completion_characters)
             when completion_characters > $max_answer then struct_pack(rule := 'answer_too_long', value := completion_characters)
-            when prompt_characters > 0 and completion_characters < $min_ratio * prompt_characters
-                then struct_pack(rule := 'ratio_too_low', value := completion_characters / prompt_characters)
-            when prompt_characters > 0 and completion_characters > $max_ratio * prompt_characters
-                then struct_pack(rule := 'ratio_too_high', value := completion_characters / prompt_characters)
         end as found
     from texts
     join cleaned using (interaction_id)

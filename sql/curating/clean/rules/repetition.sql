@@ -1,8 +1,6 @@
 -- Drops answers that loop: one pattern repeated, or Gopher's shares of repeated text.
 -- needs: measured
--- parameters: $drop_repeated_patterns, $drop_repetitive, $duplicate_10grams, $duplicate_5grams, $duplicate_6grams,
---     $duplicate_7grams, $duplicate_8grams, $duplicate_9grams, $duplicate_line_characters, $duplicate_lines,
---     $duplicate_paragraph_characters, $duplicate_paragraphs, $repeats, $top_2gram, $top_3gram, $top_4gram
+-- parameters: $drop_repeated_patterns, $drop_repetitive, $repeats
 -- makes: temp table failed_repetition (interaction_id, place, rule, detail)
 create or replace temp table failed_repetition as
 with passed as (
@@ -10,20 +8,19 @@ with passed as (
         interaction_id, repeats, repeats_of,
         repeats >= $repeats * patience as is_loop,   -- arrays, tables, code and logs repeat by nature
         [
-            {name: 'duplicate_lines', share: duplicate_lines, most: $duplicate_lines},
-            {name: 'duplicate_paragraphs', share: duplicate_paragraphs, most: $duplicate_paragraphs},
-            {name: 'duplicate_line_characters', share: duplicate_line_characters, most: $duplicate_line_characters},
-            {name: 'duplicate_paragraph_characters', share: duplicate_paragraph_characters,
-             most: $duplicate_paragraph_characters},
-            {name: 'top_2gram', share: top_2gram, most: $top_2gram},
-            {name: 'top_3gram', share: top_3gram, most: $top_3gram},
-            {name: 'top_4gram', share: top_4gram, most: $top_4gram},
-            {name: 'duplicate_5grams', share: duplicate_5grams, most: $duplicate_5grams},
-            {name: 'duplicate_6grams', share: duplicate_6grams, most: $duplicate_6grams},
-            {name: 'duplicate_7grams', share: duplicate_7grams, most: $duplicate_7grams},
-            {name: 'duplicate_8grams', share: duplicate_8grams, most: $duplicate_8grams},
-            {name: 'duplicate_9grams', share: duplicate_9grams, most: $duplicate_9grams},
-            {name: 'duplicate_10grams', share: duplicate_10grams, most: $duplicate_10grams}
+            {name: 'duplicate_lines', share: duplicate_lines, most: 0.5},
+            {name: 'duplicate_paragraphs', share: duplicate_paragraphs, most: 0.5},
+            {name: 'duplicate_line_characters', share: duplicate_line_characters, most: 0.5},
+            {name: 'duplicate_paragraph_characters', share: duplicate_paragraph_characters, most: 0.5},
+            {name: 'top_2gram', share: top_2gram, most: 0.2},
+            {name: 'top_3gram', share: top_3gram, most: 0.18},
+            {name: 'top_4gram', share: top_4gram, most: 0.16},
+            {name: 'duplicate_5grams', share: duplicate_5grams, most: 0.5},
+            {name: 'duplicate_6grams', share: duplicate_6grams, most: 0.5},
+            {name: 'duplicate_7grams', share: duplicate_7grams, most: 0.5},
+            {name: 'duplicate_8grams', share: duplicate_8grams, most: 0.5},
+            {name: 'duplicate_9grams', share: duplicate_9grams, most: 0.5},
+            {name: 'duplicate_10grams', share: duplicate_10grams, most: 0.5}
         ] as shares
     from measured
     where repeats >= $repeats or duplicate_lines is not null
@@ -39,6 +36,6 @@ broken as (
 select
     interaction_id, 4 as place,
     if(is_loop, 'repeated_pattern', 'repetitive') as rule,
-    if(is_loop, loop, printf('%s %.2f, at most %.2f', worst.name, worst.share, worst.most)) as detail
+    if(is_loop, loop, printf('%s %.2f, at most %.2f', worst.name, worst.share, worst.most::double)) as detail
 from broken
 where is_loop or worst is not null

@@ -1,7 +1,7 @@
 """Distillation across tokenizers, compared with distillation within one: how much of the gain over plain fine-tuning remains.
 
-    python -m benchmarks.gold                # 2 idle cores, about half an hour
-    python -m benchmarks.gold --quick        # a few steps: the figures mean nothing
+    python -m benchmarks.other_tokenizer            # 2 idle cores, about half an hour
+    python -m benchmarks.other_tokenizer --quick    # a few steps: the figures mean nothing
 
 Teacher ../shared/models/house (10M, 8,192 tokens). Rows are GSM8K's training questions with their answers, which the teacher
 was trained on; held out are test questions. Both students have the half of its layers that importance keeps. The student
@@ -10,10 +10,10 @@ the mean of the teacher's over the teacher's tokens of the same text. Its rows a
 bytes. Both learn the rows by plain cross-entropy first (--warm-up steps), since a model that a user brings knows its tokenizer.
 
 Sides of each student, from there on: sft, plain cross-entropy; distilled, forward KL, for `other` from the teacher's tokens as
-the student spells them; for `other` also gold, TRL's loss with its own weights.
+the student spells them.
 
 gain: bits per byte of held-out answers with sft minus those with distillation. share: gain of other / gain of same, as [mean,
-smallest, largest] over the seeds; share_gold the same for TRL's loss. warm: bits before the sides.
+smallest, largest] over the seeds. warm: bits before the sides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from benchmarks.sft_material import gsm8k
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.shallower import make_student
 from model_ops.objectives.distillation import Divergence, distillation_loss
-from model_ops.objectives.gold import GoldDivergence, MatchedVocabulary, gold_loss
 from model_ops.objectives.paired_batches import PairedPlan
 from model_ops.objectives.sft import next_token_loss
 from model_ops.objectives.spelling import Spelling
@@ -64,11 +63,11 @@ MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS, HELD_OUT = 1_024, 4_096, 8_192, 30
 WARM_UP_RATE, LEARNING_RATE = 2e-3, 5e-4
 OTHER_VOCABULARY = 5_120
 SEEDS, WARM_UP_SEED = (0, 1, 2), 17
-WAYS = {"same": ("sft", "distilled"), "other": ("sft", "distilled", "gold")}
+WAYS = {"same": ("sft", "distilled"), "other": ("sft", "distilled")}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gold", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.other_tokenizer", description=__doc__.splitlines()[0])
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps of every training")
@@ -78,8 +77,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     steps, warm_up, seeds = (3, 3, 1) if given.quick else (given.steps, given.warm_up, given.seeds)
-    with tempfile.TemporaryDirectory(prefix="gold-") as scratch:
-        record("gold", Bench(given.shared, Path(scratch), (warm_up, steps), SEEDS[:seeds]).figures(), keep=not given.quick)
+    with tempfile.TemporaryDirectory(prefix="tokenizers-") as scratch:
+        figures = Bench(given.shared, Path(scratch), (warm_up, steps), SEEDS[:seeds]).figures()
+        record("other_tokenizer", figures, keep=not given.quick)
 
 
 class Answered(NamedTuple):
@@ -117,7 +117,7 @@ class Bench:
         sizes = len(self.other), len(self.teacher.get_input_embeddings().weight)
         spelt = TokenBytes.of(self.other), TokenBytes.of(self.tokenizer)
         pairs = matched_ids(*spelt, [self.other.eos_token_id], [self.tokenizer.eos_token_id])
-        self.vocabulary = MatchedVocabulary.of(pairs, list(spelt[0].bytes), list(spelt[1].bytes))
+        self.matched = len(pairs[1]) / len(spelt[1].bytes)
         self.spelling = Spelling.of(self.other, self.tokenizer, self.paired, sizes)
         student = make_student(self.teacher, self.layers)
         self.students = {"same": student, "other": with_vocabulary(student, self.other, self.tokenizer)}
@@ -157,13 +157,12 @@ class Bench:
                 print(which, how, seed, round(found, 4), flush=True)
         seeds = range(len(self.seeds))
         same = [bits["same/sft"][i] - bits["same/distilled"][i] for i in seeds]
-        gains = {side: [bits["other/sft"][i] - bits[f"other/{side}"][i] for i in seeds] for side in ("distilled", "gold")}
+        other = [bits["other/sft"][i] - bits["other/distilled"][i] for i in seeds]
         return {
-            "share": mean_and_range([gains["distilled"][i] / same[i] for i in seeds]),
-            "share_gold": mean_and_range([gains["gold"][i] / same[i] for i in seeds]),
-            "gain_same": mean_and_range(same), "gain_other": mean_and_range(gains["distilled"]),
+            "share": mean_and_range([other[i] / same[i] for i in seeds]),
+            "gain_same": mean_and_range(same), "gain_other": mean_and_range(other),
             "warm": warm, "bits_per_byte": {name: [round(each, 4) for each in values] for name, values in bits.items()},
-            "matched": round(self.vocabulary.share, 3), "tokens_of_other": round(self.ratio, 3),
+            "matched": round(self.matched, 3), "tokens_of_other": round(self.ratio, 3),
             "single_groups": round(self.single, 3), "layers": self.layers, "warm_up": self.warm_up, "steps": self.steps,
             "tokens_per_step": TOKENS_PER_STEP, "rows": len(self.rows), "held_out_rows": len(self.held_out["same"]),
         }
@@ -176,9 +175,7 @@ class Bench:
             choose_layers="even").resolved()
         student = copy.deepcopy(self.students[which]).requires_grad_(True)
         plan, loss = PackedPlan(self.rows if which == "same" else self.paired.documents, settings), next_token_loss
-        if how == "gold":
-            plan, loss = PairedPlan(self.paired, settings), gold_loss(self.teacher, self.vocabulary, GoldDivergence())
-        elif how == "distilled" and which == "other":
+        if how == "distilled" and which == "other":
             plan = PairedPlan(self.paired, settings, self.spelling)
             loss = spelt_distillation_loss(self.teacher, self.spelling, Divergence())
         elif how == "distilled":

@@ -1,6 +1,6 @@
-"""Signatures of endpoint log entries: who acted, and why.
+"""Who acts on an endpoint or a lake, and why: recorded in every entry of an endpoint's log.
 
-    by = sign("held-out answers read by two people")     # the person who runs this command
+    by = Actor.of_command("held-out answers read by two people")     # the person who runs this command
     by.name, by.identity_from, by.reason
 
 The person's name is, in this order: MILLRACE_USER, git's user.email, the system account's name. The entry records the source
@@ -24,38 +24,39 @@ JOINERS = "\u200c\u200d"
 """Invisible joiners that some languages and emoji need."""
 
 
-class SignatureError(Misuse):
+class ActorError(Misuse):
     """The person is unknown, or name or reason cannot be shown in one line."""
 
 
 @dataclass(frozen=True)
-class Signature:
-    """Who acted, the source of the name, and the given reason."""
+class Actor:
+    """Who acts, and why."""
 
     name: str
     identity_from: str
+    """Where the name comes from, such as `MILLRACE_USER`."""
     reason: str = ""
 
+    @classmethod
+    def of_command(cls, reason: str | None = None, option: str = "--reason") -> Actor:
+        """The person who runs this command. option: with which the reason was given.
 
-PIPELINE = Signature("pipeline", "pipeline")
-AUTOMATIC = Signature("recipe: approval automatic", "recipe")
+        Raises ActorError if nothing names a person, or if name or reason contain control characters or are too long.
+        """
+        name, source = _person()
+        return cls(_one_line(source, name, LONGEST_NAME), source, _one_line(option, reason or "", LONGEST_REASON))
+
+    @classmethod
+    def of_form(cls, name: str, identity_from: str, reason: str = "") -> Actor:
+        """A person who gave a name in a form. identity_from: where, such as `Dagster UI`. Raises ActorError as `of_command`
+        does, and for an empty name."""
+        if not name.strip():
+            raise ActorError("the name is empty, and a decision records who took it: give your name")
+        return cls(_one_line("the name", name, LONGEST_NAME), identity_from, _one_line("the reason", reason, LONGEST_REASON))
 
 
-def sign(reason: str | None = None, option: str = "--reason") -> Signature:
-    """The signature of the person who runs this command. option: with which the reason was given.
-
-    Raises SignatureError if nothing names a person, or if name or reason contain control characters or are too long.
-    """
-    name, source = _person()
-    return Signature(_one_line(source, name, LONGEST_NAME), source, _one_line(option, reason or "", LONGEST_REASON))
-
-
-def signed_as(name: str, identity_from: str, reason: str = "") -> Signature:
-    """The signature of a person who gave a name in a form. identity_from: where, such as `Dagster UI`. Raises SignatureError as
-    `sign` does, and for an empty name."""
-    if not name.strip():
-        raise SignatureError("the name is empty, and a decision records who took it: give your name")
-    return Signature(_one_line("the name", name, LONGEST_NAME), identity_from, _one_line("the reason", reason, LONGEST_REASON))
+PIPELINE = Actor("pipeline", "pipeline")
+AUTOMATIC = Actor("recipe: approval automatic", "recipe")
 
 
 def _person() -> tuple[str, str]:
@@ -67,7 +68,7 @@ def _person() -> tuple[str, str]:
         return pwd.getpwuid(os.getuid()).pw_name, "system account"
     if name := os.environ.get("USER", "").strip():
         return name, "USER"
-    raise SignatureError("nothing says who you are, and an approval records who gave it: set MILLRACE_USER to your name")
+    raise ActorError("nothing says who you are, and an approval records who gave it: set MILLRACE_USER to your name")
 
 
 def _git_email() -> str:
@@ -81,9 +82,9 @@ def _git_email() -> str:
 def _one_line(what: str, text: str, longest: int) -> str:
     text = text.strip()
     if any(_hides(character) for character in text):
-        raise SignatureError(f"{what} holds control characters, such as a line break: give plain text in one line")
+        raise ActorError(f"{what} holds control characters, such as a line break: give plain text in one line")
     if len(text) > longest:
-        raise SignatureError(f"{what} has {len(text):,} characters, at most {longest:,} are allowed: shorten it")
+        raise ActorError(f"{what} has {len(text):,} characters, at most {longest:,} are allowed: shorten it")
     return text
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.releasing.parts import disagreements, superseded
+from resources.releasing.recheck import disagreements, superseded
 
 
 @pytest.fixture

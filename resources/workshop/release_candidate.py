@@ -1,0 +1,124 @@
+"""Makes a workload's next release: what it serves, gates, serving files, attestations and pages; nothing is served yet.
+
+    manifest, gates = make_release(workshop, policy, release_settings, speculator_settings)
+
+`Candidate.of` reads the current models and their report, chooses what is drafted with, and checks the gates; `Candidate.write`
+fills the release's directory; `make_release` signs it if this process has a key, and nominates it at the endpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from model_ops.serving.drafting_choice import Choice
+from model_ops.speculators.registry import ARCHITECTURES
+from model_ops.speculators.serving import Serving
+from model_ops.speculators.settings import SpeculatorSettings
+from resources.artefacts.manifest import Manifest
+from resources.artefacts.taint import rows_erased_from
+from resources.attesting.attest import attest, write_attestations
+from resources.releasing.adapter_form import adapter_base
+from resources.releasing.approval_page import write_approval_page
+from resources.releasing.champion import Champion, champion_to_beat
+from resources.releasing.drafting_decision import decide_drafting, form_of
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.gate_result import GateResult
+from resources.releasing.gate_settings import Gates
+from resources.releasing.gates import Compared, check_gates
+from resources.releasing.model_policy import ModelPolicy
+from resources.releasing.quantized_bits import served_bits
+from resources.releasing.release import ReleasePolicy, ReleaseRef, ReleaseSettings, write_release
+from resources.releasing.release_facts import facts_of
+from resources.releasing.release_signature import is_signed
+from resources.releasing.summary import read_evaluation, summarise
+from resources.signing.keys import signing_key
+from resources.workshop.workshop import Workshop
+
+SOURCES = (
+    "resources/releasing/release.py", "resources/releasing/adapter_form.py", "resources/releasing/gates.py",
+    "resources/releasing/champion.py", "resources/releasing/summary.py", "resources/releasing/drafting_decision.py",
+    "resources/releasing/approval_page.py", "resources/attesting/bill_of_materials.py", "resources/attesting/provenance.py",
+)
+
+
+def make_release(workshop: Workshop, policy: ModelPolicy, settings: ReleaseSettings,
+                 drafter_settings: SpeculatorSettings) -> tuple[Manifest, list[GateResult]]:
+    """Makes a release of the current models and nominates it as the endpoint's candidate."""
+    candidate = Candidate.of(workshop, policy, settings, drafter_settings)
+    manifest = workshop.build("release", "release", op="release", sources=SOURCES, config=candidate.config(),
+                              inputs=[item.as_input() for item in (*candidate.served, candidate.evaluation)],
+                              work=candidate.write)
+    directory = workshop.directory(manifest)
+    if (key := signing_key()) is not None and not is_signed(directory):
+        attest(workshop.lake, directory, key)
+    Endpoint(workshop.lake, workshop.workload).nominate(ReleaseRef.of(directory))
+    workshop.publish_catalog()
+    return manifest, candidate.gates
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a release consists of, and what was measured of it."""
+
+    workshop: Workshop
+    settings: ReleaseSettings
+    target: Manifest
+    drafter: Manifest | None
+    base: Manifest | None
+    """The model that the target's adapter was trained on, for a release of form adapter."""
+    evaluation: Manifest
+    champion: Champion | None
+    serving: Serving
+    draft_tokens: int
+    choice: Choice
+    bounds: Gates
+    gates: list[GateResult]
+
+    @classmethod
+    def of(cls, workshop: Workshop, policy: ModelPolicy, settings: ReleaseSettings,
+           drafter_settings: SpeculatorSettings) -> Candidate:
+        """Raises ManifestError if a model or the report is missing or out of date."""
+        target = workshop.current("model", policy.served)
+        drafter = workshop.current("model", "speculator") if policy.speculator else None
+        base = adapter_base(workshop.lake, target) if settings.form == "adapter" else None
+        evaluation = workshop.current("dataset", "evaluation_report")
+        serving, k = ARCHITECTURES[drafter_settings.architecture].serving, drafter_settings.num_speculative_tokens
+        champion = champion_to_beat(workshop.lake, workshop.workload, target, drafter)
+        bounds = settings.gates.for_weights_of(served_bits(workshop.directory(target)))
+        report, speed = read_evaluation(workshop.directory(evaluation))
+        architecture = serving.architecture if drafter else None
+        choice = decide_drafting(settings.drafting, report, speed, architecture, k)
+        gates = check_gates(bounds, Compared.of(
+            report, served_form=form_of(choice.drafting, k), champion=champion, student="student_model" in policy.stages,
+            drafter=architecture, temperature=drafter_settings.answers.measured_at,
+            erased_rows=rows_erased_from(workshop.lake, [item for item in (target, drafter) if item is not None])))
+        return cls(workshop, settings, target, drafter, base, evaluation, champion, serving, k, choice, bounds, gates)
+
+    @property
+    def served(self) -> list[Manifest]:
+        return [item for item in (self.target, self.drafter) if item is not None]
+
+    def config(self) -> dict[str, Any]:
+        """What the release's version depends on, besides its inputs."""
+        settings = self.settings
+        return self.bounds.model_dump() | {
+            "serving": asdict(self.serving) if self.drafter else None,
+            "champion": self.champion.release if self.champion else None,
+            "policy": ReleasePolicy.of(settings).model_dump(), "drafting": self.choice.drafting.model_dump(mode="json"),
+            "server": settings.serving.on(settings.serve_on).model_dump(), "zero_retention": settings.zero_retention,
+            **({"form": settings.form} if self.base else {})}
+
+    def write(self, output: Path) -> dict[str, Any]:
+        """Fills the release's directory; returns its metrics."""
+        lake, workload, settings = self.workshop.lake, self.workshop.workload, self.settings
+        release = write_release(
+            output, workload, self.target, self.drafter, self.draft_tokens, self.gates, self.serving,
+            ReleasePolicy.of(settings), settings, self.workshop.directory(self.target), self.choice, self.base)
+        write_attestations(output, lake, release, [*self.served, *([self.base] if self.base else [])],
+                           self.workshop.registry.run_id)
+        facts = facts_of(lake, release, output.name, self.served, self.champion.release if self.champion else None)
+        summary = summarise(lake, workload, self.serving, self.gates, output.name, facts, self.choice)
+        write_approval_page(output, lake, summary, release, self.workshop.directory(self.evaluation), self.champion)
+        return summary.write(output) | {"gates": {gate.name: gate.model_dump(exclude={"name"}) for gate in self.gates}}
