@@ -21,8 +21,8 @@ import transformers
 
 from benchmarks.record import record
 from model_ops.families.table import FAMILIES
-from model_ops.trials import recorded
 from model_ops.trials.every_operation import OPERATIONS, try_operations, write_material
+from model_ops.trials.recorded import record as record_trials
 from model_ops.verify import verify
 
 QUICK = ("qwen3", "gemma2", "lfm2")
@@ -46,7 +46,7 @@ def main() -> None:
             print(f"{name}: {'; '.join(f'{one}: {why}' for one, why in failed.items()) or 'whole'} "
                   f"({time.perf_counter() - began:.1f} s)", flush=True)
     if not quick:
-        recorded.record(found)
+        record_trials(found)
     works = {one: [sum(of[one] is None for of in found.values()), len(found)] for one in OPERATIONS}
     record("families", {"ops": works, "whole": [name for name, of in found.items() if not any(of.values())]}, keep=not quick)
 

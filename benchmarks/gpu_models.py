@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-import model_ops.models.attention  # noqa: F401  registers "packed"
+from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
 from model_ops.training.documents import Document
 
 LLAMA_8B = {"hidden_size": 4_096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-import model_ops.models.attention  # noqa: F401  registers "packed"
 from benchmarks.one_case import one_case
 from benchmarks.record import record
 from benchmarks.sft_material import LARGE, MAX_LENGTH, gsm8k

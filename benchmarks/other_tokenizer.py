@@ -44,8 +44,8 @@ from model_ops.objectives.sft import next_token_loss
 from model_ops.objectives.spelling import Spelling
 from model_ops.objectives.spelt_distillation import spelt_distillation_loss
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.operations.tiny_tokenizer import train_tokenizer
 from model_ops.progress import Progress
 from model_ops.rendering.token_bytes import TokenBytes, matched_ids
 from model_ops.training.answer_alignment import aligned

@@ -125,13 +125,14 @@ def _train(case: Case) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    import model_ops.models.attention  # noqa: F401  registers "packed"
+    from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
     from model_ops.models.lora import add_adapters
     from model_ops.models.lora_settings import LoraSettings
     from model_ops.objectives.sft import next_token_loss
     from model_ops.operations.sft_settings import SftSettings
     from model_ops.progress import Progress
-    from model_ops.training.packing import Document, PackedPlan
+    from model_ops.training.documents import Document
+    from model_ops.training.packing import PackedPlan
     from model_ops.training.trainer import train
 
     config = _config(case)

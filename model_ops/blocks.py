@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
 
@@ -17,3 +18,12 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
         raise ModelError(f"{type(model).__name__} has no list of blocks to cut or to checkpoint; train it on one process, with "
                          "activation_checkpointing: none")
     return max(lists, key=lambda blocks: sum(parameter.numel() for block in blocks for parameter in block.parameters()))
+
+
+def layer_list(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """The model's decoder layers and their name. Raises ModelError if it has no list of them."""
+    depth = model.config.num_hidden_layers
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return name, module
+    raise ModelError(f"teacher {type(model).__name__} has no list of its {depth} layers; choose another base model")

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numba
 
 REORDERED = frozenset({"reassoc", "contract", "arcp", "nsz"})
-"""What LLVM may change in arithmetic: order, fused multiply-add, reciprocals, sign of zero. Infinities and NaN stay."""
+"""Liberties of LLVM in arithmetic: order, fused multiply-add, reciprocals, sign of zero. Infinities and NaN stay."""
 
 
 def compiled(function: Callable) -> Callable:

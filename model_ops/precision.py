@@ -68,7 +68,7 @@ class Speeds(NamedTuple):
 
 
 _FOUND: dict[str, Speeds] = {}
-"""What this process measured or read, by key."""
+"""Speeds that this process measured or read, by key."""
 
 
 def decided(precision: Precision, device: torch.device) -> Concrete:
@@ -99,7 +99,7 @@ def faster_on(device: torch.device) -> Concrete:
 
 
 AUTO: list[Callable[[torch.device], Concrete]] = [faster_on]
-"""What auto stands for: the last one answers. A job adds its own (model_ops.parallel.run_precision)."""
+"""Functions that resolve auto; the last one decides. A job adds its own (model_ops.parallel.run_precision)."""
 
 
 def products_in(precision: Precision, device: torch.device) -> AbstractContextManager:
@@ -163,7 +163,7 @@ def _measured_apart(threads: int, *words: str) -> Speeds:
 
 
 def _kept(threads: int, measure: Callable[[], Speeds]) -> Speeds:
-    """What the cache folder has for this machine and number of threads; otherwise `measure()`, which is kept there."""
+    """Speeds of this machine and number of threads from the cache folder; else `measure()`, whose result is stored there."""
     known = [version("torch"), threads, *processor(), *(os.environ.get(name, "") for name in VARIABLES)]
     key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     if key not in _FOUND:
@@ -183,7 +183,7 @@ def _file(key: str) -> Path:
 
 
 def processor() -> list[str]:
-    """What tells this machine's processor from others: name and flags."""
+    """Identity of this machine's processor: name and flags."""
     with suppress(OSError):
         lines = dict.fromkeys(line.strip() for line in Path("/proc/cpuinfo").read_text().splitlines())
         return [line for line in lines if line.startswith(DESCRIBED)]

@@ -51,9 +51,10 @@ class Asked:
 
 
 class Answerer(Protocol):
-    """A source of answers. positions: most tokens of prompt and answer together."""
+    """A source of answers."""
 
     positions: int
+    """Most tokens of prompt and answer together."""
 
     def refused(self, sampling: Sampling) -> list[str]:
         """Parameters of a request that this source does not support."""

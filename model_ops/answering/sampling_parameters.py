@@ -41,12 +41,13 @@ GREEDY_BELOW = 1e-5
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling parameters of one request. others: names and values (JSON text) of further ones that change the distribution."""
+    """Sampling parameters of one request."""
 
     temperature: float = 1.0
     truncation: Truncation = NONE
     max_tokens: int | None = None
     others: str = "{}"
+    """Further parameters that change the distribution: name and value (JSON text)."""
 
     @property
     def other_names(self) -> list[str]:
@@ -90,24 +91,24 @@ def server_defaults(target: Path) -> Sampling:
 def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Sampling:
     """The parameters of one logged request. A value that should be a number and is not one counts as missing."""
     try:
-        said = json.loads(params) if isinstance(params, str) else dict(params or {})
+        fields = json.loads(params) if isinstance(params, str) else dict(params or {})
     except ValueError:
-        said = {}
-    said = said if isinstance(said, dict) else {}
+        fields = {}
+    fields = fields if isinstance(fields, dict) else {}
     truncation = Truncation(
-        top_p=max(LEAST_TOP_P, _or(_number(said.get("top_p"), 0, 1), defaults.truncation.top_p)),
-        top_k=_whole(said.get("top_k"), defaults.truncation.top_k),
-        min_p=_or(_number(said.get("min_p"), 0, 1), defaults.truncation.min_p))
+        top_p=max(LEAST_TOP_P, _or(_number(fields.get("top_p"), 0, 1), defaults.truncation.top_p)),
+        top_k=_whole(fields.get("top_k"), defaults.truncation.top_k),
+        min_p=_or(_number(fields.get("min_p"), 0, 1), defaults.truncation.min_p))
     others = {**json.loads(defaults.others), **{
-        name: said[name] for name in NEUTRAL if said.get(name) is not None}}
+        name: fields[name] for name in NEUTRAL if fields.get(name) is not None}}
     others = {name: value for name, value in others.items() if not _neutral(name, value)}
-    shape = said.get("response_format")
+    shape = fields.get("response_format")
     if isinstance(shape, dict) and shape.get("type") not in (None, "text"):
         others["response_format"] = shape
-    if said.get("tool_choice") == "required" or isinstance(said.get("tool_choice"), dict):
-        others["tool_choice"] = said["tool_choice"]
-    limits = [limit for name in LIMITS if (limit := _whole(said.get(name), 0)) > 0]
-    temperature = _or(_number(said.get("temperature"), 0, 100), defaults.temperature)
+    if fields.get("tool_choice") == "required" or isinstance(fields.get("tool_choice"), dict):
+        others["tool_choice"] = fields["tool_choice"]
+    limits = [limit for name in LIMITS if (limit := _whole(fields.get(name), 0)) > 0]
+    temperature = _or(_number(fields.get("temperature"), 0, 100), defaults.temperature)
     return Sampling(temperature if temperature >= GREEDY_BELOW else 0.0, truncation,
                     limits[0] if limits else defaults.max_tokens, json.dumps(others, sort_keys=True))
 

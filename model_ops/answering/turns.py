@@ -34,17 +34,16 @@ LABELS = ("session_id", "prompt_shape", "workload", "interaction_ids")
 
 @dataclass
 class Conversation:
-    """One row of a dataset. turns: indices of the messages that the target answers; a row of token ids has one.
-
-    interaction_ids: for each turn the logged interaction with its answer; None if unknown.
-    """
+    """One row of a dataset."""
 
     row: Row
     session_id: str
     prompt_shape: str
     workload: str
     turns: list[int]
+    """Indices of the messages that the target answers; a row of token ids has one."""
     interaction_ids: list[str | None]
+    """Logged interaction of the answer of each turn; None if unknown."""
     given_ids: list[int] | None = None
     """The prompt of a row that is stored as token ids."""
     _own: dict[int, str] = field(default_factory=dict)

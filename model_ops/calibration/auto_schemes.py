@@ -36,16 +36,20 @@ FEWEST_BYTES = 2
 
 @dataclass(frozen=True)
 class AutoPlan:
-    """options: schemes; None: bfloat16. sizes: bytes of each unit with each option. room: bytes for all units. rest: bytes of
-    what is not quantized. whole: bytes of the model in bfloat16."""
+    """Schemes to choose from and the sizes that bound the choice."""
 
     layers: BlockLayers
     units: list[Unit]
     options: list[Scheme | None]
+    """Schemes; None stands for bfloat16."""
     sizes: list[list[int]]
+    """Bytes of each unit with each option."""
     room: int
+    """Most bytes of all units."""
     rest: int
+    """Bytes of tensors that are not quantized."""
     whole: int
+    """Bytes of the model in bfloat16."""
 
     @classmethod
     def of(cls, layers: BlockLayers, headers: Mapping[str, TensorHeader], options: Sequence[Scheme | None],

@@ -65,24 +65,25 @@ OF_EXPERT = ScalableInputs(("down",), "up", "rows")
 
 @dataclass(frozen=True)
 class LayerError:
-    """Mean squared error of a layer's outputs on the calibration rows, over the mean square of its outputs.
-
-    rounded: with every weight rounded to the nearest code. calibrated: with the codes that were chosen.
-    """
+    """Mean squared error of a layer's outputs on the calibration rows, over the mean square of its outputs."""
 
     layer: str
     rounded: float
+    """Error with every weight rounded to the nearest code."""
     calibrated: float
+    """Error with the chosen codes."""
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """files: layer in the checkpoint -> file that holds its stored tensors. errors: of the layers whose codes were chosen or
-    scaled. replaced: other tensors of the checkpoint that have new values -> the file that holds them."""
+    """Weights that calibration chose, in files."""
 
     files: dict[str, Path]
+    """Layer in the checkpoint -> file that holds its stored tensors."""
     errors: list[LayerError]
+    """Errors of layers whose codes were chosen or scaled."""
     replaced: dict[str, Path] = field(default_factory=dict)
+    """Other tensors with new values, by name: the file that holds each."""
 
     def stored(self, layer: str, parts: Sequence[str]) -> dict[str, Tensor]:
         """A layer's stored tensors."""
@@ -168,13 +169,16 @@ def _kept_errors(file: Path) -> list[LayerError]:
 
 @dataclass
 class _Done:
-    """stored: module -> its tensors. scales: module -> what its weight was multiplied by, as INPUTS and OUTPUTS.
-    errors: module -> (of rounding, of the codes chosen). replaced: names of other parameters."""
+    """Results of one block."""
 
     stored: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    """Module -> its tensors."""
     scales: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    """Module -> the factors of its weight, as INPUTS and OUTPUTS."""
     errors: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Module -> (error of rounding, error of the chosen codes)."""
     replaced: list[str] = field(default_factory=list)
+    """Names of other parameters that have new values."""
 
     def add(self, other: _Done) -> None:
         """Takes another part of the block in."""

@@ -34,11 +34,12 @@ ROWS_AT_ONCE = 4_096
 
 @dataclass
 class ExpertBlock(Block):
-    """One expert as a block of its own that is not run. mixture, number: which one of the parent's."""
+    """One expert as a block of its own that is not run."""
 
     parent: Block | None = None
     mixture: str = ""
     number: int = 0
+    """mixture, number: the mixture of the parent, and the expert's number in it."""
 
     def inputs(self) -> dict[str, Inputs]:
         if self._inputs is None:

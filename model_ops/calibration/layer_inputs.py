@@ -36,10 +36,10 @@ SAMPLED_ROWS = 512
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a layer reads on all calibration rows: E[x x^T], each input's largest absolute value, and some of the rows. moment:
-    None where the walk leaves moments out."""
+    """What a layer reads on all calibration rows: E[x x^T], each input's largest absolute value, and some of the rows."""
 
     moment: Float32[Tensor, "in in"] | None
+    """None if the walk leaves moments out."""
     largest: Float32[Tensor, " in"]
     sample: Float[Tensor, "rows in"]
 
@@ -49,16 +49,18 @@ Routed = list[tuple[Float[Tensor, "tokens hidden"], Int[Tensor, "tokens top_k"]]
 
 
 class Chosen(NamedTuple):
-    """The router's choices in one run. place: its number among all runs. number: its number on process `rank`."""
+    """The router's choices in one run."""
 
     place: int
+    """Number of the run among all runs."""
     rank: int
     number: int
+    """Number of the run on process `rank`."""
     experts: Int[Tensor, "tokens top_k"]
 
 
 class AllSeen(Exception):
-    """Every layer has read its inputs: the rest of the block says nothing more."""
+    """Raised once every layer has read its inputs: the rest of the block need not run."""
 
 
 class WatchedInputs:

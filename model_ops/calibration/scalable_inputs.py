@@ -30,14 +30,17 @@ lose a bit of bfloat16."""
 
 @dataclass(frozen=True)
 class ScalableInputs:
-    """readers: names of Linear layers. source: name of the module that makes what they read. form: how the source is divided:
-    weight (a norm's weight and bias), one_plus (a norm that multiplies by 1 + weight), rows (a Linear layer's outputs).
-    shared: readers' inputs that come from one output of the source, `head_dim` apart (query heads of a value head)."""
+    """Linear layers that read one input, whose scale can be moved into the module before them."""
 
     readers: tuple[str, ...]
+    """Names of Linear layers."""
     source: str
+    """Name of the module that makes what they read."""
     form: str
+    """How the source is divided: weight (a norm's weight and bias), one_plus (a norm that multiplies by 1 + weight), rows
+    (a Linear layer's outputs)."""
     shared: int = 1
+    """Readers' inputs that come from one output of the source, `head_dim` apart (query heads of a value head)."""
     head_dim: int = 1
 
     def spread(self, scales: Float32[Tensor, " channels"]) -> Float32[Tensor, " in"]:

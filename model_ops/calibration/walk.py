@@ -41,32 +41,38 @@ HOST = torch.device("cpu")
 
 @dataclass
 class Run:
-    """One batch on its way: its hidden states, and what each block is called with besides. place: its number among all."""
+    """One batch on its way: its hidden states, and what each block is called with besides."""
 
     hidden: Float[Tensor, "1 tokens hidden"]
     rest: list[dict[str, object]]
     place: int = 0
+    """Number of the batch among all batches."""
 
 
 @dataclass
 class Block:
-    """One block of the walk. index: its number. layers: its Linear modules by their names in the model, without those of
-    experts. runs: of this process, `batches` on all. trial: the shortest run of all, the same on every process. prefix: what
-    names of layers begin with. with_moments: whether second moments of what layers read are added up. watches: put hooks on the
-    block while it advances. mixtures: its modules with experts to calibrate, by name."""
+    """One block of the walk."""
 
     index: int
+    """Number of the block."""
     module: nn.Module
     layers: dict[str, nn.Linear]
+    """Linear modules of the block, by their names in the model, without those of experts."""
     runs: Sequence[Run]
+    """Runs of this process; all processes together have `batches`."""
     trial: Run
+    """The shortest run, the same on every process."""
     prefix: str
+    """Beginning of the layers' names."""
     batches: int
     world: World
     device: torch.device
     with_moments: bool = True
+    """Whether second moments of the layers' inputs are summed."""
     watches: Sequence[BlockWatch] = ()
+    """Install hooks on the block while it runs."""
     mixtures: dict[str, SeparateExperts] = field(default_factory=dict)
+    """Modules with experts to calibrate, by name."""
     advanced: bool = False
     _inputs: dict[str, Inputs] | None = field(default=None, repr=False)
     _routed: dict[str, Routed] = field(default_factory=dict, repr=False)
@@ -184,7 +190,8 @@ def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> Run:
         model.module.base_model(**batch.to(model.device).model_inputs)
     (hidden, _), = recorders[0].calls
     known: dict[int, Tensor] = {}
-    return Run(hidden.to(HOST), [_moved(named, HOST, known) for recorder in recorders for _, named in recorder.calls], place)
+    rest = [_moved(named, HOST, known) for recorder in recorders for _, named in recorder.calls]
+    return Run(hidden.to(HOST), rest, place)
 
 
 def _moved(value: object, device: torch.device, known: dict[int, Tensor]) -> object:

@@ -17,7 +17,7 @@ ROUND_TOKENS = {"cpu": 60}
 """Prompt tokens that take as long as a round of one row: weights that are read, and overhead. Measured: 62 with a model of 10M
 parameters on two cores (8.8 ms a round, 0.14 ms a prompt token). A larger model has a smaller share of overhead."""
 ROUND_TOKENS_ELSEWHERE = 500
-"""The same on an accelerator: an estimate from its ratio of arithmetic to memory bandwidth, not measured."""
+"""The same number on an accelerator: an estimate from its ratio of arithmetic to memory bandwidth, not measured."""
 
 
 def cost_of_rounds(device: str, rounds: int) -> int:

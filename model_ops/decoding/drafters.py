@@ -19,7 +19,7 @@ from model_ops.decoding.sampling import sample
 
 @dataclass(frozen=True)
 class Proposal:
-    """Draft tokens of one round. probabilities: None for a deterministic drafter.
+    """Draft tokens of one round.
 
     tokens are ids of the target; valid is False for padding. Draft k was drawn from probabilities[row, k], over the draft
     vocabulary, where it has index draft_index; target_ids maps draft vocabulary to target ids.
@@ -28,6 +28,7 @@ class Proposal:
     tokens: Int[Tensor, "rows drafts"]
     valid: Bool[Tensor, "rows drafts"]
     probabilities: Float32[Tensor, "rows drafts draft_vocab"] | None = None
+    """None for a deterministic drafter."""
     draft_index: Int[Tensor, "rows drafts"] | None = None
     target_ids: Int[Tensor, " draft_vocab"] | None = None
 

@@ -37,9 +37,10 @@ def decoding_dtype(device: torch.device, parameters: int) -> torch.dtype:
 
 
 class DecodingCache(Protocol):
-    """What a runner keeps of the rows' tokens. lengths: tokens that are visible, by row."""
+    """A runner's cache of the rows' tokens."""
 
     lengths: Int[Tensor, " rows"]
+    """Visible tokens, by row."""
 
     def advance(self, tokens: int) -> None:
         """Makes `tokens` more of every row visible."""
@@ -49,17 +50,20 @@ class DecodingCache(Protocol):
 
 
 class Runner(Protocol):
-    """A causal language model over a cache. max_positions: longest row, in tokens. soft_cap: of its logits; None without one.
+    """A causal language model over a cache.
 
-    head.weight gives the logits before the soft cap. final_norm: what the final norm multiplies with.
+    head.weight gives the logits before the soft cap.
     """
 
     config: Any
     max_positions: int
+    """Longest row, in tokens."""
     soft_cap: float | None
+    """Soft cap of the logits; None without one."""
     embedding: Float[Tensor, "vocab hidden"]
     head: nn.Module
     final_norm: Float[Tensor, " hidden"]
+    """Factors of the final norm."""
     dtype: torch.dtype
     device: torch.device
 

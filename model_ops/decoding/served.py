@@ -39,13 +39,14 @@ PromptLike = Sequence[int] | Sequence[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer. token_ids: None if the server returns none (vLLM returns them for prompts of token ids)."""
+    """One answer."""
 
     text: str
     tokens: int
     finish_reason: str
     latency_s: float
     token_ids: list[int] | None
+    """None if the server returns none; vLLM returns them for prompts of token ids."""
 
 
 @dataclass(frozen=True)

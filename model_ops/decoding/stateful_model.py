@@ -25,11 +25,12 @@ from model_ops.decoding.transformers_runner import TransformersRunner
 
 @dataclass
 class _Row:
-    """A row's tokens and the cache after all of them. before: (number of tokens, cache) before the last drafts, or None."""
+    """A row's tokens and the cache after all of them."""
 
     tokens: list[int] = field(default_factory=list)
     cache: Any = None
     before: tuple[int, Any] | None = None
+    """(number of tokens, cache) before the last drafts, or None."""
 
 
 class StateCache:

@@ -28,7 +28,7 @@ def student(freedom: float) -> float:
 
 
 def moves(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """What each sample moves the ratio values.sum() / weights.sum() by, to first order.
+    """Influence of each sample on the ratio values.sum() / weights.sum(), to first order.
 
     The residual of a sample is divided by 1 - its share of the weights (jackknife correction), because a heavy sample pulls the
     ratio towards itself and its residual is too small.

@@ -1,4 +1,4 @@
-"""What the runners share that call a transformers model's own forward: embedding, head, final norm and captured states."""
+"""Base of the runners that call a transformers model's own forward: embedding, head, final norm and captured states."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _scaled(linear: nn.Module, scale: float) -> nn.Module:
 
 @torch.no_grad()
 def _factor(norm: nn.Module, width: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " hidden"]:
-    """What the final norm multiplies with: its output for alternating signs, whose mean is 0 and size 1 in every norm (Gemma's
+    """Factors of the final norm: its output for alternating signs, whose mean is 0 and size 1 in every norm (Gemma's
     factor is 1 + weight)."""
     signs = torch.ones(width, dtype=dtype, device=device)
     signs[1::2] = -1.0

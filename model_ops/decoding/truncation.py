@@ -34,15 +34,15 @@ NONE = Truncation()
 
 def truncated(probabilities: Float32[Tensor, "*rows vocab"], truncation: Truncation) -> Float32[Tensor, "*rows vocab"]:
     """The probabilities with excluded tokens set to 0, not normalised. All tokens that tie for the k-th place stay."""
-    kept = probabilities
+    allowed = probabilities
     if truncation.min_p > 0:
-        kept = kept.where(kept >= truncation.min_p * kept.amax(dim=-1, keepdim=True), 0)
-    if 0 < truncation.top_k < kept.shape[-1]:
-        kept = kept.where(kept >= kept.topk(truncation.top_k, dim=-1).values[..., -1:], 0)
+        allowed = allowed.where(allowed >= truncation.min_p * allowed.amax(dim=-1, keepdim=True), 0)
+    if 0 < truncation.top_k < allowed.shape[-1]:
+        allowed = allowed.where(allowed >= allowed.topk(truncation.top_k, dim=-1).values[..., -1:], 0)
     if truncation.top_p < 1:
-        ordered, places = kept.sort(dim=-1, descending=True, stable=True)
+        ordered, places = allowed.sort(dim=-1, descending=True, stable=True)
         # a token stays while the tokens before it have not reached the share
         before = ordered.cumsum(dim=-1) - ordered
-        ordered = ordered.where(before < truncation.top_p * kept.sum(dim=-1, keepdim=True), 0)
-        kept = kept.new_zeros(kept.shape).scatter_(-1, places, ordered)
-    return kept
+        ordered = ordered.where(before < truncation.top_p * allowed.sum(dim=-1, keepdim=True), 0)
+        allowed = allowed.new_zeros(allowed.shape).scatter_(-1, places, ordered)
+    return allowed

@@ -43,40 +43,42 @@ SEARCHED_PROMPTS = 64
 
 @dataclass
 class Acceptances:
-    """summaries: one per drafter and sampling. lookups: the chosen lengths. tokens_per_second and identical by name."""
+    """Acceptance of every drafter."""
 
     summaries: list[dict[str, Any]] = field(default_factory=list)
+    """One summary for each drafter and sampling."""
     identical: dict[str, float] = field(default_factory=dict)
     tokens_per_second: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     lookups: dict[str, LookupLength] = field(default_factory=dict)
+    """Chosen lengths of prompt lookup."""
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
 
 
 def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acceptances:
     """Measures every drafter. Without a usable prompt nothing is measured, and `not_measured` says why."""
-    target, found = job.inputs["target"], Acceptances()
-    found.counts = {"prompts": 0, "prompts_asked": settings.prompts, "prompts_too_long": 0}
+    target, result = job.inputs["target"], Acceptances()
+    result.counts = {"prompts": 0, "prompts_asked": settings.prompts, "prompts_too_long": 0}
     try:
         tokenizer, runner = load_tokenizer(target), load_runner(target)
         prompts = read_prompts(job.inputs["dataset"], "test", tokenizer)
     except ModelError as error:
-        return _without(found, job, str(error))
+        return _without(result, job, str(error))
     room = min(settings.max_length, runner.max_positions - settings.max_new_tokens)
     fitting = [prompt for prompt in prompts if 0 < len(prompt.ids) <= room]
-    found.counts["prompts_too_long"] = len(prompts) - len(fitting)
+    result.counts["prompts_too_long"] = len(prompts) - len(fitting)
     if not fitting:
         dataset = job.inputs["dataset"]
-        return _without(found, job, f"the {len(prompts)} test prompts of {dataset} are all longer than {room} tokens: raise "
+        return _without(result, job, f"the {len(prompts)} test prompts of {dataset} are all longer than {room} tokens: raise "
                         "max_length or lower max_new_tokens" if prompts else
                         f"{dataset} holds no test row with a prompt and an answer")
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
     eos_ids, past = end_of_text_ids(target), past_answers(job)
-    trained, champion = trained_drafters(job, runner), _champion(job, settings, runner, found)
-    found.counts |= {"prompts": len(chosen), "past_answers": len(past)}
-    found.lookups = _lookup_lengths(job, settings, runner, tokenizer, eos_ids, past, room)
+    trained, champion = trained_drafters(job, runner), _champion(job, settings, runner, result)
+    result.counts |= {"prompts": len(chosen), "past_answers": len(past)}
+    result.lookups = _lookup_lengths(job, settings, runner, tokenizer, eos_ids, past, room)
     measured: dict[str, list[AcceptanceRow]] = {}
     every = modes(target, job.inputs.get("served"), chosen, settings.temperatures)
     logged = next(mode.same_as or mode.label for mode in every if mode.label == AS_LOGGED)
@@ -87,32 +89,32 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
             rows = [replace(row, sampling=mode.label) for row in measured[mode.same_as]]
         else:
             drafters = {**baselines(past), **(champion.drafters if mode.label == logged else {}), **trained}
-            lengths = {**{name: each.num_speculative_tokens for name, each in found.lookups.items()}, **champion.lengths}
+            lengths = {**{name: each.num_speculative_tokens for name, each in result.lookups.items()}, **champion.lengths}
             of_mode = measured_in_mode(job, settings, runner, drafters, lengths, mode, eos_ids)
             rows = of_mode.rows
-            found.identical.update({f"{name}_{mode.key}": share for name, share in of_mode.identical.items()})
-            found.tokens_per_second.update({f"{name}_{mode.key}": rate for name, rate in of_mode.tokens_per_second.items()})
+            result.identical.update({f"{name}_{mode.key}": share for name, share in of_mode.identical.items()})
+            result.tokens_per_second.update({f"{name}_{mode.key}": rate for name, rate in of_mode.tokens_per_second.items()})
         measured[mode.label] = rows
-        found.left_out |= mode.left_out
-        names = ["none", *found.lookups, *(champion.drafters if mode.label in (logged, AS_LOGGED) else []), *trained]
-        _summarise(found, settings, mode, rows, names, list(trained))
+        result.left_out |= mode.left_out
+        names = ["none", *result.lookups, *(champion.drafters if mode.label in (logged, AS_LOGGED) else []), *trained]
+        _summarise(result, settings, mode, rows, names, list(trained))
     progress.report("acceptance", len(every), len(every), "ways of sampling")
     table = pa.Table.from_pylist([asdict(row) for rows in measured.values() for row in rows])
     pq.write_table(table, job.output / "acceptance.parquet")
-    return found
+    return result
 
 
 def trained_drafters(job: Job, runner: Runner) -> dict[str, Drafter]:
     """The speculator, under its architecture's name and sampling as in servers, and the small language model `draft_model`,
     which is called `draft_model_untrained` if the speculator has that architecture."""
-    found: dict[str, Drafter] = {}
+    result: dict[str, Drafter] = {}
     if "speculator" in job.inputs:
         model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device).attach(runner)
-        found[model.kind] = model.drafter(greedy=model.served_greedily)
+        result[model.kind] = model.drafter(greedy=model.served_greedily)
     if "draft_model" in job.inputs:
-        name = DRAFT_MODEL.untrained if DRAFT_MODEL.name in found else DRAFT_MODEL.name
-        found[name] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
-    return found
+        name = DRAFT_MODEL.untrained if DRAFT_MODEL.name in result else DRAFT_MODEL.name
+        result[name] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
+    return result
 
 
 @dataclass(frozen=True)
@@ -123,14 +125,14 @@ class _Champion:
     lengths: dict[str, int] = field(default_factory=dict)
 
 
-def _champion(job: Job, settings: EvaluateSettings, runner: Runner, found: Acceptances) -> _Champion:
+def _champion(job: Job, settings: EvaluateSettings, runner: Runner, result: Acceptances) -> _Champion:
     """At the draft length of the evaluation, or the longest that it was trained for. `found` says why it cannot be loaded."""
     if "champion_speculator" not in job.inputs:
         return _Champion()
     try:
         model = load_draft_model(job.inputs["champion_speculator"], runner.dtype).to(runner.device).attach(runner)
     except ModelError as error:
-        found.not_measured[f"acceptance of {CHAMPION}"] = str(error)
+        result.not_measured[f"acceptance of {CHAMPION}"] = str(error)
         return _Champion()
     length = min(settings.num_speculative_tokens, model.longest_chain or settings.num_speculative_tokens)
     return _Champion({CHAMPION: model.drafter(greedy=model.served_greedily)}, {CHAMPION: length})
@@ -147,10 +149,10 @@ def past_answers(job: Job) -> list[list[int]]:
         raise ModelError(f"{path} holds no answer_token_ids: give as `answers` a directory that `generate` wrote") from error
 
 
-def _without(found: Acceptances, job: Job, why: str) -> Acceptances:
+def _without(result: Acceptances, job: Job, why: str) -> Acceptances:
     pq.write_table(pa.Table.from_pylist([], schema=pa.schema([("drafter", pa.string())])), job.output / "acceptance.parquet")
-    found.not_measured["acceptance"] = why
-    return found
+    result.not_measured["acceptance"] = why
+    return result
 
 
 def _lookup_lengths(job: Job, settings: EvaluateSettings, runner, tokenizer, eos_ids, past, room) -> dict[str, LookupLength]:
@@ -176,13 +178,13 @@ def _answered(dataset: Path, settings: EvaluateSettings, runner, tokenizer, eos_
         return []
     prompts = [prompt for prompt in read_prompts(dataset, "validation", tokenizer) if 0 < len(prompt.ids) <= room]
     chosen = choose_prompts(prompts, min(settings.prompts, SEARCHED_PROMPTS), settings.seed)
-    found = []
+    result = []
     for sampling, group in modes(target, None, chosen, [])[-1].groups:
         answers = decode(runner, [each.ids for each in group], [each.row_id for each in group], eos_ids=eos_ids,
                          temperature=sampling.temperature, truncation=sampling.truncation, penalties=sampling.penalties,
                          max_new_tokens=settings.max_new_tokens, batch_size=settings.batch_size, seed=settings.seed)
-        found += [(each.ids, answer.tokens) for each, answer in zip(group, answers, strict=True)]
-    return found
+        result += [(each.ids, answer.tokens) for each, answer in zip(group, answers, strict=True)]
+    return result
 
 
 def measured_in_mode(job: Job, settings: EvaluateSettings, runner: Runner, drafters: dict[str, Drafter],
@@ -209,7 +211,7 @@ def measured_in_mode(job: Job, settings: EvaluateSettings, runner: Runner, draft
     return together
 
 
-def _summarise(found: Acceptances, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], names: Sequence[str],
+def _summarise(result: Acceptances, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], names: Sequence[str],
                trained: Sequence[str]) -> None:
     """Adds the summaries of a mode, acceptance lengths, and each trained drafter's gain over the best lookup and over the
     champion's drafter."""
@@ -218,17 +220,17 @@ def _summarise(found: Acceptances, settings: EvaluateSettings, mode: Mode, rows:
     for name, of_it in by_name.items():
         summary = {"drafter": name, "temperature": mode.temperature, "sampling": mode.label,
                    "num_speculative_tokens": of_it[0].num_speculative_tokens, **summarize(of_it)}
-        found.summaries.append(summary)
+        result.summaries.append(summary)
         taus[name] = summary["tau"]
         if name != "none":
-            found.measurements.append(Measurement(
+            result.measurements.append(Measurement(
                 what="acceptance_length", of=name, sampling=mode.label, value=summary["tau"], low=summary["tau_low"],
                 high=summary["tau_high"], n=len(of_it), counted="prompts", unit="tokens per forward", method=OVER_PROMPTS))
     # chosen on the validation split, where there is one, so that the choice does not favour the lookup on the test prompts
-    best = max(found.lookups, key=lambda name: (found.lookups[name].tau or 0.0, taus[name]))
+    best = max(result.lookups, key=lambda name: (result.lookups[name].tau or 0.0, taus[name]))
     for name in trained:
         for other in (best, *(each for each in names if each == CHAMPION)):
             gain = paired_gain([by_name[other]], [by_name[name]])
-            found.measurements.append(Measurement(
+            result.measurements.append(Measurement(
                 what="acceptance_gain", of=name, against=other, sampling=mode.label, value=gain.share, low=gain.low,
                 high=gain.high, n=gain.prompts, counted="prompts", unit="share", method="paired " + OVER_PROMPTS))

@@ -1,4 +1,4 @@
-"""What quantization changed: the served model's distributions against those of its unquantized form, long contexts, and which
+"""The effect of quantization: the served model's distributions against those of its unquantized form, long contexts, and which
 block costs most.
 
     found = against_reference(job, settings, progress)
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from model_ops.blocks import layer_list
 from model_ops.errors import ModelError
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import HELD_OUT, LONG_CONTEXT, PAIRED, Measurement
@@ -34,7 +35,6 @@ from model_ops.evaluation.scored_model import scored_model
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
 from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.shallower import layer_list
 from model_ops.objectives.row_divergences import RowDivergence, mean_divergence, row_divergences
 from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.progress import Progress
@@ -54,13 +54,14 @@ COSTLY = 0.005
 
 @dataclass
 class AgainstReference:
-    """worst_rows: row_id, divergence in nats a token, tokens. blocks: block, and the divergence that is gone when the block has
-    its unquantized weights, in nats a token."""
+    """Comparison of the served model with its unquantized reference."""
 
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
     worst_rows: list[dict[str, Any]] = field(default_factory=list)
+    """row_id, divergence in nats a token, tokens."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
+    """Block, and the divergence that is gone when the block has its unquantized weights, in nats a token."""
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -70,36 +71,36 @@ class AgainstReference:
 
 def against_reference(job: Job, settings: EvaluateSettings, progress: Progress) -> AgainstReference:
     """Compares target and reference; nothing where they are one directory, or where there is no reference."""
-    found = AgainstReference()
+    result = AgainstReference()
     if "reference" not in job.inputs or job.inputs["reference"].resolve() == job.inputs["target"].resolve():
-        return found
+        return result
     try:
         documents, long = _documents(job, settings)
         parts = finished(job, "against-reference", lambda: _measured(job, settings, documents, long, progress))
     except ModelError as error:
-        found.not_measured["divergence of target against reference"] = str(error)
-        return found
+        result.not_measured["divergence of target against reference"] = str(error)
+        return result
     rows = [RowDivergence(*row) for row in parts["rows"]]
-    found.measurements += _of_rows(rows)
+    result.measurements += _of_rows(rows)
     worst = sorted((row for row in rows if row.tokens),
                    key=lambda row: -row.divergence / row.tokens)[:WORST_ROWS]
-    found.worst_rows = [{"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens}
+    result.worst_rows = [{"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens}
                         for row in worst]
-    found.blocks = parts["blocks"]
+    result.blocks = parts["blocks"]
     before, after = ([RowLoss(*row) for row in each] for each in parts["long"])
     if before:
-        found.measurements.append(_recovery_of_long(before, after))
+        result.measurements.append(_recovery_of_long(before, after))
     else:
-        found.not_measured[LONG_CONTEXT] = (f"the test rows are too short for {FEWEST_LONG} contexts of "
+        result.not_measured[LONG_CONTEXT] = (f"the test rows are too short for {FEWEST_LONG} contexts of "
                                             f"{longest(job, settings)} tokens; add test rows, or lower evaluation.max_length")
-    return found
+    return result
 
 
 def _documents(job: Job, settings: EvaluateSettings) -> tuple[list[Document], list[Document]]:
     """(test rows to compare distributions on, long contexts), both a seeded choice."""
     tokenizer = load_tokenizer(job.inputs["target"])
     if load_tokenizer(job.inputs["reference"]).get_vocab() != tokenizer.get_vocab():
-        raise ModelError("target and reference have different tokenizers, so no distribution of one is that of the other: give "
+        raise ModelError("target and reference have different tokenizers, so their distributions cannot be compared: give "
                          "the target's own unquantized form")
     read, _ = read_documents(job.inputs["dataset"], "test", tokenizer, settings.max_length)
     shuffled = sorted((document for document in read if document.target_tokens), key=lambda document: document.row_id)

@@ -1,4 +1,4 @@
-"""Where greedy answers with drafting part from those without, and whether own layers call the two tokens a tie.
+"""Finds the first token at which greedy answers with and without drafting differ, and whether the two tokens are a tie.
 
     found = first_differences(model, alone, drafted)      # {row_id: (prompt ids, answer ids)} of both
     found[0].gap, found[0].bound, found[0].is_tie
@@ -29,16 +29,18 @@ Answers = Mapping[str, tuple[Sequence[int], Sequence[int]]]
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first token that differs. token: its place in the answer. one, other: the two ids; None where that answer ended.
-    signed_gap: logit of the first minus that of the second, by own layers; None where an answer ended. bound: up to here it is
-    a tie."""
+    """The first token that differs."""
 
     row_id: str
     token: int
+    """Position in the answer."""
     one: int | None
     other: int | None
+    """one, other: the two token ids; None if that answer ended."""
     signed_gap: float | None = None
+    """Logit of the first token minus that of the second, by the project's own layers; None if an answer ended."""
     bound: float | None = None
+    """Largest gap that counts as a tie."""
 
     @property
     def gap(self) -> float | None:

@@ -74,10 +74,12 @@ Served = dict[str, dict[str, Any]]
 
 @dataclass
 class InServer:
-    """summary: the report's `in_server`; {} if no server was asked for. speed: tokens/s, start and memory of each form."""
+    """Measurements in a real server."""
 
     summary: dict[str, Any] = field(default_factory=dict)
+    """The report's `in_server`; {} if no server was asked for."""
     speed: dict[str, Any] = field(default_factory=dict)
+    """Tokens per second, start time and memory of each form."""
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
 
@@ -85,44 +87,44 @@ class InServer:
 def in_server(job: Job, settings: EvaluateSettings, progress: Progress, lookups: Mapping[str, int] | None = None) -> InServer:
     """Serves each form and compares the served model with own layers; nothing if no server is asked for. lookups: the best
     length of each lookup drafter."""
-    found, asked = InServer(), settings.server
+    result, asked = InServer(), settings.server
     if asked is None:
-        return found
+        return result
     texts, served = held_out_texts(job, settings), {}
     every = [*forms(job, settings), *drafting_forms(job, settings, lookups or {})]
-    _serve_each(found, job, settings, every, texts, served, progress)
+    _serve_each(result, job, settings, every, texts, served, progress)
     by_batch_size = _by_batch_size(job, settings, served)
     if by_batch_size is not None:
         every.append(drafting_form(job, settings, by_batch_size))
-        _serve_each(found, job, settings, every[-1:], texts, served, progress)
-    found.summary = {
+        _serve_each(result, job, settings, every[-1:], texts, served, progress)
+    result.summary = {
         "kind": asked.kind, "version": next((each["version"] for each in served.values()), None),
         "arguments": asked.arguments, "max_new_tokens": asked.max_new_tokens, "tie_nats": TIE_NATS,
         "forms": {form.name: _form_of_report(served.get(form.name)) for form in every}, "samples": _samples(served)}
-    found.speed = _speed(served)
-    _compare(found, job, settings, served, texts)
-    return found
+    result.speed = _speed(served)
+    _compare(result, job, settings, served, texts)
+    return result
 
 
-def _serve_each(found: InServer, job: Job, settings: EvaluateSettings, every: Sequence[Form], texts: list[Document],
+def _serve_each(result: InServer, job: Job, settings: EvaluateSettings, every: Sequence[Form], texts: list[Document],
                 served: Served, progress: Progress) -> None:
     """Adds what each form answered to `served`, or why it did not to `found.not_measured`."""
     asked = settings.server
     for form in every:
         progress.stop_if_requested()
         if form.drafting != NO_DRAFTING and TARGET not in served:
-            found.not_measured[in_a_server(form.name)] = found.not_measured[in_a_server(TARGET)]
+            result.not_measured[in_a_server(form.name)] = result.not_measured[in_a_server(TARGET)]
             continue
         give_back_memory()  # the server needs the device's memory
         try:
             served[form.name] = finished(job, f"server-{_key(form.name).replace('_', '-')}",
                                          lambda form=form: serve(job, settings, form, texts, progress))
         except ServerFailed as failed:
-            found.not_measured[in_a_server(form.name)] = f"{asked.kind} did not load it: {failed}"
+            result.not_measured[in_a_server(form.name)] = f"{asked.kind} did not load it: {failed}"
         except NotRunnable as failed:
             raise ModelError(f"evaluation.server: {failed}") from failed
         except ModelError as failed:
-            found.not_measured[in_a_server(form.name)] = str(failed)
+            result.not_measured[in_a_server(form.name)] = str(failed)
 
 
 def _by_batch_size(job: Job, settings: EvaluateSettings, served: Served) -> Drafting | None:
@@ -184,7 +186,7 @@ def _speed(served: Served) -> dict[str, Any]:
     return {"forms": forms, "ratios": ratios} if served else {}
 
 
-def _compare(found: InServer, job: Job, settings: EvaluateSettings, served: Served, texts: list[Document]) -> None:
+def _compare(result: InServer, job: Job, settings: EvaluateSettings, served: Served, texts: list[Document]) -> None:
     """Adds the measurements of the target's forms, and why there are none."""
     names = [name for name in served if name != REFERENCE]
     if not names:
@@ -195,23 +197,23 @@ def _compare(found: InServer, job: Job, settings: EvaluateSettings, served: Serv
         read = [text for text in texts if text.row_id in asked]
         distances = _distances(read, asked, token_scores(model, read))
         if distances:
-            found.summary["median_distance"] = median(chain.from_iterable(distances.values()))
+            result.summary["median_distance"] = median(chain.from_iterable(distances.values()))
             rows = [RowLoss(row_id, sum(values), len(values)) for row_id, values in distances.items()]
-            found.measurements.append(_measurement("served_distance", TARGET, rows, "nats per token"))
+            result.measurements.append(_measurement("served_distance", TARGET, rows, "nats per token"))
         else:
-            found.not_measured["served_distance"] = "no held-out row with an answer fits the server's longest context"
+            result.not_measured["served_distance"] = "no held-out row with an answer fits the server's longest context"
     for name in names:
         answers = _answers(served[name])
         if answers:
             rows = [RowLoss(row_id, float(sum(gap <= TIE_NATS for gap in scores.gaps)), len(scores.gaps))
                     for row_id, scores in token_scores(model, answers).items()]
-            found.measurements.append(_measurement("served_agreement", name, rows, "share", "prompts"))
+            result.measurements.append(_measurement("served_agreement", name, rows, "share", "prompts"))
         else:
-            found.not_measured[f"served_agreement of {name}"] = (
+            result.not_measured[f"served_agreement of {name}"] = (
                 f"{settings.server.kind} returned no token ids of its answers, so they cannot be compared")
     if TARGET in served and len(names) > 1:
         alone = _token_ids(served[TARGET])
-        found.summary["greedy_differences"] = {
+        result.summary["greedy_differences"] = {
             name: _differences(alone, _token_ids(served[name]), model) for name in names if name != TARGET}
 
 
@@ -222,20 +224,20 @@ def _token_ids(form: dict[str, Any]) -> Answers:
 
 def _differences(alone: Answers, drafted: Answers, model: nn.Module) -> dict[str, Any]:
     """How many greedy answers with a drafting are those without, how many differ first in a tie, and the others."""
-    found = first_differences(model, alone, drafted)
-    ties = sum(each.is_tie for each in found)
+    result = first_differences(model, alone, drafted)
+    ties = sum(each.is_tie for each in result)
     prompts = len(alone.keys() & drafted.keys())
-    return {"prompts": prompts, "identical": prompts - len(found), "ties": ties,
-            "others": [asdict(each) for each in found if not each.is_tie]}
+    return {"prompts": prompts, "identical": prompts - len(result), "ties": ties,
+            "others": [asdict(each) for each in result if not each.is_tie]}
 
 
 def _distances(texts: list[Document], asked: dict[str, list[float]], own: dict[str, TokenScores]) -> dict[str, list[float]]:
     """By row: |log-probability in the server - by own layers| of each answer token."""
-    found = {}
+    result = {}
     for text in texts:
         answer = np.flatnonzero(text.targets[1:])
-        found[text.row_id] = np.abs(np.array(asked[text.row_id])[answer] - np.array(own[text.row_id].logprobs)).tolist()
-    return found
+        result[text.row_id] = np.abs(np.array(asked[text.row_id])[answer] - np.array(own[text.row_id].logprobs)).tolist()
+    return result
 
 
 def _answers(form: dict[str, Any]) -> list[Document]:

@@ -40,10 +40,12 @@ NATS = "nats per token"
 
 @dataclass
 class Likelihoods:
-    """models: loss, perplexity, rows and tokens by name; same_directory: the name under which each role was measured."""
+    """Losses of every model on held-out rows."""
 
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Loss, perplexity, rows and tokens by name."""
     same_directory: dict[str, str] = field(default_factory=dict)
+    """The name under which each role was measured."""
     test_rows: int = 0
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
@@ -52,8 +54,8 @@ class Likelihoods:
 def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Likelihoods:
     """Scores every model, and writes likelihood.parquet. A model other than the target that cannot be scored is named in
     `not_measured`; the target raises ModelError."""
-    found = Likelihoods()
-    chosen, found.test_rows = _chosen_rows(job, settings)
+    result = Likelihoods()
+    chosen, result.test_rows = _chosen_rows(job, settings)
     losses: dict[str, list[RowLoss]] = {}
     cut: dict[str, set[str]] = {}
     names: dict[Path, str] = {}
@@ -65,20 +67,20 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Lik
             except ModelError as error:
                 if job.inputs[role].resolve() == job.inputs["target"].resolve():
                     raise
-                found.not_measured[f"loss of {role}"] = str(error)
+                result.not_measured[f"loss of {role}"] = str(error)
         if name in losses:
-            found.same_directory[role] = name
+            result.same_directory[role] = name
     _write(losses, job.output / "likelihood.parquet")
-    found.models = {name: {"loss": mean_loss(rows), "perplexity": math.exp(mean_loss(rows)), "rows": len(rows),
+    result.models = {name: {"loss": mean_loss(rows), "perplexity": math.exp(mean_loss(rows)), "rows": len(rows),
                            "tokens": sum(row.tokens for row in rows)} for name, rows in losses.items()}
-    found.measurements = [
-        Measurement(what="loss", of=role, value=found.models[name]["loss"], n=found.models[name]["rows"], counted="rows",
-                    unit=NATS) for role, name in found.same_directory.items()]
+    result.measurements = [
+        Measurement(what="loss", of=role, value=result.models[name]["loss"], n=result.models[name]["rows"], counted="rows",
+                    unit=NATS) for role, name in result.same_directory.items()]
     for of, against in comparisons(job):
-        if of in found.same_directory and against in found.same_directory:
-            first, second = found.same_directory[against], found.same_directory[of]
-            _compare(found, of, against, losses[first], losses[second], cut[first] | cut[second])
-    return found
+        if of in result.same_directory and against in result.same_directory:
+            first, second = result.same_directory[against], result.same_directory[of]
+            _compare(result, of, against, losses[first], losses[second], cut[first] | cut[second])
+    return result
 
 
 def scored_models(job: Job) -> list[str]:
@@ -127,7 +129,7 @@ def _scored(job: Job, settings: EvaluateSettings, name: str, chosen: set[str],
     return [RowLoss(*row) for row in kept], {each.row_id for each in documents if len(each) >= settings.max_length}
 
 
-def _compare(found: Likelihoods, of: str, against: str, other: list[RowLoss], own: list[RowLoss], cut: set[str]) -> None:
+def _compare(result: Likelihoods, of: str, against: str, other: list[RowLoss], own: list[RowLoss], cut: set[str]) -> None:
     """Adds loss_increase of a pair, and recovery for target and reference."""
     tokens = {row.row_id: row.tokens for row in own}
     if any(tokens.get(row.row_id, row.tokens) != row.tokens for row in other):
@@ -135,16 +137,16 @@ def _compare(found: Likelihoods, of: str, against: str, other: list[RowLoss], ow
     paired = {row.row_id for row in other} & set(tokens)
     before, after = ([row for row in rows if row.row_id in paired] for rows in (other, own))
     if not paired:
-        found.not_measured[f"loss of {of} against {against}"] = (
+        result.not_measured[f"loss of {of} against {against}"] = (
             "the two models read no test row in common that neither cuts; raise evaluation.max_length")
         return
     shared = {"of": of, "against": against, "n": len(paired), "counted": "rows", "method": PAIRED}
     low, high = loss_increase_interval(before, after) or (None, None)
     increase = mean_loss(after) - mean_loss(before)
-    found.measurements.append(Measurement(what="loss_increase", value=increase, low=low, high=high, unit=NATS, **shared))
+    result.measurements.append(Measurement(what="loss_increase", value=increase, low=low, high=high, unit=NATS, **shared))
     if against == "reference":
         low, high = recovery_interval(before, after) or (None, None)
-        found.measurements.append(
+        result.measurements.append(
             Measurement(what="recovery", value=math.exp(-increase), low=low, high=high, unit="ratio", **shared))
 
 

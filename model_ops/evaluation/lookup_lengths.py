@@ -22,12 +22,15 @@ NEARLY_BEST = 0.99
 
 @dataclass(frozen=True)
 class LookupLength:
-    """num_speculative_tokens: the chosen K. tau: at K, over the answers searched; None without any. taus: by K, as text."""
+    """The draft length chosen for prompt lookup."""
 
     num_speculative_tokens: int
+    """The chosen K."""
     tau: float | None
+    """Acceptance length at K, over the searched answers; None without any."""
     answers: int
     taus: dict[str, float] = field(default_factory=dict)
+    """Acceptance length by K, as text."""
 
 
 def search(past_answers: Sequence[Sequence[int]], texts: Sequence[tuple[Sequence[int], Sequence[int]]],

@@ -24,7 +24,7 @@ AS_LOGGED = "as logged"
 """Sampling of every prompt by the parameters of its logged request."""
 GREEDY = "greedy"
 OWN_LAYERS = "own layers"
-"""What a server is compared with: the layers of this project, in float32."""
+"""Name of the reference for a server: the layers of this project, in float32."""
 
 CHAMPION = "champion"
 """The model, or the drafter, of the release that is served now."""
@@ -36,31 +36,32 @@ OVER_PROMPTS = "Student's t over prompts"
 
 
 class Measurement(BaseModel):
-    """One number of the report.
-
-    what: loss and loss_increase in nats per token; recovery = exp(against's loss - of's loss); divergence, KL(against || of) in
-    nats per token; agreement, the share of tokens at which both have the same likeliest token; acceptance_length in tokens per
-    target forward; acceptance_gain, the relative difference of two acceptance lengths; accuracy, a mean score from 0 to 1;
-    accuracy_gain, the difference of two, or for a judge the share of wins minus the share of losses; accuracy_kept, their
-    ratio; speed_up_estimate, the estimated ratio of decoding speeds with `of` as the drafter of `against` and without it;
-    served_distance, the mean absolute difference of log-probabilities of answer tokens, in a server and by own layers, in nats
-    per token; served_agreement, the share of a server's greedy tokens that own layers rank first, up to ties.
-    of, against: roles of the evaluation's inputs (`target` is the served model), or drafters. on: `held-out sessions`, or the
-    name of a suite. sampling: how answers were sampled; "" for likelihoods. low, high: the 95 % interval; None if unknown.
-    n: how many `counted` the number is taken over.
-    """
+    """One number of the report."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     what: What
+    """loss and loss_increase in nats per token; recovery = exp(against's loss - of's loss); divergence, KL(against || of)
+    in nats per token; agreement, the share of tokens at which both have the same likeliest token; acceptance_length in
+    tokens per target forward; acceptance_gain, the relative difference of two acceptance lengths; accuracy, a mean score
+    from 0 to 1; accuracy_gain, the difference of two, or for a judge the share of wins minus the share of losses;
+    accuracy_kept, their ratio; speed_up_estimate, the estimated ratio of decoding speeds with `of` as the drafter of
+    `against` and without it; served_distance, the mean absolute difference of log-probabilities of answer tokens, in a
+    server and by own layers, in nats per token; served_agreement, the share of a server's greedy tokens that own layers
+    rank first, up to ties."""
     of: str
     against: str = ""
+    """of, against: roles of the evaluation's inputs (`target` is the served model), or drafters."""
     on: str = HELD_OUT
+    """`held-out sessions`, or the name of a suite."""
     sampling: str = ""
+    """How answers were sampled; "" for likelihoods."""
     value: float
     low: float | None = None
     high: float | None = None
+    """low, high: the 95 % interval; None if unknown."""
     n: int
+    """How many `counted` the number is taken over."""
     counted: str
     unit: str
     method: str = ""

@@ -23,11 +23,14 @@ from model_ops.evaluation.measurement import AS_LOGGED, at_temperature
 
 @dataclass(frozen=True)
 class Mode:
-    """label: the `sampling` of a Measurement. key: part of the names of metrics. temperature: None for several."""
+    """One way to sample answers."""
 
     label: str
+    """Value of a Measurement's `sampling`."""
     key: str
+    """Part of a metric's name."""
     temperature: float | None
+    """None if requests had several."""
     groups: list[tuple[Sampling, list[Prompt]]]
     same_as: str | None = None
     """Label of a mode with the same answers, measured before."""

@@ -55,7 +55,7 @@ ENDING_S = 10.0
 
 @dataclass(frozen=True)
 class Form:
-    """What one server is started with: name, model directory, its words after the program, and what it drafts with."""
+    """How one server is started: name, model directory, arguments, and drafting."""
 
     name: str
     directory: Path

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from model_ops.endpoint_settings import EndpointSettings
-from model_ops.serving.command import ServerKind
+from model_ops.serving.service import ServerKind
 from model_ops.settings import Seed, Settings
 
 CHOSEN_WORDS = ("--host", "--port", "--model", "--model-path", "--served-model-name", "--api-key", "--trust-remote-code",

@@ -52,9 +52,10 @@ EMPTY, LOOPS, CUT = "empty", "repeats itself", "cut at the longest answer that i
 
 @dataclass
 class SideBySide:
-    """summary: against whom (None: nobody), rows, since when, losses and their difference; {} without held-out rows."""
+    """Answers of two models to the same prompts."""
 
     summary: dict[str, Any] = field(default_factory=dict)
+    """The other model (None: nobody), rows, begin of the period, losses and their difference; {} without held-out rows."""
     not_measured: dict[str, str] = field(default_factory=dict)
 
 
@@ -135,7 +136,7 @@ def _times(dataset: Path) -> dict[str, datetime | None]:
 
 
 def _week_of(times: dict[str, datetime | None], rows: set[str]) -> datetime | None:
-    """Where the last DAYS days of these rows begin; None if no row has a time."""
+    """Start of the last DAYS days of these rows; None if no row has a time."""
     known = [at for row_id, at in times.items() if row_id in rows and at is not None]
     return max(known) - timedelta(days=DAYS) if known else None
 

@@ -49,30 +49,32 @@ STUDENT = "student"
 
 @dataclass
 class StudentDrafts:
-    """summary: the report's `student_drafts`: teacher, cost, one entry for each way of sampling; or `skipped`, the reason;
-    {} for a job without student and teacher. speed: tokens/s of both models alone, and their cost of a token by these."""
+    """Acceptance of the student as the draft model of its teacher."""
 
     summary: dict[str, Any] = field(default_factory=dict)
+    """The report's `student_drafts`: teacher, cost, one entry for each way of sampling; or `skipped`, the reason; {} for a
+    job without student and teacher."""
     speed: dict[str, float] = field(default_factory=dict)
+    """Tokens per second of both models alone, and the cost of a token of each."""
     measurements: list[Measurement] = field(default_factory=list)
 
 
 def student_drafts(job: Job, settings: EvaluateSettings, progress: Progress) -> StudentDrafts:
     """Measures the student as its teacher's drafter; nothing if the job has no student or no teacher, the settings switch it
     off, or the student is the drafter that `acceptances` measures."""
-    found, teacher, asked = StudentDrafts(), teacher_of_student(job), settings.student_drafts
+    result, teacher, asked = StudentDrafts(), teacher_of_student(job), settings.student_drafts
     if STUDENT not in job.inputs or teacher is None or not asked.prompts:
-        return found
+        return result
     if "draft_model" in job.inputs and job.inputs["draft_model"].resolve() == job.inputs[STUDENT].resolve():
-        return found
-    found.summary = {"teacher": teacher}
+        return result
+    result.summary = {"teacher": teacher}
     try:
         check_shared_vocabulary("the student", job.inputs[STUDENT], job.inputs[teacher])
-        _measure(found, job, teacher, settings.model_copy(update={"num_speculative_tokens": asked.num_speculative_tokens}),
+        _measure(result, job, teacher, settings.model_copy(update={"num_speculative_tokens": asked.num_speculative_tokens}),
                  progress)
     except ModelError as error:
-        found.summary = {"teacher": teacher, "skipped": str(error)}
-    return found
+        result.summary = {"teacher": teacher, "skipped": str(error)}
+    return result
 
 
 def headline(summary: dict[str, Any]) -> dict[str, float]:
@@ -86,7 +88,7 @@ def headline(summary: dict[str, Any]) -> dict[str, float]:
     return numbers
 
 
-def _measure(found: StudentDrafts, job: Job, teacher: str, settings: EvaluateSettings, progress: Progress) -> None:
+def _measure(result: StudentDrafts, job: Job, teacher: str, settings: EvaluateSettings, progress: Progress) -> None:
     target, drafts = job.inputs[teacher], settings.num_speculative_tokens
     runner, small = load_runner(target), load_runner(job.inputs[STUDENT])
     room = min(settings.max_length, runner.max_positions - settings.max_new_tokens,
@@ -100,8 +102,8 @@ def _measure(found: StudentDrafts, job: Job, teacher: str, settings: EvaluateSet
     eos_ids = end_of_text_ids(target)
     work = {role: weights_of_a_token(each.config) for role, each in (("teacher", runner), (STUDENT, small))}
     cost = work[STUDENT] / work["teacher"]
-    found.summary |= {"num_speculative_tokens": drafts, "cost": cost, "weights_of_a_token": work, "samplings": []}
-    found.speed = _speed(job, settings, {"teacher": runner, STUDENT: small}, prompts, eos_ids)
+    result.summary |= {"num_speculative_tokens": drafts, "cost": cost, "weights_of_a_token": work, "samplings": []}
+    result.speed = _speed(job, settings, {"teacher": runner, STUDENT: small}, prompts, eos_ids)
     drafter = ModelDrafter(small, runner.embedding.shape[0])
     rows: dict[str, list[AcceptanceRow]] = {}
     every = modes(target, job.inputs.get("served"), prompts, settings.temperatures)
@@ -113,7 +115,7 @@ def _measure(found: StudentDrafts, job: Job, teacher: str, settings: EvaluateSet
         else:
             rows[mode.label] = measured_in_mode(job, settings, runner, {STUDENT: drafter}, {}, mode, eos_ids,
                                                 part="student-drafts", target_alone=False).rows
-        _summarise(found, settings, mode, rows[mode.label], cost, teacher)
+        _summarise(result, settings, mode, rows[mode.label], cost, teacher)
     progress.report("student as a drafter", len(every), len(every), "ways of sampling")
     table = pa.Table.from_pylist([asdict(row) for several in rows.values() for row in several])
     pq.write_table(table, job.output / "student_acceptance.parquet")
@@ -139,20 +141,20 @@ def _speed(job: Job, settings: EvaluateSettings, runners: dict[str, Runner], pro
             "measured_cost": rates["teacher"] / rates[STUDENT]}
 
 
-def _summarise(found: StudentDrafts, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], cost: float,
+def _summarise(result: StudentDrafts, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], cost: float,
                teacher: str) -> None:
     totals = summarize(rows)
     counts = np.array([row.accepted_at for row in rows]).sum(axis=0).tolist()
     alpha = acceptance_chance(totals["drafts"], counts)
     best = best_length(alpha, cost, settings.num_speculative_tokens)
-    found.summary["samplings"].append({
+    result.summary["samplings"].append({
         "sampling": mode.label, "key": mode.key, "temperature": mode.temperature, **totals, "alpha": alpha,
         "best_num_speculative_tokens": best.num_speculative_tokens, "speed_up": best.speed_up})
-    found.measurements.append(Measurement(
+    result.measurements.append(Measurement(
         what="acceptance_length", of=STUDENT, against=teacher, sampling=mode.label, value=totals["tau"],
         low=totals["tau_low"], high=totals["tau_high"], n=len(rows), counted="prompts", unit="tokens per forward",
         method=OVER_PROMPTS))
-    found.measurements.append(Measurement(
+    result.measurements.append(Measurement(
         what="speed_up_estimate", of=STUDENT, against=teacher, sampling=mode.label, value=best.speed_up, n=len(rows),
         counted="prompts", unit="ratio", method=f"arXiv 2211.17192, theorem 3.8: alpha {alpha:.4f}, cost {cost:.4f}, "
         f"{best.num_speculative_tokens} drafts"))

@@ -1,4 +1,4 @@
-"""What a model says of each target token: its log-probability, and how far the likeliest token is ahead of it.
+"""Scores each target token with a model: its log-probability, and the lead of the likeliest token.
 
     scores = token_scores(model, documents)        # {row_id: TokenScores(logprobs, gaps, logits)}
 """
@@ -37,7 +37,7 @@ class TokenScores:
 def token_scores(model: nn.Module, documents: Sequence[Document]) -> dict[str, TokenScores]:
     """Scores by row. The model must be loaded with attention="packed"; log-probabilities are float32."""
     model.eval()
-    found: dict[str, TokenScores] = defaultdict(TokenScores)
+    scores: dict[str, TokenScores] = defaultdict(TokenScores)
     for batch in to_batches(documents):
         batch = batch.to(next(model.parameters()).device)
         kept = (batch.labels != IGNORED).nonzero()[:, 0]
@@ -52,10 +52,10 @@ def token_scores(model: nn.Module, documents: Sequence[Document]) -> dict[str, T
             gaps, own = logs.amax(-1) - chosen, logits.gather(1, labels)[:, 0]
             for place, logprob, gap, logit in zip(owner[first:first + ROWS_AT_ONCE].tolist(), chosen.tolist(), gaps.tolist(),
                                                   own.tolist(), strict=True):
-                found[batch.row_ids[place]].logprobs.append(logprob)
-                found[batch.row_ids[place]].gaps.append(gap)
-                found[batch.row_ids[place]].logits.append(logit)
-    return dict(found)
+                scores[batch.row_ids[place]].logprobs.append(logprob)
+                scores[batch.row_ids[place]].gaps.append(gap)
+                scores[batch.row_ids[place]].logits.append(logit)
+    return dict(scores)
 
 
 def _logits_of(model: nn.Module, batch: Batch) -> Callable[[Int[Tensor, " rows"]], Float[Tensor, "rows vocab"]]:

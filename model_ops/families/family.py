@@ -12,20 +12,21 @@ the family carries a state along the row."""
 
 @dataclass(frozen=True)
 class Family:
-    """A model family of transformers, by the `model_type` of its config.json.
-
-    title: for people. attention, norms, router: what its blocks hold, for the documentation (router: None for a dense model).
-    rows: how training keeps documents apart. fast: `model_ops.decoding.incremental` decodes it with fused products; others
-    run transformers' own blocks over a cache. shards: several processes can share its
-    weights. note: what an operation leaves out, one sentence.
-    """
+    """A model family of transformers, by the `model_type` of its config.json."""
 
     model_type: str
     title: str
+    """Name for people."""
     attention: str
     norms: str
     router: str | None = None
+    """attention, norms, router: content of the blocks, for the documentation; router is None for a dense model."""
     rows: Rows = "packed"
+    """How training keeps documents apart."""
     fast: bool = False
+    """Whether `model_ops.decoding.incremental` decodes it with fused products; other families run transformers' own blocks
+    over a cache."""
     shards: bool = False
+    """Whether several processes can share its weights."""
     note: str = ""
+    """One sentence on what an operation leaves out."""

@@ -41,11 +41,13 @@ TensorMerge = Callable[[str, Sequence[Tensor]], Tensor]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model to merge. name: what messages call it. headers: its stored tensors, without tied copies of others."""
+    """A model to merge."""
 
     name: str
+    """Name in messages."""
     directory: Path
     headers: dict[str, TensorHeader]
+    """Its stored tensors, without tied copies of others."""
 
     @classmethod
     def open(cls, name: str, directory: Path) -> Checkpoint:

@@ -27,12 +27,14 @@ from model_ops.training.likelihood import held_out_loss, mean_loss
 
 @dataclass(frozen=True)
 class Found:
-    """The best candidate. loss: nats per target token. tried: losses of all candidates, as (weights, scale, loss)."""
+    """The best candidate."""
 
     weights: list[float]
     scale: float
     loss: float
+    """Nats per target token."""
     tried: list[tuple[list[float], float, float]]
+    """Losses of all candidates, as (weights, scale, loss)."""
 
 
 def search_weights(form: Checkpoint, models: Sequence[Checkpoint], settings: MergeSettings, documents: Sequence[Document],

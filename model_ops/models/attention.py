@@ -158,14 +158,16 @@ def _causal(longest: int, shared: int, dtype: torch.dtype) -> Float[Tensor, "1 q
 
 @dataclass(frozen=True, eq=False)
 class DocumentGroup:
-    """Documents of similar length. where: indices into the row; padding repeats a document's last token. kept: indices in the
-    flattened group that are neither padding nor a prefix. tokens: their indices in the row. prefixes: of the documents that
-    continue another one, (first index in the flattened group, first in the row, number of tokens)."""
+    """Documents of similar length."""
 
     where: Int[Tensor, "documents longest"] | Int[Tensor, " path"]
+    """Indices into the row; padding repeats a document's last token."""
     kept: Int[Tensor, " kept"]
+    """Indices in the flattened group that are neither padding nor a prefix."""
     tokens: Int[Tensor, " kept"]
+    """Indices of these positions in the row."""
     prefixes: tuple[tuple[int, int, int], ...] = ()
+    """For documents that continue another one: (first index in the flattened group, first in the row, number of tokens)."""
 
 
 Prefixes = tuple[tuple[int, int], ...]

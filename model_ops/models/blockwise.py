@@ -33,11 +33,11 @@ from transformers.core_model_loading import (
 )
 from transformers.modeling_utils import LoadStateDictConfig
 
+from model_ops.blocks import layer_list
 from model_ops.errors import ModelError
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.models.model_directory import empty_model, load_model, read_config, refuse_wrong_tensors
 from model_ops.models.separate_documents import separate_documents
-from model_ops.models.shallower import layer_list
 from model_ops.tensor_files import TORCH_NAMES, TensorFileError, TensorHeader, read_directory
 
 OUTSIDE = -1
@@ -46,15 +46,18 @@ OUTSIDE = -1
 
 @dataclass
 class BlockwiseModel:
-    """module: the model. blocks: its blocks, named `prefix`.0, `prefix`.1 and so on. device: where weights are when they are
-    held. parts: number of a block, or OUTSIDE -> its tensors in the directory; None: all weights are held all the time."""
+    """A model whose blocks are loaded when they are needed."""
 
     module: PreTrainedModel
+    """The model."""
     device: torch.device
+    """Device of weights while they are loaded."""
     dtype: torch.dtype | None = None
     parts: dict[int, dict[str, TensorHeader]] | None = None
+    """Number of a block, or OUTSIDE -> its tensors in the directory; None if all weights stay loaded."""
     prefix: str = field(init=False)
     blocks: nn.ModuleList = field(init=False)
+    """Its blocks, named `prefix`.0, `prefix`.1 and so on."""
 
     def __post_init__(self):
         self.prefix, self.blocks = layer_list(self.module)

@@ -43,15 +43,15 @@ def experts_forward(self: nn.Module, hidden_states: Float[Tensor, "tokens hidden
     ends = torch.bincount(expert, minlength=self.num_experts).cumsum(0).to(torch.int32)
     first = "gate_up_proj" if self.has_gate else "up_proj"
     with torch.autocast(kind, enabled=False):
-        made = _layer(self, first, hidden_states.to(dtype)[order // top_k], expert, ends)
-        made = self._apply_gate(made) if self.has_gate else self.act_fn(made)
-        made = _layer(self, "down_proj", made, expert, ends)
+        outputs = _layer(self, first, hidden_states.to(dtype)[order // top_k], expert, ends)
+        outputs = self._apply_gate(outputs) if self.has_gate else self.act_fn(outputs)
+        outputs = _layer(self, "down_proj", outputs, expert, ends)
         if self.has_post_expert_norm:
-            made = self.post_expert_norm(made)
-        made = made * top_k_weights.reshape(-1)[order, None].to(made.dtype)
+            outputs = self.post_expert_norm(outputs)
+        outputs = outputs * top_k_weights.reshape(-1)[order, None].to(outputs.dtype)
         # back in the order of tokens, and summed without index_add, which is not deterministic on accelerators
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        return made[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
+        return outputs[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
 
 
 def _layer(experts: nn.Module, name: str, rows: Float[Tensor, "rows in"], expert: Int[Tensor, " rows"],

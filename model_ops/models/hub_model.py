@@ -32,10 +32,12 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class HubModel:
-    """commit: 40 hex digits. files: a digest over the names and contents of the files that an import takes."""
+    """One commit of a model on the Hub."""
 
     commit: str
+    """40 hex digits."""
     files: str
+    """A digest over the names and contents of the files that an import takes."""
 
 
 def is_commit(revision: str | None) -> bool:

@@ -115,12 +115,13 @@ class _Adapted(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class AdapterCounts:
-    """Counts of adapters and weights. left_out_parameters: weights of experts without an adapter."""
+    """Counts of adapters and weights."""
 
     adapted_layers: int
     trained_parameters: int
     frozen_parameters: int
     left_out_parameters: int
+    """Weights of experts without an adapter."""
 
 
 def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,

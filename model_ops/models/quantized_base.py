@@ -33,24 +33,27 @@ PACKED_BITS = (4, 8)
 
 @dataclass(frozen=True)
 class Source:
-    """Where a float tensor comes from. kind: mxfp4, fp8, scaled, packed (integers in int32), fp4 (pairs in a byte), nf4 (any 4
-    bits of bitsandbytes), int8, or plain.
-
-    parts: the stored tensors by role. facts: numbers of the quantization that are stored as JSON.
-    """
+    """Where a float tensor comes from."""
 
     kind: str
+    """mxfp4, fp8, scaled, packed (integers in int32), fp4 (pairs in a byte), nf4 (any 4 bits of bitsandbytes), int8, or
+    plain."""
     parts: dict[str, TensorHeader]
+    """The stored tensors by role."""
     facts: Mapping[str, Any]
+    """Numbers of the quantization that are stored as JSON."""
 
 
 @dataclass(frozen=True)
 class FloatForm:
-    """title: of the quantization. layout: the float tensors. sources: name -> where it comes from."""
+    """Float tensors of a quantized checkpoint."""
 
     title: str
+    """Name of the quantization."""
     layout: Layout
+    """The float tensors."""
     sources: dict[str, Source]
+    """Source of each float tensor, by name."""
 
     @property
     def bytes(self) -> int:

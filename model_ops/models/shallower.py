@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from model_ops.errors import ModelError
+from model_ops.blocks import layer_list
 from model_ops.models.experts import use_grouped_experts
 from model_ops.models.isolation import isolate_documents
 
@@ -24,15 +24,6 @@ def evenly_spaced(teacher_layers: int, count: int) -> list[int]:
     if count == 1:
         return [teacher_layers - 1]
     return [round(i * (teacher_layers - 1) / (count - 1)) for i in range(count)]
-
-
-def layer_list(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
-    """The model's decoder layers and their name. Raises ModelError if it has no list of them."""
-    depth = model.config.num_hidden_layers
-    for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == depth:
-            return name, module
-    raise ModelError(f"teacher {type(model).__name__} has no list of its {depth} layers; choose another base model")
 
 
 def layers_fit(teacher: PreTrainedModel, layers: list[int]) -> bool:

@@ -35,7 +35,7 @@ from model_ops.parallel.world import World
 
 @dataclass(frozen=True)
 class Divergence:
-    """What is minimised at a token: (1 - label_weight) T^2 D at beta + label_weight cross-entropy."""
+    """The loss of a token: (1 - label_weight) T^2 D at beta + label_weight cross-entropy."""
 
     temperature: float = 1.0
     label_weight: float = 0.0

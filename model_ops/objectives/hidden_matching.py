@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.batch import IGNORED, Batch
+from model_ops.blocks import layer_list
 from model_ops.errors import ModelError
 from model_ops.loss import Loss, LossOutput, Mean
 from model_ops.models.attention import document_groups
-from model_ops.models.shallower import layer_list
 
 SMALLEST = 1e-12
 """Smallest squared norm that is divided by."""
@@ -53,7 +53,7 @@ class HiddenStateMatching:
         self._taught = [layers[end] for end in ends]
 
     def counts(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """Of the term of the logits, the weights of the targets; of the term of the hidden states, the tokens."""
+        """Counts of the two terms: the weights of the targets (logits), the tokens (hidden states)."""
         return {"logits": batch.weights[batch.labels != IGNORED].sum(), "hidden": batch.tokens}
 
     def __call__(self, student: nn.Module, batch: Batch) -> LossOutput:

@@ -22,12 +22,11 @@ from model_ops.training.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class PairedBatch(Batch):
-    """A batch of the student with the teacher's documents of the same answers.
-
-    places: where the teacher's distribution can be spelt."""
+    """A batch of the student with the teacher's documents of the same answers."""
 
     teacher: Batch | None = None
     places: Places | None = None
+    """Where the teacher's distribution can be spelt."""
 
     def to(self, device: torch.device) -> Self:
         """The batch, and the teacher's, on a device."""

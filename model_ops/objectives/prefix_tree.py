@@ -62,10 +62,8 @@ class Paths:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """entries: W by node. A node of one token has the token's own number.
-
-    children: of node n, children [child_ends[n], child_ends[n + 1]) with the token that leads to each and its node. codes:
-    node and token of each child as one number, ascending. vocabulary: rows of the teacher's head."""
+    """Prefixes of tokens. A node of one token has the token's own number. The children of node n, each with the token that
+    leads to it, are children[child_ends[n]:child_ends[n + 1]]."""
 
     student: Int[Tensor, " entries"]
     share: Float[Tensor, " entries"]
@@ -74,7 +72,9 @@ class PrefixTree:
     child_node: Int[Tensor, " children"]
     child_ends: Int[Tensor, " nodes_and_one"]
     codes: Int[np.ndarray, " children"]
+    """Node and token of each child as one number, ascending."""
     vocabulary: int
+    """Rows of the teacher's head."""
 
     @classmethod
     def of(cls, paired: PairedDocuments, first: tuple[Int[np.ndarray, " entries"], ...], vocabulary: int) -> PrefixTree:
@@ -174,7 +174,7 @@ def ranges(begins: Int[Tensor, " rows"], ends: Int[Tensor, " rows"]) -> tuple[Te
 
 
 def _group_starts(paired: PairedDocuments) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of every group: the student's first token, the place of the teacher's in all the teacher's tokens, where its document
+    """For every group: the student's first token, the place of the teacher's in all the teacher's tokens, where its document
     ends; and all the teacher's tokens."""
     lengths = np.cumsum([0, *map(len, paired.of_teacher)])
     groups = [group.astype(np.int64) for group in paired.groups]

@@ -26,11 +26,12 @@ from model_ops.training.packing import to_batches
 
 @dataclass(frozen=True)
 class RowDivergence:
-    """Sums over a row's answer tokens. divergence in nats; agreed: tokens whose likeliest token is the reference's."""
+    """Sums over a row's answer tokens; divergence in nats."""
 
     row_id: str
     divergence: float
     agreed: int
+    """Tokens at which both models have the same likeliest token."""
     tokens: int
 
 

@@ -52,17 +52,18 @@ Pieces = dict[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Places:
-    """Positions where the teacher's distribution can be spelt.
-
-    ours, theirs: positions that predict the student's token and the teacher's. said, taught: these tokens. key: FIRST, or the
-    number of what the student has said of the teacher's token. paths: how the teacher goes on, where a group begins."""
+    """Positions where the teacher's distribution can be spelt."""
 
     ours: Int[Tensor, " places"]
     theirs: Int[Tensor, " places"]
+    """ours, theirs: positions that predict the student's token and the teacher's."""
     said: Int[Tensor, " places"]
     taught: Int[Tensor, " places"]
+    """said, taught: these tokens."""
     key: Int[Tensor, " places"]
+    """FIRST, or the number of what the student has said of the teacher's token."""
     paths: Paths
+    """Continuations of the teacher at the beginning of a group."""
 
     def to(self, device: torch.device) -> Places:
         """The places on a device."""
@@ -75,17 +76,19 @@ class Places:
 
 @dataclass(frozen=True)
 class Spelling:
-    """teacher: the teacher's token of each entry of B, which are the first entries of the tree. pieces: see Pieces. begun:
-    first tokens of such a spelling -> key. ends: where each key's entries end, in inner_teacher (tokens spelt so) and
-    inner_next (what follows)."""
+    """Spellings of the teacher's tokens in tokens of the student."""
 
     teacher: Int[Tensor, " entries"]
+    """The teacher's token of each entry of B, which are the first entries of the tree."""
     tree: PrefixTree
     ends: Int[Tensor, " keys_and_one"]
+    """End of each key's entries in inner_teacher (tokens spelt so) and inner_next (what follows)."""
     inner_teacher: Int[Tensor, " inner"]
     inner_next: Int[Tensor, " inner"]
     pieces: Pieces = field(repr=False)
+    """See Pieces."""
     begun: dict[tuple[int, ...], int] = field(repr=False)
+    """First tokens of such a spelling -> key."""
 
     @classmethod
     def of(cls, student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, paired: PairedDocuments,

@@ -59,7 +59,7 @@ class DrawnBatch(CachedBatch):
 
 
 class TeacherCache:
-    """What the teacher says at every target of some documents, in memory-mapped files of `folder`."""
+    """The teacher's distributions at every target of some documents, in memory-mapped files of `folder`."""
 
     def __init__(self, folder: Path, documents: Sequence[Document]):
         about = json.loads((folder / ABOUT).read_text())

@@ -86,11 +86,11 @@ def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> Non
 def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstReference, drafts: Acceptances,
             student: StudentDrafts, scores: TaskScores, served: InServer, beside: SideBySide) -> dict[str, Any]:
     """The content of report.json."""
-    found = [*losses.measurements, *changed.measurements, *drafts.measurements, *student.measurements,
+    measurements = [*losses.measurements, *changed.measurements, *drafts.measurements, *student.measurements,
              *scores.measurements, *served.measurements]
     return {
         "settings": settings.model_dump(mode="json"),
-        "measurements": [each.model_dump() for each in found],
+        "measurements": [each.model_dump() for each in measurements],
         "not_measured": {**losses.not_measured, **changed.not_measured, **drafts.not_measured, **scores.not_measured,
                          **served.not_measured, **beside.not_measured},
         "models": losses.models, "same_directory": losses.same_directory, "test_rows": losses.test_rows,
@@ -107,24 +107,24 @@ def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstRef
 def headline(report: dict[str, Any]) -> dict[str, Any]:
     """Numbers for tables and curves of Dagster and trackers, which plot flat names; gates read the measurements instead."""
     numbers: dict[str, Any] = {}
-    for found in map(Measurement.model_validate, report["measurements"]):
-        if found.what == "loss":
-            numbers[f"loss_{found.of}"] = found.value
-        elif found.what == "loss_increase" and found.against != "reference":
-            numbers[f"loss_increase_{found.of}_{found.against}"] = found.value
-        elif found.what == "recovery":
-            name = "recovery" if found.on == HELD_OUT else "recovery_long_context"
-            numbers.update({name: found.value, **_ends(name, found)})
-        elif found.what in ("served_distance", "served_agreement"):
-            name = f"{found.what}_{found.of.replace(' ', '_')}"
-            numbers.update({name: found.value, **_ends(name, found)})
-        elif found.what in ("divergence", "agreement"):
-            numbers[f"{found.what}_{found.of}_{found.against}"] = found.value
-        elif found.what == "acceptance_gain" and found.against == CHAMPION and found.sampling == AS_LOGGED:
-            numbers[f"acceptance_gain_{found.of}_{CHAMPION}"] = found.value
-        elif found.what in ("accuracy", "accuracy_gain"):
-            against = f"_over_{found.against}" if found.against else ""
-            numbers[f"{found.what}_{found.on}_{found.of}{against}_{found.sampling}"] = found.value
+    for measurement in map(Measurement.model_validate, report["measurements"]):
+        if measurement.what == "loss":
+            numbers[f"loss_{measurement.of}"] = measurement.value
+        elif measurement.what == "loss_increase" and measurement.against != "reference":
+            numbers[f"loss_increase_{measurement.of}_{measurement.against}"] = measurement.value
+        elif measurement.what == "recovery":
+            name = "recovery" if measurement.on == HELD_OUT else "recovery_long_context"
+            numbers.update({name: measurement.value, **_ends(name, measurement)})
+        elif measurement.what in ("served_distance", "served_agreement"):
+            name = f"{measurement.what}_{measurement.of.replace(' ', '_')}"
+            numbers.update({name: measurement.value, **_ends(name, measurement)})
+        elif measurement.what in ("divergence", "agreement"):
+            numbers[f"{measurement.what}_{measurement.of}_{measurement.against}"] = measurement.value
+        elif measurement.what == "acceptance_gain" and measurement.against == CHAMPION and measurement.sampling == AS_LOGGED:
+            numbers[f"acceptance_gain_{measurement.of}_{CHAMPION}"] = measurement.value
+        elif measurement.what in ("accuracy", "accuracy_gain"):
+            against = f"_over_{measurement.against}" if measurement.against else ""
+            numbers[f"{measurement.what}_{measurement.on}_{measurement.of}{against}_{measurement.sampling}"] = measurement.value
     for summary in report["acceptance"]:
         key = "as_logged" if summary["sampling"] == "as logged" else f"t{summary['temperature']:g}"
         name = f"{summary['drafter']}_{key}"
@@ -139,5 +139,5 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
     return {**numbers, "prompts": report["prompts"], "test_rows": report["test_rows"]}
 
 
-def _ends(name: str, found: Measurement) -> dict[str, float]:
-    return {} if found.low is None else {f"{name}_low": found.low, f"{name}_high": found.high}
+def _ends(name: str, measurement: Measurement) -> dict[str, float]:
+    return {} if measurement.low is None else {f"{name}_low": measurement.low, f"{name}_high": measurement.high}

@@ -76,12 +76,14 @@ class Cost:
 
 @dataclass
 class Findings:
-    """costs: one for each limit and split. problems: a sentence for each stage that could not work. notes: what is worth
-    knowing and stops nothing."""
+    """Results of the length measurement."""
 
     costs: list[Cost] = field(default_factory=list)
+    """One cost for each limit and split."""
     problems: list[str] = field(default_factory=list)
+    """A sentence for each stage that could not work."""
     notes: list[str] = field(default_factory=list)
+    """Notes that stop nothing."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
@@ -90,38 +92,39 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     model, dataset = job.input("model"), job.input("dataset")
     refuse_other_token_ids(model, dataset)
     tokenizer, positions = load_tokenizer(model), positions_of(model)
-    found, lengths = Findings(), {}
+    findings, lengths = Findings(), {}
     splits = [name for name in ("train", "validation", "test") if (dataset / f"{name}.parquet").exists()]
     for done, split in enumerate(splits):
         progress.stop_if_requested()
         progress.report("lengths", done, len(splits), "splits")
         documents, counts = _documents(dataset, split, tokenizer)
-        found.notes += [f"{rows:,} of {counts.rows:,} {split} rows are left out: {reason}"
+        findings.notes += [f"{rows:,} of {counts.rows:,} {split} rows are left out: {reason}"
                         for reason, rows in counts.unrenderable.items()]
         lengths[f"{split}_rows"] = _described(documents.lengths)
         if split == "test":
             prompts = np.array([len(prompt.ids) for prompt in read_prompts(dataset, split, tokenizer)], dtype=np.int64)
-            compare_evaluation(documents, prompts, settings.evaluation, positions, found)
+            compare_evaluation(documents, prompts, settings.evaluation, positions, findings)
             lengths["test_prompts"] = _described(prompts)
             continue
         for name, limit in settings.training.items():
-            compare_training(name, split, documents, limit, positions, found)
+            compare_training(name, split, documents, limit, positions, findings)
         if settings.drafter is not None and split == "train":
             prompts = _first_prompts(dataset, tokenizer, settings.drafter)
-            compare_drafter(prompts, settings.drafter, positions, found)
+            compare_drafter(prompts, settings.drafter, positions, findings)
             lengths["drafter_prompts"] = _described(prompts)
     progress.report("lengths", len(splits), len(splits), "splits")
-    for sentence in found.notes:
+    for sentence in findings.notes:
         progress.event("note", message=f"length_report: {sentence}")
     job.output.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([asdict(cost) for cost in found.costs], schema=SCHEMA), job.output / "limits.parquet")
-    report = {"positions": positions, **lengths, "problems": found.problems, "notes": found.notes}
+    table = pa.Table.from_pylist([asdict(cost) for cost in findings.costs], schema=SCHEMA)
+    pq.write_table(table, job.output / "limits.parquet")
+    report = {"positions": positions, **lengths, "problems": findings.problems, "notes": findings.notes}
     write_json(job.output / "lengths.json", report)
     picture = look(dataset, "train", tokenizer, ROWS_SHOWN)
     write_text(job.output / "rendered.html", page(picture))
     write_text(job.output / "rendered.md", markdown(picture))
     losing = {f"{cost.limit} ({cost.dataset_split})": {"cut": cost.cut, "lost": cost.lost, "of": cost.rows}
-              for cost in found.costs if cost.cut or cost.lost}
+              for cost in findings.costs if cost.cut or cost.lost}
     return json.loads(json.dumps({**report, "limits": losing}))
 
 

@@ -105,12 +105,14 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Source:
-    """A model directory that the settings can quantize. kind: its model_type. plan: of scheme auto; None: one scheme."""
+    """A model directory that the settings can quantize."""
 
     kind: str
+    """Its model_type."""
     headers: dict[str, TensorHeader]
     layers: BlockLayers
     plan: AutoPlan | None
+    """Plan of scheme auto; None for a single scheme."""
 
 
 def checked_source(source: Path, settings: QuantizeSettings) -> Source:

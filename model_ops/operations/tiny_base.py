@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.job import Job
 from model_ops.models.model_directory import save_model, training_device
 from model_ops.objectives.sft import next_token_loss

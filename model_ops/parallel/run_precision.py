@@ -1,4 +1,4 @@
-"""What `precision: auto` stands for in a job: one precision for all its processes and restarts.
+"""Resolves `precision: auto` for a job: one precision for all its processes and restarts.
 
     with run_precision(job.output / ".work", progress) as used:
         metrics = operation.run(job, progress)         # decided("auto", device) is the same throughout

@@ -37,17 +37,16 @@ RULES = (
 
 @dataclass(frozen=True)
 class Sharding:
-    """Sharding of one parameter. placements: mesh axis -> sharded dimension; other axes replicate.
-
-    local_shape: of the first process, which has the largest part if fsdp does not divide evenly. narrowed: a dimension that
-    every process of a tp group holds completely, but of which it uses only its share, because connected layers are sharded.
-    """
+    """Sharding of one parameter."""
 
     shape: tuple[int, ...]
     axes: Axes
     placements: dict[str, int]
+    """Mesh axis -> sharded dimension; other axes replicate."""
     local_shape: tuple[int, ...]
+    """Shape on the first process, which has the largest part if fsdp does not divide evenly."""
     narrowed: int | None = None
+    """Dimension that every process of a tp group holds whole, although it uses only its share: connected layers are sharded."""
     notes: tuple[str, ...] = field(default=())
 
     @property

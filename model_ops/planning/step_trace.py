@@ -46,18 +46,16 @@ from model_ops.training.settings import ActivationCheckpointing
 
 @dataclass(frozen=True)
 class Traced:
-    """One micro-batch of one process: its size and how it is trained.
-
-    weights: "float32" master weights that autocast casts, or "bfloat16" blocks (gathered by FSDP, or a frozen base).
-    adapter_rank: of LoRA on all linear layers of a frozen base; 0 trains everything. document_tokens matters on a CPU.
-    """
+    """One micro-batch of one process: its size and how it is trained."""
 
     tokens: int
     head_rows: int
     checkpointing: ActivationCheckpointing = "none"
     weights: Literal["float32", "bfloat16"] = "float32"
+    """"float32" master weights that autocast casts, or "bfloat16" blocks (gathered by FSDP, or a frozen base)."""
     precision: Literal["bfloat16", "float32"] = "bfloat16"
     adapter_rank: int = 0
+    """Rank of LoRA on all linear layers of a frozen base; 0 trains everything."""
     device: Literal["cpu", "cuda"] = "cuda"
     document_tokens: int | None = None
 

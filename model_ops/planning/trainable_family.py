@@ -75,7 +75,7 @@ def small_config(config: Mapping[str, Any]) -> PretrainedConfig:
 
 
 def said(step: Callable[[PretrainedConfig], None], small: PretrainedConfig) -> str | None:
-    """What is wrong with a step of the trial, in one sentence; None if it works. The caller's random state is kept."""
+    """The problem of a trial step, in one sentence; None if the step works. Leaves the caller's random state unchanged."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

@@ -24,12 +24,13 @@ from model_ops.quantization.block_layers import block_layers
 
 @dataclass(frozen=True)
 class Trial:
-    """What works: None, or a sentence that says why not. tried: False if even the small model is too large."""
+    """Result of a trial: None for what works, or a sentence that says why not."""
 
     train: str | None = None
     decode: str | None = None
     quantize: str | None = None
     tried: bool = True
+    """False if even the small model is too large."""
 
 
 def try_family(config: Mapping[str, Any]) -> Trial:

@@ -30,21 +30,22 @@ EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)$")
 
 @dataclass(frozen=True)
 class BlockLayers:
-    """matrices: layer in the checkpoint -> (out_features, in_features), of all layers that are quantized.
-
-    tensors: shape of every tensor in a float checkpoint. linear: layer in the checkpoint -> module. experts: module with fused
-    experts -> its layers in the checkpoint, as [(gate, up, down)] by expert. renamed: other tensors whose names in checkpoint
-    and model differ. kept: matrices of blocks that stay float, by layer or module. kept_experts: modules with fused experts
-    that stay float.
-    """
+    """Linear layers of a model's blocks, by their names in the checkpoint and in the model."""
 
     matrices: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Layer in the checkpoint -> (out_features, in_features), of all layers that are quantized."""
     tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shape of every tensor in a float checkpoint."""
     linear: dict[str, str] = field(default_factory=dict)
+    """Layer in the checkpoint -> module."""
     experts: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+    """Module with fused experts -> its layers in the checkpoint, as [(gate, up, down)] by expert."""
     renamed: dict[str, str] = field(default_factory=dict)
+    """Other tensors whose names in checkpoint and model differ."""
     kept: list[str] = field(default_factory=list)
+    """Matrices of blocks that stay float, by layer or module."""
     kept_experts: list[str] = field(default_factory=list)
+    """Modules with fused experts that stay float."""
 
     @property
     def modules(self) -> dict[str, str]:
@@ -70,7 +71,7 @@ def model_of_config(config: Mapping[str, Any]) -> PreTrainedModel:
 def block_layers(model: PreTrainedModel) -> BlockLayers:
     """The quantized layers of a model. Raises ModelError if names of its tensors cannot be followed into a checkpoint."""
     state = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
-    found = BlockLayers(tensors={name: tuple(value.shape) for name, value in _in_checkpoint(model, state).items()})
+    layers = BlockLayers(tensors={name: tuple(value.shape) for name, value in _in_checkpoint(model, state).items()})
     linear = {name for name, module in model.named_modules() if ".layers." in name and isinstance(module, nn.Linear)
               and not set(ROUTERS) & set(name.split("."))}
     separate = _stored_one_by_one(model, state)
@@ -78,27 +79,27 @@ def block_layers(model: PreTrainedModel) -> BlockLayers:
         module, _, last = name.rpartition(".")
         if module in separate:
             continue  # followed below
-        stored = [name] if name in found.tensors else list(_in_checkpoint(model, {name: value}))
+        stored = [name] if name in layers.tensors else list(_in_checkpoint(model, {name: value}))
         if ".layers." not in name:
-            _follow(found, name, stored)
+            _follow(layers, name, stored)
         elif module in linear and last == "weight":
-            (layer,) = _follow(found, name, stored)
+            (layer,) = _follow(layers, name, stored)
             layer = layer.removesuffix(".weight")
-            found.linear[layer] = module
-            found.matrices[layer] = tuple(value.shape)
+            layers.linear[layer] = module
+            layers.matrices[layer] = tuple(value.shape)
         else:
-            (kept,) = _follow(found, name, stored)
+            (kept,) = _follow(layers, name, stored)
             if value.ndim > 1 and not last.endswith("bias"):
-                found.kept.append(kept.removesuffix(".weight") if kept.endswith(".weight") else kept.rpartition(".")[0])
-            if value.ndim == 3 and module.endswith("experts") and module not in found.kept_experts:
-                found.kept_experts.append(module)
-    for layer in found.tensors:
+                layers.kept.append(kept.removesuffix(".weight") if kept.endswith(".weight") else kept.rpartition(".")[0])
+            if value.ndim == 3 and module.endswith("experts") and module not in layers.kept_experts:
+                layers.kept_experts.append(module)
+    for layer in layers.tensors:
         if match := EXPERT.match(layer.removesuffix(".weight")):
-            found.matrices[match.group()] = found.tensors[layer]
+            layers.matrices[match.group()] = layers.tensors[layer]
     for module in separate:
-        found.experts[module] = _experts(model, module, state)
-    found.kept[:] = sorted(set(found.kept))
-    return found
+        layers.experts[module] = _experts(model, module, state)
+    layers.kept[:] = sorted(set(layers.kept))
+    return layers
 
 
 def _stored_one_by_one(model: PreTrainedModel, state: dict[str, Tensor]) -> list[str]:

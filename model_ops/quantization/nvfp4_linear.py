@@ -66,9 +66,10 @@ class Nvfp4WeightLinear(DequantizedLinear):
 
 
 class Nvfp4Linear(Nvfp4WeightLinear):
-    """A Linear layer with NVFP4 weights and activations. input_global_scale: that of the activations, from calibration rows."""
+    """A Linear layer with NVFP4 weights and activations."""
 
     input_global_scale: Float32[Tensor, " 1"]
+    """Global scale of the activations, from calibration rows."""
 
     @staticmethod
     def encode(weight: Float32[Tensor, "out in"], largest: float | None = None) -> dict[str, Tensor]:

@@ -24,10 +24,10 @@ SCHEMES: dict[str, Scheme] = {found.name: found for found in vars(schemes).value
 
 @dataclass(frozen=True)
 class Quantization:
-    """How a directory's weights are quantized, and which of its Linear layers are. groups: schemes with the layers that each
-    is for."""
+    """How a directory's weights are quantized, and which of its Linear layers are."""
 
     groups: tuple[tuple[Scheme, tuple[str, ...]], ...]
+    """Schemes with the layers that each is for."""
     ignore: tuple[str, ...]
     cache: bool = False
     """Whether keys and values are cached as float8 (`model_ops.quantization.kv_cache`)."""

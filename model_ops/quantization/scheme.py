@@ -19,21 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Precision:
-    """How the numbers of one tensor are stored: the fields of compressed-tensors' QuantizationArgs that change results.
-
-    strategy: what shares a scale (tensor, channel, group, tensor_group, block, token). dynamic: scales are computed as values
-    arrive. block_structure: rows and columns of a block. scale_dtype: what the library has to be told to write; the format of
-    the weights implies it, so that it tells no schemes apart.
-    """
+    """How the numbers of one tensor are stored: the fields of compressed-tensors' QuantizationArgs that change results."""
 
     num_bits: int
     type: str
     strategy: str
+    """Which values share a scale (tensor, channel, group, tensor_group, block, token)."""
     symmetric: bool = True
     dynamic: bool | str = False
+    """Whether scales are computed as values arrive."""
     group_size: int | None = None
     block_structure: tuple[int, int] | None = None
+    """Rows and columns of a block."""
     scale_dtype: str | None = field(default=None, compare=False)
+    """Passed to the library when it writes. The format of the weights implies it, so it does not distinguish schemes."""
 
     @classmethod
     def read(cls, args: Mapping[str, Any] | None) -> Precision | None:
@@ -54,28 +53,29 @@ FP8_CACHE = Precision(8, "float", "tensor")
 
 @dataclass(frozen=True)
 class Scheme:
-    """One way to quantize the Linear layers of a model's blocks.
-
-    name: in recipes (`quantize.scheme`). title: for messages. format: how compressed-tensors stores the weights.
-    stored: (out_features, in_features) -> the tensors of one layer. load_layer: imports the layer that encodes a weight and
-    computes what a server computes. calibrated: whether the codes of weights are chosen by what layers read (GPTQ); the layer
-    then has `encode_for`. shares_range: layers that servers join into one (`fused_layers`) must have one global scale; the
-    layer's `encode` then takes the largest absolute weight of them. output_block: layers that servers join, all but the last,
-    must have a multiple of this number of outputs. input_scale: the stored tensor that holds the global scale of what a layer
-    reads, measured on calibration rows; None: there is none.
-    """
+    """One way to quantize the Linear layers of a model's blocks."""
 
     name: str
+    """Name in recipes (`quantize.scheme`)."""
     title: str
+    """Name in messages."""
     format: str
+    """How compressed-tensors stores the weights."""
     weights: Precision
     activations: Precision | None
     stored: Callable[[int, int], Layout]
+    """(out_features, in_features) -> the tensors of one layer."""
     load_layer: Callable[[], type[QuantizedLinear]]
+    """Imports the layer that encodes a weight and computes what a server computes."""
     calibrated: bool = False
+    """Whether codes of weights are chosen from the layers' inputs (GPTQ); the layer then has `encode_for`."""
     shares_range: bool = False
+    """Layers that servers join into one (`fused_layers`) must have one global scale; the layer's `encode` then takes the
+    largest absolute weight of them."""
     output_block: int = 1
+    """Layers that servers join, all but the last, must have a multiple of this number of outputs."""
     input_scale: str | None = None
+    """Stored tensor with the global scale of a layer's inputs, measured on calibration rows; None without one."""
 
     def describes(self, group: Any, default_format: str | None = None) -> bool:
         """Whether a group of a quantization_config describes this scheme: same weights, activations and format.

@@ -20,7 +20,7 @@ PARTS = ("gate", "up", "down")
 
 
 EACH = ".each."
-"""What comes between a mixture's name and an expert's number in the name of an expert's layer."""
+"""Part of an expert layer's name between the mixture's name and the expert's number."""
 
 
 class Expert(nn.Module):
@@ -59,7 +59,7 @@ class SeparateExperts(nn.Module):
         return made[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
 
     def inner(self, number: int, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows width"]:
-        """What the down projection of an expert reads."""
+        """Input of an expert's down projection."""
         expert = self.each[number]
         return self.act(expert.gate(rows)) * expert.up(rows)
 

@@ -33,19 +33,21 @@ class PlaceError(ValueError):
 
 @dataclass(frozen=True)
 class Support:
-    """How one server loads one scheme. Compute capabilities are times ten: 89 is 8.9.
-
-    gpu: least capability of an NVIDIA device that loads it; None: none does. below: first capability that does not any more.
-    activations_from: least capability whose kernels quantize the activations, if the scheme does; devices below it load the
-    weights and leave activations in 16 bits. cpu: x86 CPUs that load it. source: what was read. seen: loaded here on a CPU.
-    """
+    """How one server loads one scheme. Compute capabilities are times ten: 89 is 8.9."""
 
     gpu: int | None
+    """Least capability of an NVIDIA device that loads it; None if none does."""
     source: str
+    """Source of the entry."""
     cpu: Literal["any", "amx"] | None = None
+    """X86 CPUs that load it."""
     below: int | None = None
+    """First capability that no longer loads it."""
     activations_from: int | None = None
+    """Least capability whose kernels quantize the activations, if the scheme does; devices below it load the weights and
+    leave activations in 16 bits."""
     seen: bool = False
+    """Whether it was loaded here on a CPU."""
 
     def loads(self, place: Place) -> bool:
         """Whether the server loads the scheme there."""
@@ -65,12 +67,14 @@ class Support:
 
 @dataclass(frozen=True)
 class Place:
-    """A server on a device. capability: of an NVIDIA device, times ten; None: an x86 CPU. amx: the CPU has AMX tiles."""
+    """A server on a device."""
 
     server: str
     device: str
     capability: int | None
+    """Compute capability of an NVIDIA device, times ten; None for an x86 CPU."""
     amx: bool = False
+    """Whether the CPU has AMX tiles."""
 
     def __str__(self) -> str:
         return f"{self.server}/{self.device}"

@@ -110,7 +110,7 @@ class ChatTemplate:
 
     @cached_property
     def reasoning_block(self) -> tuple[str, str] | None:
-        """What the template writes before and after the reasoning of an answer; None if it writes no reasoning."""
+        """Text that the template writes before and after the reasoning of an answer; None if it writes no reasoning."""
         said = with_reasoning({"role": "assistant", "content": "ANSWER"}, "THOUGHT")
         try:
             bare = self._probe([QUESTION])
@@ -205,7 +205,7 @@ def continues(row: Row, before: int) -> bool:
 
 
 def template_variables(row: Row) -> dict[str, Any]:
-    """What the row's request gives the template besides messages and tools."""
+    """Template arguments of the row's request, besides messages and tools."""
     request = row.request or {}
     given = request.get("chat_template_kwargs")
     found = {name: value for name, value in given.items() if isinstance(name, str)} if isinstance(given, dict) else {}

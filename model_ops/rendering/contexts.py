@@ -29,12 +29,14 @@ from model_ops.rendering.told_tokens import ToldTokens
 
 @dataclass(frozen=True)
 class RenderedRow:
-    """A row with its contexts. refusal: why the row cannot be taught. served_answers: answers with the token ids of the log."""
+    """A row with its contexts."""
 
     row: Row
     contexts: list[Context]
     refusal: Unrenderable | None = None
+    """Reason why the row cannot be taught."""
     served_answers: int = 0
+    """Answers with the token ids of the log."""
 
 
 def rendered_rows(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, rendering: RenderingSettings,

@@ -22,10 +22,12 @@ from transformers import PreTrainedTokenizerBase
 
 @dataclass(frozen=True)
 class EndOfTurn:
-    """cut: text to remove from the end of an answer. added: text to append, unless a special token ends the answer."""
+    """How a chat template ends an answer."""
 
     cut: str
+    """Text to remove from the end of an answer."""
     added: str
+    """Text to append, unless a special token ends the answer."""
     specials: tuple[str, ...]
 
     def applied(self, answer: str, eos: str | None) -> str:

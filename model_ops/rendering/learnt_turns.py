@@ -1,4 +1,4 @@
-"""What is learnt of a conversation: for each answer, the server's prompt and the text that the model has to say after it.
+"""The learnt part of a conversation: for each answer, the server's prompt and the text to generate after it.
 
     turns = learnt_turns(row, template, thinking="keep")
     turns[0].context, turns[0].answer          # "...<|im_start|>assistant\\n", "It is 4.<|im_end|>"
@@ -35,7 +35,7 @@ LEFT_OUT = "the chat template leaves out the tool calls"
 
 @dataclass(frozen=True)
 class LearntTurn:
-    """One answer: index of its message, the server's prompt before it, and what the model has to say, end of turn included."""
+    """One answer: index of its message, the server's prompt before it, and the text to generate, end of turn included."""
 
     message: int
     context: str
@@ -78,7 +78,7 @@ def _learnt(row: Row, index: int, template: ChatTemplate, thinking: Thinking) ->
 
 
 def _continuation(prompt: str, row: Row, index: int, said: dict[str, Any], template: ChatTemplate) -> str:
-    """What the model has to say to continue the message before: the rest of the rendering of both as one message."""
+    """The text to generate to continue the message before: the rest of the rendering of both as one message."""
     begun, rest = row.messages[index - 1].get("content"), said.get("content")
     if not isinstance(begun, str) or not isinstance(rest, str) or called_functions(said):
         raise Unrenderable("an answer that continues a message is not text")
@@ -90,7 +90,7 @@ def _continuation(prompt: str, row: Row, index: int, said: dict[str, Any], templ
 
 def _after(prompt: str, rendered: str, reasoning: str | None, template: ChatTemplate,
            messages: Sequence[dict[str, Any]]) -> str:
-    """What the model has to say after the prompt so that the server reads the answer that was rendered."""
+    """The text to generate so that the server parses the rendered answer."""
     if rendered.startswith(prompt):
         return rendered[len(prompt):]
     block = block_at_end(prompt)
@@ -136,7 +136,7 @@ def _said(message: dict[str, Any]) -> str:
 
 
 def _after_words(prompt: str, rendered: str, reasoning: str | None, template: ChatTemplate) -> str:
-    """What the model has to say if the generation prompt begins the reasoning in words (Apriel)."""
+    """The text to generate if the generation prompt begins the reasoning in words (Apriel)."""
     shared = shared_beginning(prompt, rendered)
     if template.reasoning_block is None or not template.reasoning_block[1].strip() or not shared.endswith(("\n", ">", "]")):
         raise Unrenderable("the chat template's generation prompt is not how it begins an answer")

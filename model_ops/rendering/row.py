@@ -41,7 +41,7 @@ class Row:
     token_ids: list[int] | None = None
     labels: list[int] | None = None
     request: dict[str, Any] | None = None
-    """What the request gave the chat template besides messages and tools: chat_template_kwargs, documents, reasoning_effort,
+    """Template arguments of the request, besides messages and tools: chat_template_kwargs, documents, reasoning_effort,
     response_format, continue_final_message."""
     ts: datetime | None = None
     """Time of the request; templates that print a date print this one."""
@@ -49,7 +49,7 @@ class Row:
     """Logged interactions of the learnt answers, in order; further ones are copies."""
 
     def interaction_of(self, message: int) -> str | None:
-        """The logged interaction whose answer a learnt message is; None if unknown."""
+        """The logged interaction of a learnt message; None if unknown."""
         learnt = self.learnt_messages
         known = len(self.interaction_ids) >= len(learnt)  # any other number of ids cannot be assigned
         return self.interaction_ids[learnt.index(message)] if known and message in learnt else None
@@ -62,7 +62,7 @@ class Row:
 
 
 def request_of(row: Row, message: int) -> dict[str, Any] | None:
-    """What the request for a message's answer gave the chat template."""
+    """Template arguments of the request for a message's answer."""
     own = row.messages[message].get(LEARNT_REQUEST)
     return own if isinstance(own, dict) else row.request
 

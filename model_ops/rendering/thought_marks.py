@@ -18,14 +18,16 @@ MARKS = (
 
 @dataclass(frozen=True)
 class PromptBlock:
-    """A block of reasoning at the end of a prompt. start: its first character. begin, end: its marks. space: the white space
-    after the beginning mark of an open block."""
+    """A block of reasoning at the end of a prompt."""
 
     start: int
+    """Position of its first character."""
     is_open: bool
     begin: str
     end: str
+    """begin, end: its marks."""
     space: str = ""
+    """The white space after the beginning mark of an open block."""
 
 
 def block_at_end(prompt: str) -> PromptBlock | None:

@@ -23,11 +23,14 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(frozen=True)
 class TokenBytes:
-    """bytes: by token id. special: ids of special tokens. byte_tokens: ids that the vocabulary spells as one raw byte."""
+    """The bytes of every token of a vocabulary."""
 
     bytes: dict[int, bytes]
+    """Bytes by token id."""
     special: frozenset[int]
+    """Ids of special tokens."""
     byte_tokens: frozenset[int]
+    """Ids of tokens that are one raw byte."""
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> TokenBytes:

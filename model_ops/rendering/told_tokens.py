@@ -38,13 +38,16 @@ Distributions = tuple[Int32[np.ndarray, "tokens alternatives"], Float16[np.ndarr
 
 @dataclass
 class ToldTokens:
-    """rows: of logprobs.parquet by row id. id_of: token by its bytes. answers: distributions of the answers that were given
-    out. Tokens of answers with logprobs: told_tokens have a distribution, label_tokens have none."""
+    """Token distributions from the log-probabilities of a teacher at an endpoint."""
 
     rows: dict[str, dict[str, Any]]
+    """Rows of logprobs.parquet, by row id."""
     id_of: dict[bytes, int]
+    """Token id by its bytes."""
     vocabulary: int
     answers: dict[str, Distributions] = field(default_factory=dict)
+    """Distributions of the answers that were read. Of their tokens, told_tokens have a distribution and label_tokens have
+    none."""
     told_tokens: int = 0
     label_tokens: int = 0
 

@@ -29,14 +29,16 @@ LOOKUPS: dict[str, Serving] = {
 
 
 class Drafting(BaseModel):
-    """method: `drafter` is the release's own. num_speculative_tokens: most tokens drafted at a time (K); 0 for `none`.
-    by_batch_size: K by the number of requests in a step, as (first, last, K); empty for the same K everywhere."""
+    """What a server drafts with."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: Method = "none"
+    """`drafter` is the release's own drafter."""
     num_speculative_tokens: int = 0
+    """Most tokens drafted at a time (K); 0 for `none`."""
     by_batch_size: tuple[tuple[int, int, int], ...] = ()
+    """K by the number of requests in a step, as (first, last, K); empty for the same K everywhere."""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self):

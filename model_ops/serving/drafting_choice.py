@@ -35,25 +35,27 @@ NEEDS_A_PACKAGE = "suffix"
 
 @dataclass(frozen=True)
 class Rate:
-    """At one concurrency. p99_s: 99th percentile of the latency of whole answers, in seconds; of fewer than 500 requests a
-    lower quantile (latency_tail.py)."""
+    """Speed at one concurrency."""
 
     tokens_per_second: float
     p99_s: float
+    """99th percentile of the latency of whole answers, in seconds; of fewer than 500 requests a lower quantile
+    (latency_tail.py)."""
 
 
 @dataclass(frozen=True)
 class MeasuredDrafting:
-    """One drafting in a server. rates: by concurrency. tau: acceptance length that the server counted; None if unknown."""
+    """One drafting in a server."""
 
     drafting: Drafting
     rates: Mapping[int, Rate]
+    """Speeds by concurrency."""
     tau: float | None = None
+    """Acceptance length that the server counted; None if unknown."""
 
 
 class CurvePoint(BaseModel):
-    """One drafting at one concurrency. ratio, p99_ratio: over the same without drafting. tau_needed: the acceptance length at
-    which drafting breaks even."""
+    """One drafting at one concurrency."""
 
     label: str
     method: str
@@ -63,16 +65,19 @@ class CurvePoint(BaseModel):
     p99_s: float
     ratio: float
     p99_ratio: float
+    """ratio, p99_ratio: over the same numbers without drafting."""
     tau: float | None = None
     tau_needed: float | None = None
+    """The acceptance length at which drafting breaks even."""
 
 
 class BreakEven(BaseModel):
-    """Up to how many requests at a time a drafting pays. concurrency: where its tokens/s fall below those without drafting,
-    interpolated; None if they never do, or always are, within what was measured."""
+    """Up to how many requests at a time a drafting pays."""
 
     label: str
     concurrency: float | None
+    """Concurrency at which its tokens per second fall below those without drafting, interpolated; None if that does not
+    happen within the measured range."""
     says: str
 
 
@@ -85,16 +90,15 @@ class Replayed(BaseModel):
 
 
 class Choice(BaseModel):
-    """drafting.json of a release.
-
-    decided_by: `server` and `replay` are measurements; `recipe` names the drafting itself. concurrencies: those that decided.
-    """
+    """drafting.json of a release."""
 
     drafting: Drafting
     decided_by: Literal["server", "replay", "recipe"]
+    """`server` and `replay` are measurements; `recipe` names the drafting itself."""
     reason: str
     server: str = ""
     concurrencies: list[int] = Field(default_factory=list)
+    """Concurrencies that decided."""
     curve: list[CurvePoint] = Field(default_factory=list)
     break_even: list[BreakEven] = Field(default_factory=list)
     replayed: list[Replayed] = Field(default_factory=list)
@@ -124,7 +128,8 @@ def choose_in_server(measured: Sequence[MeasuredDrafting], concurrencies: Sequen
         break_even=[break_even(each, plain) for each in measured if each.drafting != NO_DRAFTING])
 
 
-def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = None, gain_low: float | None = None) -> Choice:
+def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = None,
+                     gain_low: float | None = None) -> Choice:
     """The drafting to serve where no server was asked: the drafter, or the n-gram lookup if the drafter is not better.
 
     replayed: acceptance lengths; of the drafter, the one with the most tokens counts. drafter_low: lower end of the 95 %
@@ -138,22 +143,22 @@ def choose_by_replay(replayed: Sequence[Replayed], drafter_low: float | None = N
     ngram, suffix = best["ngram"], best[NEEDS_A_PACKAGE]
     asked = "no server was asked, so acceptance over held-out answers decides, and no speed"
     if drafter is None or drafter_low is None:
-        chosen, reason = NO_DRAFTING, (f"no drafting: {asked}; there is no trained drafter, and only a server shows whether a "
+        choice, reason = NO_DRAFTING, (f"no drafting: {asked}; there is no trained drafter, and only a server shows whether a "
                                        "lookup pays")
     elif ngram is None or drafter_low > ngram.tau or (gain_low is not None and gain_low >= 0):
-        chosen = _of(drafter)
+        choice = _of(drafter)
         beaten = "" if ngram is None else f", of the n-gram lookup {ngram.tau:.2f}"
         paired = ("" if gain_low is None else
                   f"; its gain over the better lookup on the same prompts is at least {gain_low:z.1%}")
-        reason = f"{chosen.label}: {asked}; acceptance length {drafter.tau:.2f} (lower end {drafter_low:.2f}){beaten}{paired}"
+        reason = f"{choice.label}: {asked}; acceptance length {drafter.tau:.2f} (lower end {drafter_low:.2f}){beaten}{paired}"
     else:
-        chosen = _of(ngram)
-        reason = (f"{chosen.label}: {asked}; acceptance length {ngram.tau:.2f}, which the drafter's {drafter.tau:.2f} does not "
+        choice = _of(ngram)
+        reason = (f"{choice.label}: {asked}; acceptance length {ngram.tau:.2f}, which the drafter's {drafter.tau:.2f} does not "
                   f"exceed for certain (lower end {drafter_low:.2f}), and a lookup is simpler")
     if suffix is not None and suffix.tau > max((each.tau for each in (ngram, drafter) if each), default=1.0):
         reason += (f". The suffix lookup has {suffix.tau:.2f}, but it needs the package arctic-inference in the server: name a "
                    "server in evaluation.server to measure it")
-    return Choice(drafting=chosen, decided_by="replay", reason=reason, replayed=list(replayed))
+    return Choice(drafting=choice, decided_by="replay", reason=reason, replayed=list(replayed))
 
 
 def varying(measured: Sequence[MeasuredDrafting], can_vary: Callable[[Drafting], bool]) -> Drafting | None:
@@ -237,20 +242,20 @@ def _ranges(levels: Sequence[int], lengths: Sequence[int]) -> tuple[tuple[int, i
     return tuple(found)
 
 
-def _reason(chosen: Drafting, scores: Mapping[Drafting, float], worst: Mapping[Drafting, float], allowed: Sequence[Drafting],
+def _reason(choice: Drafting, scores: Mapping[Drafting, float], worst: Mapping[Drafting, float], allowed: Sequence[Drafting],
             levels: Sequence[int], p99_above: float) -> str:
     at = f"at {_counted(levels)} at a time"
-    others = sorted((each for each in scores if each not in (chosen, NO_DRAFTING)), key=lambda each: -scores[each])
-    if chosen == NO_DRAFTING:
+    others = sorted((each for each in scores if each not in (choice, NO_DRAFTING)), key=lambda each: -scores[each])
+    if choice == NO_DRAFTING:
         said = f"no drafting: nothing that may be served is more than {TIE:z.0%} faster {at}"
     else:
-        said = f"{chosen.label}: {scores[chosen]:.2f} times the tokens/s without drafting {at}"
+        said = f"{choice.label}: {scores[choice]:.2f} times the tokens/s without drafting {at}"
     if others:
         nearest = others[0]
         why = ""
         if nearest not in allowed:
             why = f", whose p99 latency is {worst[nearest] - 1:z.0%} above that without drafting (allowed: {p99_above:z.0%})"
-        elif scores[nearest] >= scores[chosen]:
+        elif scores[nearest] >= scores[choice]:
             why = ", a tie with what is simpler"
         said += f"; the best other is {nearest.label} with {scores[nearest]:.2f} times{why}"
     return said

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from model_ops.errors import ModelError
-from model_ops.serving.command import ServerKind
+from model_ops.serving.service import ServerKind
 
 MODULES: dict[ServerKind, tuple[str, ...]] = {
     "vllm": ("vllm.entrypoints.cli.main", "serve"), "sglang": ("sglang.launch_server",)}

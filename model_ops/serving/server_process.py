@@ -47,12 +47,14 @@ class NotRunnable(Exception):
 
 @dataclass(frozen=True)
 class RunningServer:
-    """url: its address without a path. process_id: of the server, and the number of its process group. started_s: seconds from
-    its start until it could be asked."""
+    """A server that answers requests."""
 
     url: str
+    """Address without a path."""
     process_id: int
+    """Process id of the server, which is also its process group."""
     started_s: float
+    """Seconds from the start until it answered."""
     _guard: subprocess.Popen[str]
 
     def ends_within(self, seconds: float) -> bool:

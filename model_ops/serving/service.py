@@ -32,14 +32,16 @@ QUOTES_REQUESTS = (
 
 @dataclass(frozen=True)
 class Service:
-    """fingerprint: what every answer carries; "" for none. zero_retention: keep no text of requests and answers, in memory or
-    on disk. drain_s: how long running requests may take after the server was told to stop; vLLM's own default of 0 aborts
-    them. metrics: time and accepted drafts of each request in its answer."""
+    """How a release is served."""
 
     fingerprint: str = ""
+    """system_fingerprint of every answer; "" for none."""
     zero_retention: bool = False
+    """Whether the server keeps no text of requests and answers, in memory or on disk."""
     drain_s: int = DRAIN_S
+    """Seconds that running requests may take after the server is told to stop; vLLM's default of 0 aborts them."""
     metrics: bool = True
+    """Whether answers carry the time and accepted drafts of their request."""
 
 
 def fingerprint(release: str, target_digest: str) -> str:

@@ -44,7 +44,7 @@ LEAST_ROOM = 4
 
 
 class Stopped(Exception):
-    """The answer is not wanted any more."""
+    """The answer was cancelled."""
 
 
 class Talk:
@@ -57,10 +57,10 @@ class Talk:
         self.defaults = server_defaults(model)
         self.stopping = threading.Event()
 
-    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Says the pieces, and returns the last line. Raises ModelError for messages that cannot be asked."""
-        most = self.positions - 1 - min(asked["max_tokens"], self.positions // LEAST_ROOM)
-        ids, dropped = self._fitting(asked["messages"], most)
+        most = self.positions - 1 - min(request["max_tokens"], self.positions // LEAST_ROOM)
+        ids, dropped = self._fitting(request["messages"], most)
         text, first_s, began_s = _Text(self.tokenizer), None, time.monotonic()
 
         def grown(_: int, tokens: list[int], accepted: int) -> None:
@@ -71,14 +71,14 @@ class Talk:
             if self.stopping.is_set():
                 raise Stopped
 
-        drafter = self.drafter if asked["draft"] else None
-        temperature = asked["temperature"] if asked["temperature"] >= GREEDY_BELOW else 0.0
+        drafter = self.drafter if request["draft"] else None
+        temperature = request["temperature"] if request["temperature"] >= GREEDY_BELOW else 0.0
         done: dict[str, Any] = {"done": "stopped", "dropped": dropped, "prompt_tokens": len(ids)}
         try:
             [found] = decode(
                 self.runner, [ids], ["chat"], eos_ids=self.eos_ids, temperature=temperature, drafter=drafter,
-                max_new_tokens=asked["max_tokens"], num_speculative_tokens=self.tokens, seed=asked["seed"],
-                truncation=Truncation(top_p=asked["top_p"]), on_tokens=grown)
+                max_new_tokens=request["max_tokens"], num_speculative_tokens=self.tokens, seed=request["seed"],
+                truncation=Truncation(top_p=request["top_p"]), on_tokens=grown)
             done |= {"done": found.finish_reason, "drafts": found.drafts, "drafted": found.drafted, "accepted": found.accepted}
         except Stopped:
             pass

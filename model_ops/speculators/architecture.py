@@ -1,4 +1,4 @@
-"""What the project knows about a kind of drafter: name, settings, network, checks, and the servers that run it.
+"""Description of a kind of drafter: name, settings, network, checks, and the servers that run it.
 
     MEDUSA = Architecture(name="medusa", settings=MedusaSettings, build=build, model_class=model_class, ...)
 
@@ -34,32 +34,29 @@ Verify = Callable[[Config, Mapping[str, TensorHeader], Config | None], list[Prob
 
 @dataclass(frozen=True)
 class SpeculatorsLayout:
-    """The second directory that a drafter is saved in, for `vllm serve DIRECTORY` alone (the speculators layout).
-
-    model_type: its speculators_model_type. renamed: a tensor's name there, from its name in the first directory.
-    """
+    """The second directory that a drafter is saved in, for `vllm serve DIRECTORY` alone (the speculators layout)."""
 
     model_type: str
+    """Value of speculators_model_type."""
     verify: Verify
     renamed: Callable[[str], str] = str
+    """Tensor name in this layout, from its name in the first directory."""
 
 
 @dataclass(frozen=True)
 class StartingModel:
-    """A model, besides the target, that a drafter of this architecture begins from.
-
-    key: the recipe key that names it, and the job's input.
-    word: the value of the key that means a model of the recipe; that model's role in `resources/stages.py`.
-    what: a noun phrase for messages.
-    check: refuses a directory (model, target) with a ModelError.
-    lacking_in: what a model of this config lacks, as the end of a sentence that begins with the architecture; empty: nothing.
-    """
+    """A model, besides the target, that a drafter of this architecture begins from."""
 
     key: str
+    """Recipe key that names it, and the job's input."""
     word: str
+    """The value of the key that means a model of the recipe; that model's role in `resources/stages.py`."""
     what: str
+    """Noun phrase for messages."""
     check: Callable[[Path, Path], None]
+    """Refuses a directory (model, target) with a ModelError."""
     lacking_in: Callable[[Config], str] = lambda config: ""
+    """What a model of this config lacks, as the end of a sentence that begins with the architecture; "" if nothing."""
 
     def named_in(self, settings: SpeculatorSettings) -> str:
         """What settings name: the word for a model of the recipe, or a directory."""
@@ -77,44 +74,42 @@ def _as_given(settings: Any, answers: Sequence[AnswerRow], vocab: int, ends: Col
 
 @dataclass(frozen=True)
 class Architecture:
-    """One kind of drafter.
-
-    name: its name in recipes and reports.
-    settings: the recipe's `speculator` section for it.
-    build: a new drafter from resolved settings, the target, and the target's ids of the draft vocabulary.
-    model_class: the network's class, which reads config.json (`DraftModel.from_config`).
-    recognises: whether a config.json is of this architecture. At most one architecture recognises a config.
-    verify: checks a saved drafter, including errors that load and only cost acceptance.
-    speculators_layout: the second directory it is saved in, if any.
-    check_target: refuses a target (its directory and config) that no such drafter can be built for, with a ModelError.
-    fill_from_answers: resolved settings, with keys that follow from the answers (the rows, the size of the target's
-        vocabulary, its ends of text).
-    starts_from: the model, besides the target, that it begins from, if any.
-    is_language_model: it is a complete model directory, and is checked as one, too.
-    unquantized_layer: a quantized target's config must say that the drafter's layer is not quantized.
-    refuses_tiny_base: why base_model `tiny` cannot be used, as the rest of a sentence; empty: it can.
-    vllm, sglang: how these servers run it; None where they do not.
-    serving_note: what its user should know, for the release report.
-    untrained_note: the same for the starting model, which the evaluation measures as `<name>_untrained`.
-    """
+    """One kind of drafter."""
 
     name: str
+    """Name in recipes and reports."""
     settings: type[SpeculatorSettings]
+    """The recipe's `speculator` section for it."""
     build: Callable[[Any, Runner, Tensor], DraftModel]
+    """A new drafter from resolved settings, the target, and the target's ids of the draft vocabulary."""
     model_class: Callable[[], type[DraftModel]]
+    """The network's class, which reads config.json (`DraftModel.from_config`)."""
     recognises: Callable[[Config], bool]
+    """Whether a config.json is of this architecture. At most one architecture recognises a config."""
     verify: Verify
+    """Checks a saved drafter, including errors that load and only cost acceptance."""
     speculators_layout: SpeculatorsLayout | None = None
+    """Second directory that it is saved in, if any."""
     check_target: Callable[[Path, Config], None] = _fits_any
+    """Refuses a target (its directory and config) that no such drafter can be built for, with a ModelError."""
     fill_from_answers: Callable[[Any, Sequence[AnswerRow], int, Collection[int]], Any] = _as_given
+    """Resolved settings, with keys that follow from the answers (the rows, the size of the target's vocabulary, its ends of
+    text)."""
     starts_from: StartingModel | None = None
+    """Model that it begins from, besides the target, if any."""
     is_language_model: bool = False
+    """Whether it is a complete model directory, and is checked as one, too."""
     unquantized_layer: bool = False
+    """Whether a quantized target's config must say that the drafter's layer is not quantized."""
     refuses_tiny_base: str = ""
+    """Why base_model `tiny` cannot be used, as the rest of a sentence; "" if it can."""
     vllm: VllmOptions | None = None
     sglang: SglangOptions | None = None
+    """vllm, sglang: options of these servers; None if the server cannot run such a drafter."""
     serving_note: str = ""
+    """Note for users of the drafter, in the release report."""
     untrained_note: str = ""
+    """The same note for the starting model, which the evaluation measures as `<name>_untrained`."""
 
     @property
     def untrained(self) -> str:

@@ -40,16 +40,15 @@ SOFTMAX_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 27}
 
 @dataclass(frozen=True)
 class Draft:
-    """One draft step: the input of its head at every supervised position, and the teacher's position of each.
-
-    states: after the final norm. rows: ascending indices into the teacher's last states. stands_for: importance weight of each
-    position if they are a sample (None: 1).
-    """
+    """One draft step: the input of its head at every supervised position, and the teacher's position of each."""
 
     states: Float[Tensor, "positions width"]
+    """States after the final norm."""
     head: Float[Tensor, "draft_vocab width"]
     rows: Int[Tensor, " positions"]
+    """Ascending indices into the teacher's last states."""
     stands_for: Float32[Tensor, " positions"] | None = None
+    """Importance weight of each position if positions are sampled; None: 1."""
 
 
 @dataclass(frozen=True)

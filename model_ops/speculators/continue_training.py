@@ -111,10 +111,12 @@ def check_fit(model: DraftModel, previous: DraftModel) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Fit:
-    """Plan of the interpolation. names: tensors to interpolate. heads: names of which rows `sources` go to rows `places`."""
+    """Plan of the interpolation."""
 
     names: list[str]
+    """Tensors to interpolate."""
     heads: set[str]
+    """Matrices by name, with rows `sources` of the old one for rows `places` of the new one."""
     places: list[int]
     sources: list[int]
 

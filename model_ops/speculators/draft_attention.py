@@ -40,17 +40,17 @@ Streams = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class WindowLayout:
-    """Layout of concatenated documents. before: number of keys before each document's window. windows: number of queries.
-
-    last_seen: for each query the last visible key of its document; None: the key at its own position in the window.
-    """
+    """Layout of concatenated documents."""
 
     before: list[int]
+    """Keys before each document's window."""
     windows: list[int]
+    """Queries of each window."""
     key_starts: list[int]
     query_starts: list[int]
     device: torch.device
     last_seen: Int[Tensor, " queries"] | None = None
+    """Last visible key of each query in its document; None: the key at its own position."""
 
     @classmethod
     def of(cls, before: list[int], windows: list[int], device: torch.device) -> WindowLayout:

@@ -37,13 +37,14 @@ PREFIX = "medusa_heads."
 
 
 class MedusaConfig(BaseModel):
-    """Config that determines the module's shapes. draft_vocab_size: rows of each output matrix."""
+    """Config that determines the module's shapes."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     hidden_size: int = Field(ge=1)
     vocab_size: int = Field(ge=1)
     draft_vocab_size: int = Field(ge=1)
+    """Rows of each output matrix."""
     num_heads: int = Field(ge=1)
     num_hidden_layers: int = Field(1, ge=1, description="residual layers of each head")
     shared_head: bool = True

@@ -13,39 +13,37 @@ from typing import Any
 
 @dataclass(frozen=True)
 class VllmOptions:
-    """vLLM's options for the drafter (--speculative-config).
-
-    options: fields in addition to method, model and num_speculative_tokens.
-    hf_overrides: changes of the target's own config that vLLM needs. fixed_length: it drafts as many tokens as the drafter was
-    trained for, and no other number.
-    """
+    """vLLM's options for the drafter (--speculative-config)."""
 
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Fields in addition to method, model and num_speculative_tokens."""
     hf_overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Changes of the target's own config that vLLM needs."""
     fixed_length: bool = False
+    """Whether it drafts as many tokens as the drafter was trained for, and no other number."""
 
 
 @dataclass(frozen=True)
 class SglangOptions:
-    """SGLang's options for the drafter. drafts_in_one_step: it takes no number of steps."""
+    """SGLang's options for the drafter."""
 
     algorithm: str
     drafts_in_one_step: bool = False
+    """Whether the server takes no number of steps."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How a drafter of one architecture is served.
-
-    vllm, sglang: the server's options; None where the server does not run such a drafter.
-    note: what the release report tells whoever serves the drafter.
-    untrained: name, in evaluations, of the model that training began from. untrained_note: the report's note about that model.
-    """
+    """How a drafter of one architecture is served."""
 
     architecture: str
     vllm: VllmOptions | None = None
     sglang: SglangOptions | None = None
+    """vllm, sglang: options of the server; None if it cannot run such a drafter."""
     note: str = ""
+    """Note of the release report for users of the drafter."""
     untrained: str = ""
+    """Name of the model that training began from, in evaluations."""
     untrained_note: str = ""
+    """The report's note about that model."""

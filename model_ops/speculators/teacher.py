@@ -26,10 +26,11 @@ FULL_LOGITS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 
 @dataclass(frozen=True)
 class TeacherLogits:
-    """Logits of a chunk of positions. normaliser: log-sum-exp over the full vocabulary; None for a full draft vocabulary."""
+    """Logits of a chunk of positions."""
 
     logits: Float[Tensor, "positions draft_vocab"]
     normaliser: Float32[Tensor, "positions 1"] | None
+    """Log-sum-exp over the full vocabulary; None for a full draft vocabulary."""
     labels: Int[Tensor, " positions"] | None
 
     def rows(self, which: slice) -> TargetRows:

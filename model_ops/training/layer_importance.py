@@ -18,10 +18,11 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
+from model_ops.blocks import layer_list
 from model_ops.errors import ModelError
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.bypass import Bypass
-from model_ops.models.shallower import layer_list, layers_fit
+from model_ops.models.shallower import layers_fit
 from model_ops.precision import products_in
 from model_ops.training.documents import Document
 from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
@@ -37,11 +38,14 @@ class Removed:
 
 @dataclass(frozen=True)
 class LayerSearch:
-    """loss: of the whole model. removed: in order. kept: indices of the layers that stay, ascending."""
+    """Result of the search for layers to remove."""
 
     loss: float
+    """Loss of the whole model."""
     removed: list[Removed]
+    """Removed layers, in order."""
     kept: list[int]
+    """Indices of the remaining layers, ascending."""
 
 
 @torch.no_grad()

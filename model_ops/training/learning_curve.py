@@ -21,11 +21,13 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Rise:
-    """Rise a doubling, in the measurement's unit. error: standard error; n: points."""
+    """Rise a doubling, in the measurement's unit."""
 
     value: float
     error: float
+    """Standard error."""
     n: int
+    """Points."""
 
     @property
     def low(self) -> float:

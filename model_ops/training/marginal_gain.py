@@ -36,7 +36,7 @@ FEWEST = 4
 
 
 class Worth(Protocol):
-    """What a better measurement is worth."""
+    """The value of a better measurement."""
 
     def saved_s(self, now: float, then: float) -> float:
         """Device seconds that a measurement of `then` instead of `now` is worth."""
@@ -44,11 +44,12 @@ class Worth(Protocol):
 
 @dataclass(frozen=True)
 class DecodingWorth:
-    """Of a drafter's acceptance length. hours_a_day: device hours that decoding takes at the acceptance length at_tau (None: at
-    the one that is measured now). days: that the drafter serves."""
+    """Worth of a drafter's acceptance length in decoding hours."""
 
     hours_a_day: float
+    """Device hours that decoding takes at the acceptance length at_tau (None: at the one that is measured now)."""
     days: float
+    """Days that the drafter serves."""
     at_tau: float | None = None
 
     def saved_s(self, now: float, then: float) -> float:
@@ -58,7 +59,7 @@ class DecodingWorth:
 
 @dataclass(frozen=True)
 class LossWorth:
-    """Of a held-out loss in nats per token: what a device hour has to bring."""
+    """Worth of a lower held-out loss, in nats per token and device hour."""
 
     nats_an_hour: float
 

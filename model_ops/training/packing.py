@@ -54,9 +54,10 @@ Measured on a tiny model (1.6 kB of 5.3 kB a token); less where keys have few he
 
 
 class Streams(Protocol):
-    """Further streams of documents, made when a batch needs them. kind: class of the batches, which declares them."""
+    """Further streams of documents, made when a batch needs them."""
 
     kind: type[Batch]
+    """Class of the batches, which declares the streams."""
 
     def added_to(self, document: Document, index: int) -> Document:
         """The document with its streams; index: its place among the documents of the plan."""

@@ -34,13 +34,15 @@ from model_ops.training.documents import Document
 
 @dataclass(frozen=True)
 class PairedDocuments:
-    """groups: for each document of the student [groups, 5]: its first and last token, the teacher's document, and that
-    document's first and last token. counts: of rows, targets, and targets that are in a group."""
+    """Answers as documents of the student and of the teacher."""
 
     documents: list[Document]
     of_teacher: list[Document]
     groups: list[Int[np.ndarray, "groups 5"]]
+    """For each document of the student [groups, 5]: its first and last token, the teacher's document, and that document's
+    first and last token."""
     counts: dict[str, int]
+    """Counts of rows, of targets, and of targets in a group."""
 
 
 def read_paired(dataset: Path, split: Split, student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase,

@@ -18,7 +18,7 @@ from model_ops.training.documents import Document
 
 def first_difference(teacher: PreTrainedTokenizerBase, student: PreTrainedTokenizerBase, of_teacher: Sequence[Document],
                      of_student: Sequence[Document]) -> str | None:
-    """What differs first: a token with another id, or a row that is rendered as other tokens or targets; None if nothing does.
+    """The first difference: a token with another id, or a row with other tokens or targets; None without a difference.
 
     of_teacher, of_student: the documents of the same rows, read with each tokenizer.
     """

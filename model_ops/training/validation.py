@@ -30,11 +30,12 @@ ENOUGH_TOKENS = 8_000
 
 @dataclass(frozen=True)
 class ValidationPlan:
-    """tokens: most tokens of one validation, over all processes. every: optimizer steps between validations; the last step is
-    always followed by one."""
+    """When and on how much to validate."""
 
     tokens: int
+    """Most tokens of one validation, over all processes."""
     every: int
+    """Optimizer steps between validations; the last step is always followed by one."""
 
 
 def plan_validation(steps: int, settings: TrainingSettings, early_end: EarlyEndSettings | None = None) -> ValidationPlan:

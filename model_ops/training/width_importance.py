@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from model_ops.blocks import layer_list
 from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.models.narrower import NORMS, Importance, head_dim
-from model_ops.models.shallower import layer_list
 from model_ops.precision import products_in
 from model_ops.training.documents import Document
 from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches

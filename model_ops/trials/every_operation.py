@@ -26,8 +26,8 @@ from model_ops.models.model_directory import load_tokenizer, save_model
 from model_ops.models.tiny_families import tiny_model
 from model_ops.models.verify_model import Problem
 from model_ops.operations import distill, evaluate, generate, quantize, sft, speculator
-from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.operations.tiny_tokenizer import train_tokenizer
 from model_ops.progress import Progress
 
 OPERATIONS = ("full SFT", "LoRA", "distillation", "int8", "generation", "EAGLE-3", "evaluation", "release")
@@ -70,13 +70,13 @@ def try_operations(family: str, folder: Path, material: Material,
     that was made, so that one failure is not reported as many.
     """
     tokenizer = load_tokenizer(material.tokenizer)
-    made = {"base": folder / "base"}
+    outputs = {"base": folder / "base"}
     model = tiny_model(family, "eager", vocab_size=VOCABULARY, num_hidden_layers=LAYERS)
     model.config.eos_token_id, model.config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
     model.generation_config.eos_token_id = tokenizer.eos_token_id
-    made["base"].mkdir(parents=True)
-    save_model(model, tokenizer, made["base"])
-    found: dict[str, str | None] = {}
+    outputs["base"].mkdir(parents=True)
+    save_model(model, tokenizer, outputs["base"])
+    results: dict[str, str | None] = {}
 
     def attempt(name: str, kind: str, run: Callable[[Job, Progress], dict[str, Any]], settings: dict[str, Any],
                 **inputs: Path) -> None:
@@ -85,35 +85,35 @@ def try_operations(family: str, folder: Path, material: Material,
             numbers = run(Job(operation=kind, output=output, inputs=inputs, settings=settings), Progress())
             wrong = [key for key, value in numbers.items() if isinstance(value, float) and not math.isfinite(value)]
             changed = [key for key, share in numbers.items() if key.startswith("greedy_identical") and share != 1.0]
-            found[name] = f"{wrong[0]} is not finite" if wrong else "a drafter changed greedy text" if changed else None
+            results[name] = f"{wrong[0]} is not finite" if wrong else "a drafter changed greedy text" if changed else None
         except ModelError as error:
-            found[name] = str(error).replace(f"{folder}/", "")
+            results[name] = str(error).replace(f"{folder}/", "")
         except FAILURES as error:
-            found[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-        if found[name] is None:
-            made[kind] = output
+            results[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        if results[name] is None:
+            outputs[kind] = output
 
     dataset = material.dataset
-    attempt("full SFT", "sft", sft.run, STEPS, model=made["base"], dataset=dataset)
-    tuned = made.get("sft", made["base"])
-    attempt("LoRA", "lora", sft.run, {**STEPS, "method": "lora"}, model=made["base"], dataset=dataset)
+    attempt("full SFT", "sft", sft.run, STEPS, model=outputs["base"], dataset=dataset)
+    tuned = outputs.get("sft", outputs["base"])
+    attempt("LoRA", "lora", sft.run, {**STEPS, "method": "lora"}, model=outputs["base"], dataset=dataset)
     attempt("distillation", "distill", distill.run, {**STEPS, "layers": 0.5, "label_weight": 0.5}, teacher=tuned,
             dataset=dataset)
     attempt("int8", "quantize", quantize.run, {}, model=tuned)
-    target = made.get("quantize", tuned)
+    target = outputs.get("quantize", tuned)
     attempt("generation", "generate", generate.run, {"max_new_tokens": 12}, target=target, dataset=dataset)
-    answers = made.get("generate")
+    answers = outputs.get("generate")
     if answers is None:
-        found["EAGLE-3"] = "there are no generated answers to learn from"
+        results["EAGLE-3"] = "there are no generated answers to learn from"
     else:
         attempt("EAGLE-3", "speculator", speculator.run, {**STEPS, "ttt_steps": 2}, target=target, dataset=answers)
-    drafter = {"speculator": made["speculator"]} if "speculator" in made else {}
-    attempt("evaluation", "evaluate", evaluate.run, {"max_new_tokens": 8, "prompts": 4}, base=made["base"], student=tuned,
+    drafter = {"speculator": outputs["speculator"]} if "speculator" in outputs else {}
+    attempt("evaluation", "evaluate", evaluate.run, {"max_new_tokens": 8, "prompts": 4}, base=outputs["base"], student=tuned,
             target=target, reference=tuned, dataset=dataset, **drafter)
     problems = [*verify(target, None), *(verify(drafter["speculator"], target) if drafter else [])]
-    missing = [name for name in OPERATIONS[:-1] if found[name] is not None]
-    found["release"] = str(problems[0]) if problems else f"{missing[0]} failed" if missing else None
-    return found
+    missing = [name for name in OPERATIONS[:-1] if results[name] is not None]
+    results["release"] = str(problems[0]) if problems else f"{missing[0]} failed" if missing else None
+    return results
 
 
 def _chat(name: str, row: int) -> dict[str, Any]:

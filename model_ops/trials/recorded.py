@@ -23,12 +23,14 @@ PACKAGES = ("torch", "transformers", "compressed-tensors")
 
 
 class Recorded(BaseModel):
-    """versions: package -> version that was tried. families: model_type -> operation -> None, or why it does not work."""
+    """The recorded trials."""
 
     model_config = ConfigDict(extra="forbid")
 
     versions: dict[str, str]
+    """Version of each package that was tried."""
     families: dict[str, dict[str, str | None]]
+    """model_type -> operation -> None, or why it does not work."""
 
     @property
     def whole(self) -> list[str]:

@@ -21,9 +21,9 @@ from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.settings import Settings
 from model_ops.speculators.architectures.eagle3 import Eagle3Settings
 from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
-from model_ops.training.settings import Settings
 from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words
 from resources.alerting.settings import AlertSettings

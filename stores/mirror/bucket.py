@@ -28,14 +28,15 @@ PART_BYTES = 64 << 20
 
 
 class Changed(Exception):
-    """Somebody else created, replaced or removed the object since this machine saw it."""
+    """Another machine created, replaced or removed the object since this machine read it."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One lake's part of a bucket. url: s3://BUCKET/PREFIX, without a slash at its end."""
+    """One lake's part of a bucket."""
 
     url: str
+    """S3://BUCKET/PREFIX, without a slash at its end."""
 
     def uri(self, path: str) -> str:
         return f"{self.url}/{path}"

@@ -31,16 +31,18 @@ PATIENCE_S = 60
 
 @dataclass(frozen=True)
 class Object:
-    """An object as this machine last saw it. size, modified_ns: of its file, when it agreed with the object; is_here: whether
-    there was one. used_at: when the file was last needed."""
+    """An object as this machine last saw it."""
 
     path: str
     etag: str
     bytes: int
     is_here: bool
+    """Whether there was a file."""
     size: int
     modified_ns: int
+    """size, modified_ns: of the file, when it agreed with the object."""
     used_at: float
+    """When the file was last needed."""
 
     def is_unchanged(self, file: Path) -> bool:
         """Whether the file is still as it was when it agreed with the object."""

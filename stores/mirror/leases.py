@@ -37,7 +37,7 @@ _HELD: set[_Lease] = set()
 
 
 class Taken(Exception):
-    """Another process holds the lease; its text says which."""
+    """Another process holds the lease; the message names it."""
 
 
 class _Lease:

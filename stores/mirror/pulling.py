@@ -39,7 +39,7 @@ from stores.s3 import ATTEMPTS, GoneError, Listed
 
 
 class Pulling:
-    """What the mirror at `root` takes from `bucket`."""
+    """Copies objects of `bucket` to the mirror at `root`."""
 
     def __init__(self, root: Path, bucket: Bucket):
         self.root, self.bucket = root, bucket

@@ -7,11 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from model_ops.blocks import layer_list
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.loss import LossOfTerms
 from model_ops.models.narrower import Importance, Widths, kept_channels, make_narrower
-from model_ops.models.shallower import layer_list, layers_fit, make_student
+from model_ops.models.shallower import layers_fit, make_student
 from model_ops.models.tiny_families import OWN
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.objectives.distillation import Divergence, distillation_loss

@@ -53,7 +53,7 @@ def test_a_good_server_passes_every_check(tmp_path):
         "template", "text"]
     assert [answer["row_id"] for answer in asked] == ["built-in", "row-2"]
     assert asked[0]["prompt_ids"] == [5, 6, 7] and len(asked[0]["ids"]) == len(asked[0]["text"].split())
-    assert found[-1].said == ("99.0% of 100 greedy tokens are those of the target's own layers, perplexity 1.49")
+    assert found[-1].said == ("99.0% of 100 greedy tokens equal those of the target's own layers, perplexity 1.49")
     assert "secret" not in json.dumps([finding.said for finding in found])
 
 
@@ -75,7 +75,7 @@ def test_a_server_that_says_something_else_than_its_model_is_found_out(tmp_path)
     nonsense = {"tokens": 100, "agreed": 7, "nll": 900.0, "prompts": 2, "same_prompts": 1}
     assert failed(found_in(tmp_path, lambda answers: nonsense)) == [
         "template: 1 of 2 prompts have the tokens that the target was trained with",
-        "text: 7.0% of 100 greedy tokens are those of the target's own layers, perplexity 8103.08: at least 80% have to agree"]
+        "text: 7.0% of 100 greedy tokens equal those of the target's own layers, perplexity 8103.08: at least 80% have to agree"]
 
 
 def too_large(answers):
@@ -83,8 +83,8 @@ def too_large(answers):
 
 
 @pytest.mark.parametrize(("gap", "passed", "said"), [
-    (0.1, True, "100.0% of 32 greedy tokens are those of the server when it reads its own answers, perplexity 2.72"),
-    (3.0, False, "0.0% of 32 greedy tokens are those of the server when it reads its own answers, perplexity 2.72: at least 80% "
+    (0.1, True, "100.0% of 32 greedy tokens equal those of the server when it reads its own answers, perplexity 2.72"),
+    (3.0, False, "0.0% of 32 greedy tokens equal those of the server when it reads its own answers, perplexity 2.72: at least 80% "
                  "have to agree"),
     (None, None, "it gives no log-probabilities of a prompt (echo, logprobs)"),
 ])

@@ -25,12 +25,13 @@ ROOM = 16
 
 @dataclass(frozen=True)
 class SmokeAnswer:
-    """A greedy answer. prompt_ids, ids: None where the server does not give token ids."""
+    """A greedy answer."""
 
     prompt: SmokePrompt
     text: str
     prompt_ids: list[int] | None
     ids: list[int] | None
+    """prompt_ids, ids: None where the server does not give token ids."""
 
 
 def greedy(asking: Asking) -> dict[str, object]:

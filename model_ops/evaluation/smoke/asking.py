@@ -37,13 +37,14 @@ REFUSALS = {b"context length": TooLong, b"--tool-call-parser": NoParser}
 
 @dataclass(frozen=True)
 class SmokePrompt:
-    """row_id: of a held-out row; "built-in" for one of this project. request: what the request said besides messages and tools
-    (chat_template_kwargs, response_format, ...)."""
+    """One request of the smoke set."""
 
     row_id: str
+    """Id of a held-out row; "built-in" for a prompt of this project."""
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     request: dict[str, Any] = field(default_factory=dict)
+    """Fields of the request besides messages and tools (chat_template_kwargs, response_format, ...)."""
 
 
 class Asking:

@@ -21,7 +21,7 @@ from model_ops.wording import counted
 
 TRIES, WHOLE, TOKENS, ROW_TOKENS = 4, 2, 192, 512
 VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
-"""Of further tries: a model that was not trained on JSON writes white space until its limit, which a penalty ends."""
+"""Penalty of further tries: a model that was not trained on JSON writes white space up to its limit; a penalty stops that."""
 SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
           "required": ["answer", "count"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {
@@ -67,7 +67,7 @@ def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constr
         try:
             choice = asking.chat(prompt, **({**VARIED, "seed": attempt} if attempt else {}), max_tokens=TOKENS, **constraint)
         except NoParser:
-            return Finding(name, None, "vLLM was started without --tool-call-parser, and none is known for the chat template")
+            return Finding(name, None, "vLLM runs without --tool-call-parser, and none is known for the chat template")
         except NotAnswered as error:
             return Finding(name, False, str(error))
         if choice["finish_reason"] != "length":

@@ -1,4 +1,4 @@
-"""What one check of the smoke set found."""
+"""Result of one check of the smoke set."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """passed: None if the check could not be made with this server, and `said` says why. said: no text of users, only ids of
-    rows and numbers."""
+    """Result of one smoke check."""
 
     name: str
     passed: bool | None
+    """None if the check could not be made with this server, and `said` says why."""
     said: str
+    """Details without any text of users: ids of rows, and numbers."""

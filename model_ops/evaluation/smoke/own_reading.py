@@ -1,4 +1,4 @@
-"""What a server says of its own answers when it reads them as prompts: for targets too large to be loaded a second time.
+"""Log-probabilities of a server's own answers, read back as prompts: for targets too large to be loaded a second time.
 
     read_scores(asking, answers)         # {"tokens", "agreed", "nll"}; raises NotAnswered
 

@@ -26,18 +26,22 @@ BUILT_IN = SmokePrompt("built-in", [{"role": "user", "content": "Write one sente
 
 @dataclass(frozen=True)
 class TriedServer:
-    """url: of the server. model: its name in requests. kind: transformers' server takes only what OpenAI's API defines. drafts:
-    it was started with a drafter. timeout_s: of one request."""
+    """A server under test."""
 
     url: str
+    """Address of the server."""
     model: str
+    """Name of the model in requests."""
     kind: Literal["vllm", "sglang", "transformers"] = "vllm"
+    """The server's program; that of transformers takes only what OpenAI's API defines."""
     drafts: bool = False
+    """Whether it was started with a drafter."""
     timeout_s: float = 300.0
+    """Timeout of one request."""
 
 
-def smoke(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequence[SmokePrompt], scores: Scores | None,
-          check: Callable[[], None] = lambda: None) -> list[Finding]:
+def smoke(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequence[SmokePrompt],
+          scores: Scores | None, check: Callable[[], None] = lambda: None) -> list[Finding]:
     """prompts: held-out ones, asked after a built-in one. schema_rows: prompts whose request has a json_schema. scores:
     compares answers with the target's own layers; None: they are not compared. check: called between checks, and may raise.
 

@@ -54,10 +54,10 @@ def _of_own_reading(asking: Asking, answers: Sequence[SmokeAnswer]) -> Finding:
         return Finding("text", None, str(error))
 
 
-def _agreement(found: dict[str, Any], of: str) -> Finding:
-    if not found["tokens"]:
+def _agreement(agreement: dict[str, Any], of: str) -> Finding:
+    if not agreement["tokens"]:
         return Finding("text", None, "it answered with no token")
-    share, perplexity = found["agreed"] / found["tokens"], math.exp(min(found["nll"] / found["tokens"], 50.0))
-    said = f"{share:z.1%} of {found['tokens']} greedy tokens are those of {of}, perplexity {perplexity:.2f}"
+    share, perplexity = agreement["agreed"] / agreement["tokens"], math.exp(min(agreement["nll"] / agreement["tokens"], 50.0))
+    said = f"{share:z.1%} of {agreement['tokens']} greedy tokens equal those of {of}, perplexity {perplexity:.2f}"
     passed = share >= LEAST_AGREEMENT
     return Finding("text", passed, said if passed else f"{said}: at least {LEAST_AGREEMENT:z.0%} have to agree")

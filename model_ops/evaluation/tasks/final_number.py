@@ -18,10 +18,11 @@ NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?
 
 
 class NumberItem(Item):
-    """answer: the right number, as text such as `1,250` or `0.5`."""
+    """A question whose answer ends in a number."""
 
     kind: Literal["number"] = "number"
     answer: str
+    """The right number, as text such as `1,250` or `0.5`."""
 
 
 def score_number(item: NumberItem, text: str) -> float:

@@ -32,10 +32,11 @@ class Call(NamedTuple):
 
 
 class FunctionCallItem(Item):
-    """accepted: for each expected call {function: {argument: [accepted values]}}, as in BFCL's files of answers."""
+    """A question that is answered by function calls."""
 
     kind: Literal["function_call"] = "function_call"
     accepted: list[dict[str, dict[str, list[Any]]]]
+    """For each expected call {function: {argument: [accepted values]}}, as in BFCL's files of answers."""
 
 
 def score_call(item: FunctionCallItem, text: str) -> float:

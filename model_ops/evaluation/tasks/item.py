@@ -1,4 +1,4 @@
-"""What every evaluation item has, whatever its kind."""
+"""Fields that every evaluation item has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Item(BaseModel):
-    """One question. messages, tools: in OpenAI's form, rendered by the model's own chat template."""
+    """One question."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -16,3 +16,4 @@ class Item(BaseModel):
     item_id: str
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
+    """messages, tools: in OpenAI's form, rendered by the model's own chat template."""

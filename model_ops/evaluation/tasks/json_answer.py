@@ -24,10 +24,11 @@ FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
 
 
 class JsonItem(Item):
-    """json_schema: the schema that the answer must satisfy."""
+    """A question that is answered by JSON."""
 
     kind: Literal["json_schema"] = "json_schema"
     json_schema: dict[str, Any] | bool
+    """The schema that the answer must satisfy."""
 
     @field_validator("json_schema")
     @classmethod

@@ -8,7 +8,8 @@ from model_ops.evaluation.tasks.item import Item
 
 
 class JudgedItem(Item):
-    """reference: an answer that is known to be right, which the judge sees; "" for none."""
+    """A question whose answers a judge compares."""
 
     kind: Literal["judge"] = "judge"
     reference: str = ""
+    """An answer that is known to be right, which the judge sees; "" for none."""

@@ -44,6 +44,6 @@ def read_items(path: Path) -> list[AnyItem]:
                 found.append(_ADAPTER.validate_json(line))
             except ValidationError as error:
                 field = ".".join(map(str, error.errors()[0]["loc"])) or "the line"
-                raise ModelError(f"{path} line {number}: {field} is not that of an evaluation item; materialize eval_suite "
+                raise ModelError(f"{path} line {number}: {field} does not fit an evaluation item; materialize eval_suite "
                                  "again") from error
     return found

@@ -27,10 +27,12 @@ STARTING_SECONDS = 5
 
 @dataclass(frozen=True)
 class Outcome:
-    """passed: the program ran to its end without an exception. isolation: the layers that held it."""
+    """Result of one program."""
 
     passed: bool
+    """Whether the program ran to its end without an exception."""
     isolation: str
+    """Layers of isolation around the program."""
     timed_out: bool = False
 
 

@@ -41,31 +41,32 @@ SCHEMA = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("model", 
 
 @dataclass
 class TaskScores:
-    """suites: kind, items, items asked, and how programs were isolated, by suite that was to be asked."""
+    """Scores of every suite."""
 
     suites: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By suite: kind, items, items asked, and the isolation of programs."""
     measurements: list[Measurement] = field(default_factory=list)
     not_measured: dict[str, str] = field(default_factory=dict)
 
 
 def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> TaskScores:
     """Asks and scores every suite. Nothing is asked if the job has no `tasks`, or `settings.tasks.items` is 0."""
-    found = TaskScores()
+    result = TaskScores()
     if "tasks" not in job.inputs or not settings.tasks.items or not (job.inputs["tasks"] / "tasks.jsonl").exists():
-        return found
+        return result
     suites: dict[str, list[Item]] = {}
     for item in read_items(job.inputs["tasks"] / "tasks.jsonl"):
         suites.setdefault(item.suite, []).append(item)
     for suite, items in suites.items():
         if items[0].kind == "judge" and settings.tasks.judge is None:
-            found.not_measured[suite] = "its items need a judge; set evaluation.tasks.judge"
-    chosen = {suite: _choice(items, settings) for suite, items in suites.items() if suite not in found.not_measured}
-    found.suites = {suite: {"kind": items[0].kind, "items": len(suites[suite]), "asked": len(items)}
+            result.not_measured[suite] = "its items need a judge; set evaluation.tasks.judge"
+    chosen = {suite: _choice(items, settings) for suite, items in suites.items() if suite not in result.not_measured}
+    result.suites = {suite: {"kind": items[0].kind, "items": len(suites[suite]), "asked": len(items)}
                     for suite, items in chosen.items()}
     for suite, items in chosen.items():
         if items[0].kind == "unit_tests":
-            found.suites[suite]["isolation"] = _isolation(settings.tasks)
-    answers = _all_answers(job, settings, [item for items in chosen.values() for item in items], found, progress)
+            result.suites[suite]["isolation"] = _isolation(settings.tasks)
+    answers = _all_answers(job, settings, [item for items in chosen.values() for item in items], result, progress)
     rows: list[dict[str, Any]] = []
     for suite, items in chosen.items():
         try:
@@ -73,14 +74,14 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
             rows += finished(job, f"scores-{_file_name(suite)}",
                              lambda scored=scored, items=items: scored(items, answers, settings.tasks, progress))
         except ModelError as error:
-            found.not_measured[suite] = str(error)
+            result.not_measured[suite] = str(error)
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), job.output / "task_scores.parquet")
     same = {role for role, given in answers.items() if given is answers.get("target")}
     for suite in chosen:
-        _measure(found, suite, [row for row in rows if row["suite"] == suite], same)
+        _measure(result, suite, [row for row in rows if row["suite"] == suite], same)
     if "reference" in answers and "reference" not in same:
-        _measure_kept(found, [row for row in rows if not row["against"]])
-    return found
+        _measure_kept(result, [row for row in rows if not row["against"]])
+    return result
 
 
 def _choice(items: list[Item], settings: EvaluateSettings) -> list[Item]:

@@ -14,17 +14,19 @@ from model_ops.evaluation.tasks.item import Item
 
 
 class ExactItem(Item):
-    """answer: the only accepted text."""
+    """A question with one accepted answer."""
 
     kind: Literal["exact"] = "exact"
     answer: str
+    """The only accepted text."""
 
 
 class RegexItem(Item):
-    """pattern: a regular expression of Python's `re`, searched for anywhere in the answer."""
+    """A question whose answer matches a pattern."""
 
     kind: Literal["regex"] = "regex"
     pattern: str
+    """A regular expression of Python's `re`, searched for anywhere in the answer."""
 
     @field_validator("pattern")
     @classmethod

@@ -20,11 +20,13 @@ INSTRUCTION = ("Complete this Python function. Reply with the whole function, wi
 
 
 class UnitTestsItem(Item):
-    """code: the beginning that an answer may continue; "" for a task in words. test: Python source of the tests."""
+    """A programming task with tests."""
 
     kind: Literal["unit_tests"] = "unit_tests"
     code: str = ""
+    """The beginning that an answer may continue; "" for a task in words."""
     test: str
+    """Python source of the tests."""
     entry_point: str = ""
 
 

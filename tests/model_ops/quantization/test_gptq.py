@@ -11,13 +11,13 @@ from tiny_chats import conversation, write_rows
 from tiny_models import tiny_model, write_target
 from transformers import AutoModelForCausalLM
 
+from model_ops.blocks import layer_list
 from model_ops.calibration import calibrated_weights as calibrated
 from model_ops.calibration.walk import walk
 from model_ops.errors import ModelError
 from model_ops.families.table import FAMILIES, PACKED
 from model_ops.job import Job
 from model_ops.models.model_directory import load_model
-from model_ops.models.shallower import layer_list
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize

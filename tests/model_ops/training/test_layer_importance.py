@@ -6,8 +6,9 @@ import torch
 from tiny_models import tiny_model
 
 import model_ops.models.attention  # noqa: F401 (registers "packed")
+from model_ops.blocks import layer_list
 from model_ops.errors import ModelError
-from model_ops.models.shallower import layer_list, layers_fit, make_student
+from model_ops.models.shallower import layers_fit, make_student
 from model_ops.training.documents import Document
 from model_ops.training.layer_importance import least_important
 from model_ops.training.likelihood import held_out_loss, mean_loss
