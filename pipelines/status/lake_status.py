@@ -227,7 +227,8 @@ def _switched_off(lake: Lake, workload: str, manifests: dict[str, Manifest]) -> 
     place = last_run(lake, workload)
     if place is None or manifests.keys() >= STEPS.keys() - OPT_IN:
         return []
-    from pipelines.contract.recipe import RecipeError, load_recipe
+    from pipelines.contract.problems import RecipeError
+    from pipelines.contract.recipe import load_recipe
 
     try:
         recipe = load_recipe(place)

@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from resources.reading.extraction import LINES, Extraction
-from resources.reading.formats import Format
+from resources.reading.formats.format import Format
 from resources.reading.ledger import Entry
 from resources.sql_files import rows, run, sql_text
 
