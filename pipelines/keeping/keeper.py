@@ -36,18 +36,20 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Server:
-    """What to keep running. stop_s: seconds that it has to end. held: locks, as KeptProcess. ends_first: called before it is
-    told to end, with its process and with what says whether that has to be quick. may_run: says why it may not run now; "" if
-    it may."""
+    """What to keep running."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
     stop_s: float = 20.0
+    """Seconds that it has to end."""
     held: Sequence[int] = ()
+    """Locks, as KeptProcess."""
     ends_first: Callable[[int, Callable[[], bool]], object] | None = None
+    """Called before the server is stopped, with its process and a function that says whether it has to be quick."""
     may_run: Callable[[], str] = lambda: ""
+    """Why the server may not run now; "" if it may."""
 
 
 @dataclass

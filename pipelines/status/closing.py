@@ -43,11 +43,11 @@ NAME = 12
 
 
 class Line(NamedTuple):
-    """name: what the line is about. style: of the name; "" for plain text."""
-
     name: str
+    """What the line is about."""
     text: str
     style: str = ""
+    """Style of the name; "" for plain text."""
 
 
 def print_closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome, console: Console, took: str = "") -> None:

@@ -22,14 +22,15 @@ REFUSAL = "Failure"
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run of Dagster that failed, or whose process is gone. steps: those that failed; errors: the class of their
-    errors."""
+    """A run of Dagster that failed, or whose process is gone."""
 
     run_id: str
     job: str
     at: datetime
     steps: list[str] = field(default_factory=list)
+    """Those that failed."""
     errors: list[str] = field(default_factory=list)
+    """The class of their errors."""
     process_is_gone: bool = False
 
 

@@ -38,21 +38,23 @@ TAKEN_OVER = 2 * LONGEST_PAUSE
 
 
 class AtChannel(BaseModel):
-    """state: whether a channel took the alert. tries: how often it was tried."""
-
     state: State = "waiting"
+    """Whether a channel took the alert."""
     tries: int = 0
+    """How often it was tried."""
     told: datetime | None = None
     problem: str = ""
 
 
 class Kept(BaseModel):
-    """One file of the outbox. machine: who tells it. tried: when it was added or tried last."""
+    """One file of the outbox."""
 
     alert: Alert
     channels: dict[str, AtChannel]
     machine: str = ""
+    """The machine that sends it."""
     tried: datetime = datetime.min.replace(tzinfo=UTC)
+    """When it was added or last tried."""
 
 
 class ChannelTrouble(BaseModel):
@@ -65,9 +67,10 @@ class ChannelTrouble(BaseModel):
 
 
 class Notes(BaseModel):
-    """<lake>/alerts/<workload>/notes.json. since: causes before it are not told."""
+    """<lake>/alerts/<workload>/notes.json."""
 
     since: datetime
+    """Causes before this time are not sent."""
     trouble: dict[str, ChannelTrouble] = Field(default_factory=dict)
 
 

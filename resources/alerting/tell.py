@@ -28,13 +28,14 @@ MOST_AT_ONCE = 20
 
 @dataclass
 class Told:
-    """sent: deliveries. waiting: alerts that a channel has not taken yet. notes: what is new about channels, one sentence each.
-    busy: another process was telling, so nothing was done."""
-
     sent: int = 0
+    """Deliveries."""
     waiting: int = 0
+    """Alerts that a channel has not taken yet."""
     notes: list[str] = field(default_factory=list)
+    """News about channels, one sentence each."""
     busy: bool = False
+    """Another process was sending, so nothing was done."""
 
     @property
     def sentence(self) -> str:

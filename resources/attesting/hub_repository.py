@@ -27,9 +27,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True)
 class HubRepository:
-    """name: ORG/REPOSITORY."""
-
     name: str
+    """ORG/REPOSITORY."""
     token: str
 
     @classmethod

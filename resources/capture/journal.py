@@ -45,11 +45,11 @@ JOURNAL_BYTES, SEGMENT_BYTES, SEGMENT_S = 1 << 30, 32 << 20, 30.0
 
 @dataclass(frozen=True)
 class Frame:
-    """meta: what is known of the exchange, without its texts. request, answer: bodies as they were sent."""
-
     meta: dict[str, Any]
+    """What is known of the exchange, without its texts."""
     request: bytes
     answer: bytes
+    """`request`, `answer`: bodies as they were sent."""
 
 
 class Journal:

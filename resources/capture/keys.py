@@ -37,15 +37,15 @@ Sha256 = Annotated[str, BeforeValidator(lambda name: name.lower() if isinstance(
 
 
 class KeyRule(BaseModel):
-    """sample: share of the sessions that is kept (of the requests, where they name no session). keep: whether anything is kept.
-    client, workload: written as client_id and workload_id."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keep: bool = True
+    """Whether anything is kept."""
     sample: float = Field(1.0, ge=0, le=1)
+    """Share of the sessions that is kept (of the requests, where they name no session)."""
     client: str | None = None
     workload: str | None = None
+    """`client`, `workload`: written as client_id and workload_id."""
 
     def samples(self, session: str | None) -> bool:
         """Whether a request is in the sample. A session is in it with all its requests, or with none."""

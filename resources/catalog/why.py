@@ -50,12 +50,13 @@ class UnknownIdError(FoundWrong):
 
 @dataclass(frozen=True)
 class History:
-    """The steps of one id or line. subjects: facts about each interaction, by interaction id."""
+    """The steps of one id or line."""
 
     asked: str
     what: str
     steps: pa.Table
     subjects: dict[str, dict[str, Any]]
+    """Facts about each interaction, by interaction id."""
 
 
 def history_of(lake: Lake, identifier: str) -> History:

@@ -45,17 +45,18 @@ class RequestError(Misuse):
 
 @dataclass(frozen=True)
 class Request:
-    """by, identity_from: who asked, and where the name is from. why: in the person's own words, one line. despite: of DESPITE.
-    ts: when it was asked for."""
-
     workload: str
     by: str
     identity_from: str
+    """`by`, `identity_from`: the person, and the source of the name."""
     why: str
+    """Reason in the person's own words, one line."""
     action: Action = "full"
     despite: tuple[str, ...] = ()
+    """Limits that the request overrides, from DESPITE."""
     request_id: str = ""
     ts: datetime = NEVER
+    """Time of the request."""
 
     @classmethod
     def of(cls, workload: str, by: Signature, action: str = "full", despite: Iterable[str] = ()) -> Request:

@@ -63,11 +63,12 @@ CATEGORIES = pa.schema([("test", pa.string()), ("category", pa.string()), ("plac
 
 @dataclass(frozen=True)
 class Seen:
-    """What tests read besides the traffic. judge: whose scores count; None: no scores. least: lowest good value of feedback, by
-    its name."""
+    """What tests read besides the traffic."""
 
     judge: JudgeSettings | None = None
+    """Judge whose scores count; None: no scores."""
     least: dict[str, float] = field(default_factory=dict)
+    """Lowest good value of feedback, by its name."""
 
 
 class SessionCounts:

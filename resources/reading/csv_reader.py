@@ -40,12 +40,12 @@ _SEP_LINE = re.compile(rb"sep=(.)\r?\n", re.IGNORECASE)  # written by Excel
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """separator: one character. escape: "\\" where quotes are escaped with it, "" where they are doubled. skipped: lines before
-    the header."""
-
     separator: str
+    """One character."""
     escape: str = ""
+    """"\" where quotes are escaped with it, "" where they are doubled."""
     skipped: int = 0
+    """Lines before the header."""
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """The cells of each row. Raises csv.Error for a row that is not written so."""

@@ -23,12 +23,13 @@ from resources.tables import Tables
 
 @dataclass(frozen=True)
 class NewObjects:
-    """New or changed objects of one page of each source. days: of their records, as far as they are known: named by keys, or
-    found by a run that looked into the objects, else the day on which an object was written. `digest` identifies the objects,
-    their days and the settings to read them with."""
+    """New or changed objects of one page of each source."""
 
     objects: int
     days: list[date]
+    """Days of their records, as far as they are known: named by keys, or found by a run that looked into the objects, else
+    the day on which an object was written. `digest` identifies the objects, their days and the settings to read them
+    with."""
     digest: str
     cursor: dict[str, str]
 

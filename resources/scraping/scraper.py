@@ -36,17 +36,18 @@ Say = Callable[[str], None]
 
 @dataclass
 class _Source:
-    """A server that is read. at, clock: when it was read last (wall clock, and time.monotonic). asks: whether it is asked for
-    its release when it was started again. carried: counts of windows that could not be written because the wall clock went
-    back; their seconds."""
+    """A server that is read."""
 
     target: Target
     release: str | None
     reading: Reading
     at: datetime
     clock: float
+    """`at`, `clock`: when it was read last (wall clock, and time.monotonic)."""
     asks: bool = False
+    """Whether its release is asked for after it restarted."""
     carried: Counted = field(default_factory=lambda: Counted({}))
+    """Counts of windows that could not be written because the wall clock went back, with their seconds."""
     carried_s: float = 0.0
 
 

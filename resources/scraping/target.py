@@ -37,12 +37,11 @@ class ScrapeError(Misuse):
 
 @dataclass(frozen=True)
 class Scraped:
-    """release: the one that a front names, or None. clock_ahead_s: the server's clock less this one's, to the second; None: it
-    says no time."""
-
     reading: Reading
     release: str | None = None
+    """Release that a front names, or None."""
     clock_ahead_s: float | None = None
+    """The server's clock minus this one's, in whole seconds; None if the server reports no time."""
 
 
 class Target:

@@ -59,38 +59,45 @@ PREFERENCES = pa.schema([
 
 @dataclass
 class TeacherReport:
-    """rows: training rows of the dataset. answered: with the teacher's answer. reused: of these, answered before.
-    kept_as_they_are: without a conversation. failed_rows: left out, by reason. rejected_rows: left out, since no answer reached
-    the least score. rejected_answers: below it. unverifiable_rows: with nothing to verify with. preferences: pairs of a kept
-    and a rejected answer. attempts_failed: repeated ones included. cost: of all answers that this dataset needed, in the
-    currency of the prices."""
-
     rows: int = 0
+    """Training rows of the dataset."""
     answered: int = 0
+    """Rows with the teacher's answer."""
     reused: int = 0
+    """Of these, answered in an earlier run."""
     kept_as_they_are: int = 0
+    """Rows without a conversation, kept unchanged."""
     beyond_max_rows: int = 0
     failed_rows: Counter[str] = field(default_factory=Counter)
+    """Rows left out, by reason."""
     rejected_rows: int = 0
+    """Rows left out because no answer reached the least score."""
     rejected_answers: int = 0
+    """Answers below the least score."""
     unverifiable_rows: int = 0
+    """Rows without anything to verify an answer with."""
     preferences: int = 0
+    """Pairs of a kept and a rejected answer."""
     attempts_failed: dict[str, int] = field(default_factory=dict)
+    """Failed attempts, repeated ones included."""
     prompt_tokens: int = 0
     answer_tokens: int = 0
     answers_without_usage: int = 0
     answers_with_logprobs: int = 0
     cost: float = 0.0
+    """Cost of all answers that this dataset needed, in the currency of the prices."""
 
     def as_metrics(self) -> dict[str, Any]:
         return {**vars(self), "failed_rows": dict(self.failed_rows)}
 
 
 class Source(Protocol):
-    """Where answers come from. failed: failed attempts by kind. without_usage: answers whose tokens are not known."""
+    """Where answers come from."""
 
     failed: Counter[str]
+    """Failed attempts by kind."""
     without_usage: int
+    """Answers whose tokens are not known."""
 
     def asked_of(self, row: dict[str, Any]) -> list[Asked]:
         """The requests of a row, one for each answer; [] for a row without a conversation."""

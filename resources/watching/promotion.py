@@ -18,10 +18,10 @@ WATCH = "millrace watch"
 
 @dataclass(frozen=True)
 class Promotion:
-    """entry: of the promotion. before: the champion that it replaced."""
-
     entry: Entry
+    """Log entry of the promotion."""
     before: str
+    """The champion that it replaced."""
 
     @property
     def release(self) -> str:

@@ -39,14 +39,15 @@ LONGEST_REASON = 1_900
 
 @dataclass(frozen=True)
 class Look:
-    """sentence: the state in words. release: who is watched; "" for nobody. findings: of each signal. rolled_back: the aliases
-    after the rollback of this look."""
-
     sentence: str
+    """The state in words."""
     release: str = ""
+    """Release that is watched; "" for none."""
     promotion: int = 0
     findings: list[Finding] = field(default_factory=list)
+    """Findings of each signal."""
     rolled_back: Aliases | None = None
+    """The aliases after the rollback of this look."""
 
 
 @dataclass
