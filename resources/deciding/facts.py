@@ -9,23 +9,20 @@ from resources.releasing.model_policy import ModelPolicy
 
 @dataclass(frozen=True)
 class RecipeFacts:
+    """base_directory: the base model's own directory; "" for one on the Hub and for `tiny`. base_repository: its id on the Hub;
+    "" for one that is not there. base_branch: its branch, tag or commit there; "" for the default branch. cron: of the
+    schedule; "" where it is off. architecture: of the drafter. named_datasets: every dataset under `datasets.named`.
+    evaluation_prompts: of the recipe. releases: whether it makes a release. as_adapter: whether that is an adapter on the base
+    model, which a model that continues an earlier one has not."""
+
     workload: str
     policy: ModelPolicy
     base_directory: str = ""
-    """The base model's own directory; "" for one on the Hub and for `tiny`."""
     cron: str = ""
-    """Cron schedule; "" where it is off."""
     architecture: str = ""
-    """Architecture of the drafter."""
     named_datasets: list[str] = field(default_factory=list)
-    """Every dataset under `datasets.named`."""
     evaluation_prompts: int = 0
-    """Number of the recipe's evaluation prompts."""
     releases: bool = True
-    """Whether the recipe makes a release."""
     as_adapter: bool = False
-    """The release is a LoRA adapter; a continued model cannot be released so."""
     base_repository: str = ""
-    """Id of the base model on the Hub; "" if it is not there."""
     base_branch: str = ""
-    """Branch, tag or commit on the Hub; "" for the default branch."""
