@@ -31,7 +31,7 @@ from resources.front.routes import place_of
 
 MOST_CACHED = 4_096
 SALT = "sampled "
-"""A canary's share is drawn by the session, too: without this, a sample would hold sessions of one release alone."""
+"""Salt: canary routing hashes the same session id, so unsalted sampling would pick one release."""
 Sha256 = Annotated[str, BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name),
                    StringConstraints(pattern="^[0-9a-f]{64}$")]
 

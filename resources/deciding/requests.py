@@ -125,8 +125,7 @@ class Requests:
         return found
 
     def withdraw(self, named: str, by: Signature, now: datetime) -> Request:
-        """Records that the request with this id is not wanted any more, and returns it. Raises RequestError if there is none,
-        or if it was decided before, also by another process just now."""
+        """Withdraws a request and returns it. Raises RequestError if it is unknown or already decided, also by another process."""
         request, table = self.find(named), Decisions(self._lake, self._workload)
         words = f": {by.reason}" if by.reason else ""
         withdrawn = Decision(
