@@ -125,7 +125,7 @@ class Requests:
         return found
 
     def withdraw(self, named: str, by: Signature, now: datetime) -> Request:
-        """Withdraws a request and returns it. Raises RequestError if it is unknown or already decided, also by another process."""
+        """Withdraws a request and returns it. Raises RequestError if it is unknown or decided already, here or elsewhere."""
         request, table = self.find(named), Decisions(self._lake, self._workload)
         words = f": {by.reason}" if by.reason else ""
         withdrawn = Decision(
