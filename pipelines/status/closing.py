@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 def print_closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome, console: Console, took: str = "") -> None:
-    """Prints the lines: a name of one word, and a sentence beside it. took: seconds, and what was predicted, in words."""
+    """Prints the lines: a name of one word, and a sentence beside it. took: seconds, and a note on the prediction."""
     console.print()
     for line in [*([Line("time", took)] if took else []), *closing(lake, recipe, path, outcome)]:
         for place, part in enumerate(folded(line.text, console, NAME)):

@@ -17,7 +17,7 @@ REQUEST_JOBS = ("retrain", "withdraw_request")
 DECISION_JOBS = ("approve", "reject", "rollback", *REQUEST_JOBS)
 """Jobs that record a person's decision or request. They make no artefacts, so no run goes on from what they finished."""
 REFUSAL = "Failure"
-"""Class of a failed step whose job refused what the form asked for: who filled it in reads that, and nobody else needs to."""
+"""Error class of a step that rejected its form: the person who filled it in sees the message, so no alert is sent."""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ class Journal:
 
 
 def make_ready(segment: Path) -> None:
-    """Hands a segment that nobody writes any more to the shipper; an empty one is deleted."""
+    """Hands a finished segment to the shipper; an empty one is deleted."""
     with contextlib.suppress(FileNotFoundError):  # a second process may clean up after the same dead one
         if segment.stat().st_size:
             segment.rename(segment.with_suffix(READY))

@@ -47,7 +47,7 @@ def unknown_stages(work: Work, made: Mapping[str, Sequence[Made]]) -> tuple[str,
 
 
 def planned_stages(work: Work, made: Mapping[str, Sequence[Made]]) -> tuple[str, ...]:
-    """Where the costs of stages come from that no run was seen of, in words."""
+    """Notes on costs that the planner, not a past run, supplied."""
     return tuple(versions[0].planned for name in work.stages if (versions := made.get(name)) and versions[0].planned)
 
 

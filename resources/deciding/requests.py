@@ -1,4 +1,4 @@
-"""Requests of people for a retraining, in words: the cause `request` of a decision.
+"""People's requests for a retraining: the cause `request` of a decision.
 
     requests = Requests(lake, "math-tutor")
     wanted = Request.of("math-tutor", sign("the prices of June are wrong"), action="full", despite=["quiet"])
@@ -78,7 +78,7 @@ class Request:
 
 
 def despite_of(decision: Decision) -> tuple[str, ...]:
-    """What the person who asked for a decision's run has set aside; () where nobody asked."""
+    """Limits that the person behind a decision's request has overridden; () without a request."""
     return tuple(decision.evidence.get(REQUEST, {}).get("despite", ()))
 
 

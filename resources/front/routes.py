@@ -31,7 +31,7 @@ class Backend:
     url: str
     """What a request's path is added to."""
     release: str
-    """Version that it serves; empty for a server that is no release's."""
+    """Version that it serves; empty for a server without a release."""
     in_flight: int = 0
     """Requests that it has not answered in full; changed by the pass-through only, in its event loop."""
     digest: str = ""

@@ -98,7 +98,7 @@ def _score(text: str, dialect: CsvDialect, named: bool) -> tuple[float, int, int
     header, body = [name.strip() for name in rows[0]], rows[1:]
     equal = sum(len(row) == len(header) for row in body) / max(len(body) + broken, 1)
     wordy = named or (len(body) >= 5 and equal == 1)
-    names_columns = named and len(header) > 1 and all(map(_COLUMN.fullmatch, header))   # its broken rows are told one by one
+    names_columns = named and len(header) > 1 and all(map(_COLUMN.fullmatch, header))   # broken rows are reported one by one
     least = 0.5 if (body or broken) and not names_columns else 0
     if not 2 - named <= len(header) <= MOST_COLUMNS or not (body or broken or named) or equal < least:
         return None

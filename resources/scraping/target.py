@@ -4,7 +4,7 @@
     scraped = target.scrape()          # Scraped(reading, release, clock_behind_s); raises ScrapeError with one sentence
     target.asked_release()             # asks for one token; None: the answer names no release
 
-A reply is read up to a limit of bytes and of time, so a server that hangs or never ends holds nobody up.
+A reply is read up to a limit of bytes and of time, so a server that hangs or never ends delays nothing.
 """
 
 from __future__ import annotations

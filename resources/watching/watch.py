@@ -162,7 +162,7 @@ def _of_release(tables: Tables, workload: str, release: str, since: datetime, un
     days = [since.date() + timedelta(days=place) for place in range((until.date() - since.date()).days + 1)]
     try:
         digest = _release(tables.lake, workload, release).target.digest
-    except ReleaseError:  # removed since: its rows are told by their release alone
+    except ReleaseError:  # removed since: its rows are identified by their release alone
         digest = ""
     with workbench() as connection:
         for name in READ:
