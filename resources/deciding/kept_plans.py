@@ -21,16 +21,15 @@ from resources.lake import Lake
 
 
 class KeptPlan(BaseModel):
+    """stage: name of the artefact. tokens_per_second: of all devices. steps, epochs: the recipe's, of which one is None."""
+
     stage: str
-    """Name of the artefact."""
     tokens_per_second: float = Field(gt=0)
-    """Tokens per second of all devices."""
     device: str
     devices: int = Field(ge=1)
     tokens_per_step: int = Field(ge=1)
     steps: int | None = None
     epochs: float | None = None
-    """`steps`, `epochs`: the recipe's; one of them is None."""
     at: datetime
 
     def seconds(self, dataset_tokens: float | None) -> float | None:

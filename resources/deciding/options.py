@@ -30,14 +30,13 @@ WISHES = ("base_revision", "schedule", "request")
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of one action, before corrections."""
+    """Of one action, before corrections. stages: seconds by stage; None: unknown, because of the stages in `unknown`; `known`
+    has those of the others. planned: where the costs come from that no run was seen of, in words."""
 
     stages: Mapping[str, float] | None
-    """Seconds by stage; None if the cost of a stage in `unknown` is missing; `known` has the others."""
     gain: Estimate | None
     unknown: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
-    """Notes on costs that the planner, not a past run, supplied."""
     known: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -28,17 +28,15 @@ LEAST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Made:
-    """One version of a stage, newest first in lists."""
+    """One version of a stage, newest first in lists. seconds: of its step, or of the work within it. rows: cleaned rows of the
+    workload then. planned: where the planner predicted the seconds, in words; "" for a version that was made."""
 
     seconds: float
-    """Seconds of the stage's step, or of the work within it."""
     rows: int
-    """Cleaned rows of the workload at that time."""
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     continued: bool = False
     planned: str = ""
-    """How the planner predicted the seconds, in words; "" for a version that was made."""
 
 
 def unknown_stages(work: Work, made: Mapping[str, Sequence[Made]]) -> tuple[str, ...]:
@@ -47,7 +45,7 @@ def unknown_stages(work: Work, made: Mapping[str, Sequence[Made]]) -> tuple[str,
 
 
 def planned_stages(work: Work, made: Mapping[str, Sequence[Made]]) -> tuple[str, ...]:
-    """Notes on costs that the planner, not a past run, supplied."""
+    """Where the costs of stages come from that no run was seen of, in words."""
     return tuple(versions[0].planned for name in work.stages if (versions := made.get(name)) and versions[0].planned)
 
 

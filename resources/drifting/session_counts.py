@@ -4,7 +4,7 @@
     counts.columns                          # the tests, and which columns are theirs
     counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
 
-SQL counts (sql/drifting); n-grams are counted by the kernels of resources.curating.shingles. What is distinguished (shapes,
+SQL counts (sql/drifting); n-grams are counted by the kernels of resources.curating.shingles. What is told apart (shapes,
 languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days.
 """
 
@@ -63,12 +63,11 @@ CATEGORIES = pa.schema([("test", pa.string()), ("category", pa.string()), ("plac
 
 @dataclass(frozen=True)
 class Seen:
-    """What tests read besides the traffic."""
+    """What tests read besides the traffic. judge: whose scores count; None: no scores. least: lowest good value of feedback, by
+    its name."""
 
     judge: JudgeSettings | None = None
-    """Judge whose scores count; None: no scores."""
     least: dict[str, float] = field(default_factory=dict)
-    """Lowest good value of feedback, by its name."""
 
 
 class SessionCounts:
