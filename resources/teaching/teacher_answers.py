@@ -155,26 +155,26 @@ class _Teacher:
 
     def answer_rows(self, batch: Rows, chosen: set[str] | None) -> dict[str, Rows]:
         """The rows of the dataset's files: train, requests and preferences."""
-        wanted = {row["row_id"]: asked for row in batch if chosen is None or row["row_id"] in chosen
-                  if (asked := self.source.asked_of(row))}
-        every = [asked for several in wanted.values() for asked in several]
-        known = {asked.key for asked in every if self.kept.find(asked.key) is not None}
-        replies = self.source.answers(asked for asked in every if asked.key not in known)
-        before = known - self.new
+        requests = {row["row_id"]: request for row in batch if chosen is None or row["row_id"] in chosen
+                  if (request := self.source.asked_of(row))}
+        all_requests = [request for several in requests.values() for request in several]
+        answered = {request.key for request in all_requests if self.kept.find(request.key) is not None}
+        replies = self.source.answers(request for request in all_requests if request.key not in answered)
+        before = answered - self.new
         candidates = self._scored({row["row_id"]: (row, [
-            Candidate(number, asked.key, self.kept.find(asked.key) or replies[asked.key])
-            for number, asked in enumerate(wanted[row["row_id"]])]) for row in batch if row["row_id"] in wanted})
-        found: dict[str, Rows] = {"train": [], "requests": [], "preferences": [], "logprobs": []}
+            Candidate(number, request.key, self.kept.find(request.key) or replies[request.key])
+            for number, request in enumerate(requests[row["row_id"]])]) for row in batch if row["row_id"] in requests})
+        files: dict[str, Rows] = {"train": [], "requests": [], "preferences": [], "logprobs": []}
         for row in batch:
             self.report.rows += 1
             if row["row_id"] in candidates:
-                self._decide(row, candidates[row["row_id"]], before, found)
+                self._decide(row, candidates[row["row_id"]], before, files)
             elif prompt_of(row) is not None:
                 self.report.beyond_max_rows += 1
             else:
                 self.report.kept_as_they_are += 1
-                found["train"].append(row)
-        return found
+                files["train"].append(row)
+        return files
 
     def _scored(self, rows: dict[str, tuple[dict[str, Any], list[Candidate]]]) -> dict[str, list[Candidate]]:
         """The candidates with their scores, by row."""

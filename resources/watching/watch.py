@@ -71,8 +71,8 @@ def look_after_promotion(lake: Lake, workload: str, settings: WatchSettings, now
     promotion = promotion_of(entries, aliases)
     if isinstance(promotion, str):
         return Look(f"nothing is watched: {promotion}")
-    left = promotion.entry.at + timedelta(hours=settings.hours) - now
-    if left < timedelta(0):
+    remaining = promotion.entry.at + timedelta(hours=settings.hours) - now
+    if remaining < timedelta(0):
         return Look(f"the watch of release {promotion.release} is over: it was promoted on "
                     f"{promotion.entry.at:%Y-%m-%d %H:%M} UTC and watched for {settings.hours:g} hours")
     if now < promotion.entry.at:
@@ -81,8 +81,8 @@ def look_after_promotion(lake: Lake, workload: str, settings: WatchSettings, now
     findings = _findings(lake, workload, promotion, settings, now, least or {}, known or Rows())
     outside = [found for found in findings if found.is_outside]
     if not outside:
-        said = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
-        return Look(f"release {promotion.release} is watched for {left.total_seconds() / 3_600:.1f} hours more: {said}",
+        summary = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
+        return Look(f"release {promotion.release} is watched for {remaining.total_seconds() / 3_600:.1f} hours more: {summary}",
                     promotion.release, promotion.entry.number, findings)
     return _rolled_back(lake, workload, promotion, aliases, settings, findings, outside, now)
 
