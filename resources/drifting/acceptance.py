@@ -53,12 +53,12 @@ class Served:
 
 @dataclass(frozen=True)
 class DayOfAcceptance:
+    """sum: the chart's largest value of the day. tau: acceptance length of all its drafts."""
+
     day: date
     sum: float
-    """The chart's largest value of the day."""
     alarm: bool
     tau: float
-    """Acceptance length of all its drafts."""
 
 
 @dataclass(frozen=True)

@@ -37,28 +37,25 @@ A_FEW = 0.02
 
 @dataclass(frozen=True)
 class Known:
-    """What the vocabulary days tell apart."""
+    """What the vocabulary days tell apart. categories: hashed names by test. edges: of lengths in characters, by test."""
 
     categories: Mapping[str, Sequence[str]]
-    """Hashed names by test."""
     edges: Mapping[str, Sequence[int]]
-    """Edges of lengths in characters, by test."""
 
 
 @dataclass(frozen=True)
 class Window:
+    """counted_with: digest of the settings and code that counted. files: digest of the files that were counted. rows: of each
+    of its days. counts: of the comparison's days, without the columns of TEXT_TESTS. instead_of: first and last day of a window
+    that could not be compared with any more."""
+
     reference: Reference
     known: Known
     counted_with: str
-    """Digest of the settings and code that counted."""
     files: str
-    """Digest of the files that were counted."""
     rows: Mapping[date, int]
-    """Rows of each of its days."""
     counts: Mapping[date, Counts] = field(default_factory=dict, compare=False)
-    """Counts of the comparison's days, without the columns of TEXT_TESTS."""
     instead_of: tuple[str, ...] = ()
-    """First and last day of the window that this one replaced because it could no longer be compared."""
 
     def has_left(self, rows: Mapping[date, int]) -> bool:
         """Whether days with more than A_FEW of its rows have less than half of theirs left: retention removed them. An erasure

@@ -38,27 +38,26 @@ Counts = Mapping[date, np.ndarray]
 
 @dataclass(frozen=True)
 class Result:
-    """One test of one window, which ends with `day`."""
+    """One test of one window, which ends with `day`. problem: why it was not compared; then the numbers are None.
+
+    value: PSI for `shares`, else the difference of a share. bound: the value from which on it alarms, about. p: the larger of
+    the p-values over sessions and over days. level: the largest p that alarms; None where all rows count alike (p = 1).
+    dispersion: how much more days differ than their sessions explain, 1 for no more; None where the reference has too few
+    days to say.
+    """
 
     day: date
     window_days: int
     test: str
     value: float | None = None
-    """PSI for `shares`, else the difference of a share."""
     bound: float | None = None
-    """Approximate value from which on it alarms."""
     p: float | None = None
-    """The larger of the p-values over sessions and over days."""
     level: float | None = None
-    """The largest p that alarms; None where all rows count alike (p = 1)."""
     alarm: bool = False
     dispersion: float | None = None
-    """How much more days differ than their sessions explain, 1 for no more; None where the reference has too few days to
-    say."""
     sessions: int = 0
     reference_sessions: int = 0
     problem: str = ""
-    """Why it was not compared; then the numbers are None."""
 
 
 class Comparison:

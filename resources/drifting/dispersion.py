@@ -30,10 +30,10 @@ SPLITS = 200
 
 @dataclass(frozen=True)
 class Dispersion:
+    """factor: 1 where days differ by their sessions only. days: independent comparisons behind it."""
+
     factor: float
-    """1 where days differ by their sessions only."""
     days: int
-    """Independent comparisons behind it."""
 
 
 def dispersion(

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Decision:
+    """level: the largest p-value with which the test alarms, given the others."""
+
     alarm: bool
     level: float
-    """The largest p-value with which the test alarms, given the others."""
 
 
 def holm(p_values: Sequence[float], rate: float) -> list[Decision]:

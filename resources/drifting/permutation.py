@@ -46,12 +46,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class Permuted:
+    """value: the observed statistic. usual, spread: mean and variance of the squared statistic over random splits."""
+
     value: float
-    """The observed statistic."""
     p: float
     usual: float
     spread: float
-    """`usual`, `spread`: mean and variance of the squared statistic over random splits."""
     splits: int
 
 

@@ -32,10 +32,10 @@ TEXTS = ".texts-"
 
 @dataclass(frozen=True)
 class Embedder:
+    """embed: makes vectors, float32 [rows, hidden], from a folder with texts.parquet (column `text`). digest: of the model."""
+
     embed: Callable[[Path], np.ndarray]
-    """Makes vectors, float32 [rows, hidden], from a folder with texts.parquet (column `text`)."""
     digest: str
-    """Digest of the model."""
 
 
 class PromptVectors:

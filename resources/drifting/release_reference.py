@@ -16,12 +16,12 @@ from resources.releasing.endpoints import Endpoint, EndpointError
 
 @dataclass(frozen=True)
 class ServedRelease:
+    """name: its version. made: the day on which it was made, before which its reference window ends. problem: why it is not
+    known; then the first full window of the logs is the reference, as without a release."""
+
     name: str = ""
-    """Version of the release."""
     made: date | None = None
-    """The day on which it was made, before which its reference window ends."""
     problem: str = ""
-    """Why the release is unknown; the first full window of the logs is then the reference."""
 
 
 NO_RELEASE = ServedRelease()

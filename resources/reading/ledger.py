@@ -25,9 +25,8 @@ from typing import Literal
 import duckdb
 import pyarrow as pa
 
-from resources.reading.listing import LogObject
 from resources.reading.moved import digests, find_moved
-from resources.reading.sources import SourceError, days_in
+from resources.reading.sources import LogObject, SourceError, days_in
 from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 

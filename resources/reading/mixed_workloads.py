@@ -15,14 +15,15 @@ from resources.reading.sources import SourceSettings
 
 
 class MixedWorkloads(BaseModel):
+    """records: by the workload that they name. unasked: names that neither the recipe's workload nor the source's
+    `workloads` has."""
+
     model_config = ConfigDict(extra="forbid")
 
     source: str
     workload: str
     records: dict[str, int]
-    """Records by the workload that they name."""
     unasked: list[str]
-    """Names that neither the recipe's workload nor the source's `workloads` has."""
 
     @property
     def what(self) -> str:

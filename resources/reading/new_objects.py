@@ -16,21 +16,19 @@ from datetime import date
 from itertools import islice
 
 from resources.reading.ledger import listed_table
-from resources.reading.listing import LogObject
-from resources.reading.sources import SourceSettings, days_in, objects_after
+from resources.reading.sources import LogObject, SourceSettings, days_in, objects_after
 from resources.sql_files import attach_slice, run, workbench
 from resources.tables import Tables
 
 
 @dataclass(frozen=True)
 class NewObjects:
-    """New or changed objects of one page of each source."""
+    """New or changed objects of one page of each source. days: of their records, as far as they are known: named by keys, or
+    found by a run that looked into the objects, else the day on which an object was written. `digest` identifies the objects,
+    their days and the settings to read them with."""
 
     objects: int
     days: list[date]
-    """Days of their records, as far as they are known: named by keys, or found by a run that looked into the objects, else
-    the day on which an object was written. `digest` identifies the objects, their days and the settings to read them
-    with."""
     digest: str
     cursor: dict[str, str]
 

@@ -34,14 +34,12 @@ PAGE_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Joined:
-    """The result of joining a batch, by object index."""
+    """The result of joining a batch, by object index. records: what to add to the numbers of records; partners: uris of
+    objects with other parts of an object's rows; formats: the ledger's format of objects with spans or log records."""
 
     records: dict[int, int]
-    """What to add to the numbers of records."""
     partners: dict[int, set[str]]
-    """Uris of objects with other parts of an object's rows."""
     formats: dict[int, str]
-    """The ledger's format of objects with spans or log records."""
 
 
 class SpanEvents:
