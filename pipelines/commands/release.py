@@ -186,10 +186,10 @@ def releases(
     lake: LakeOption = None,
 ) -> None:
     """Lists releases, newest first: decision, aliases, gates, signature, erased rows."""
-    from pipelines.releasing.release_list import as_json, print_releases, releases_of
+    from pipelines.releasing.release_list import print_releases, releases_as_json, releases_of
 
     found = releases_of(open_lake(lake), workload)
-    print(as_json(found)) if format == ReportFormat.json else print_releases(found, console)
+    print(releases_as_json(found)) if format == ReportFormat.json else print_releases(found, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -200,14 +200,14 @@ def compare(
     lake: LakeOption = None,
 ) -> None:
     """What differs between two releases: data, base, code, settings, measurements, size."""
-    from pipelines.releasing.release_comparison import as_json, print_comparison
+    from pipelines.releasing.release_comparison import comparison_as_json, print_comparison
     from resources.releasing.comparison import compare_releases
     from resources.releasing.release_names import find_release
 
     place = open_lake(lake)
     named = find_release(place, release).directory
     found = compare_releases(place, named, find_release(place, other).directory if other else None)
-    print(as_json(found)) if format == ReportFormat.json else print_comparison(found, console)
+    print(comparison_as_json(found)) if format == ReportFormat.json else print_comparison(found, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -258,16 +258,16 @@ def measure(
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Measures a server on held-out prompts: tokens/s, latency, accepted drafts. Prints its first answer, too."""
-    from pipelines.releasing.measuring import as_json, compare, print_comparison, read_concurrency, read_prompts
+    from pipelines.releasing.measuring import compare, print_speeds, read_concurrency, read_prompts, speeds_as_json
 
     asked = read_prompts(prompts, count)
     levels = read_concurrency(concurrency)
     with errors.status("asking the server ..."):
         found = compare([server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env)
     if format == ReportFormat.json:
-        print(as_json(found))
+        print(speeds_as_json(found))
     else:
-        print_comparison(found, console)
+        print_speeds(found, console)
 
 
 def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False):

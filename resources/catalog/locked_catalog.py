@@ -36,11 +36,12 @@ _CLOSED = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one query. memory_gib: None for 4 GiB, or half of the machine's memory if that is less. spill: the folder for
-    data that does not fit; None for a temporary one."""
+    """Limits of one query."""
 
     memory_gib: float | None = None
+    """None for 4 GiB, or half of the machine's memory if that is less."""
     spill: Path | None = None
+    """The folder for data that does not fit; None for a temporary one."""
 
 
 @contextmanager

@@ -202,7 +202,7 @@ def _cleaned_groups(
     """Groups of days with their cleaned parts, in order. Parts of the groups that follow are cleaned meanwhile."""
     workers = min(threads(), MOST_WORKERS)
     groups = list(_groups(tables, workload, days, workers))
-    wanted = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
+    jobs = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
     running: deque[Future[_Part]] = deque()
     of_all_days = {"responses": slice_files(tables, "interactions", workload),
                    "feedback": slice_files(tables, "feedback", workload),
@@ -210,16 +210,16 @@ def _cleaned_groups(
     with ThreadPoolExecutor(workers) as pool:
 
         def start_next() -> None:
-            if (asked := next(wanted, None)) is not None:
-                group, part, parts = asked
+            if (job := next(jobs, None)) is not None:
+                group, part, parts = job
                 files = {name: slice_files(tables, name, workload, group) for name in ("interactions", "cleaned_interactions")}
                 running.append(pool.submit(_clean_part, files | of_all_days, group, part, parts, settings, topics))
 
         def results(parts: int) -> Iterator[_Part]:
             for _ in range(parts):
-                done = running.popleft().result()
+                cleaned = running.popleft().result()
                 start_next()
-                yield done
+                yield cleaned
 
         try:
             for _ in range(workers):
@@ -227,8 +227,8 @@ def _cleaned_groups(
             for group, parts in groups:
                 yield group, results(parts)
         finally:
-            for left in running:
-                left.cancel()
+            for future in running:
+                future.cancel()
 
 
 def _groups(tables: Tables, workload: str, days: list[date], workers: int) -> Iterator[tuple[list[date], int]]:

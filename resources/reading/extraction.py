@@ -25,7 +25,8 @@ from resources.reading.call_turns import call_turns
 from resources.reading.context_elsewhere import NEEDLES, context_of
 from resources.reading.field_mapping import MEASURES
 from resources.reading.finish_reasons import finish_reason_of
-from resources.reading.formats import BY_NAME, Format
+from resources.reading.formats import BY_NAME
+from resources.reading.formats.format import Format
 from resources.reading.json_text import json_text, mended
 from resources.reading.keys_read import WITHOUT, keys_read, looks_beside
 from resources.reading.moments import moment_of

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from resources.reading.digested import Digested
 from resources.reading.field_mapping import FieldMapping
-from resources.reading.formats import FORMATS, Format, detect
+from resources.reading.formats import FORMATS, detect
+from resources.reading.formats.format import Format
 from resources.reading.ledger import Entry
 from resources.reading.log_reader import RAW_BYTES, Problem, Records, record_of
 from resources.reading.mapped_records import by_fields

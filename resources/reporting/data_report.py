@@ -29,7 +29,7 @@ PREVIEW_ROWS = 3
 
 @dataclass(frozen=True)
 class Described:
-    """A table or dataset. problem: why it could not be read; then the rest is empty."""
+    """A table or dataset."""
 
     relation: str
     comment: str
@@ -37,6 +37,7 @@ class Described:
     columns: list[dict[str, str]] | None = None
     preview: list[tuple[str, list[str]]] | None = None
     problem: str = ""
+    """Why it could not be read; then the rest is empty."""
 
 
 def write_data_report(lake: Lake, path: Path, previews: bool = True) -> None:

@@ -59,13 +59,15 @@ class SigningKey:
 
 @dataclass(frozen=True)
 class TrustedKey:
-    """A public key. until: its last day. approves: whether it may sign approvals; all may, where the file names none."""
+    """A public key."""
 
     name: str
     path: Path
     public: ec.EllipticCurvePublicKey
     until: date | None = None
+    """Last day on which the key is valid."""
     approves: bool = True
+    """Whether it may sign approvals; all may, where the file names none."""
 
     @property
     def id(self) -> str:
@@ -85,9 +87,10 @@ class TrustedKey:
 
 @dataclass(frozen=True)
 class TrustedKeys:
-    """The keys that a machine trusts. place: where they were read, for messages."""
+    """The keys that a machine trusts."""
 
     place: str
+    """Where the keys were read, for messages."""
     keys: tuple[TrustedKey, ...]
 
     def named(self, id: str) -> TrustedKey | None:

@@ -10,7 +10,8 @@ import pytest
 from loopback import loopback
 
 from assets import evaluation_report, sft_model, student_model, teacher_answers
-from pipelines.contract.recipe import RecipeError, read_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import read_recipe
 from pipelines.graph.recipe_graph import recipe_parts
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
