@@ -18,6 +18,7 @@ Under torchrun (settings.mesh) the first process reads the teacher, and both mod
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -69,7 +70,7 @@ MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
 """Tokens of held-out rows on which the importance of layers and widths is measured; of layers at least the second number."""
 
 
-def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | list[float]]:
+def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Creates, trains and saves the student. Raises ModelError for a bad teacher or dataset, before weights are loaded."""
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
@@ -136,8 +137,9 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     )
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
-    found = {} if search is None else {"teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
-                                       "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
+    found: dict[str, Any] = {} if search is None else {
+        "teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
+        "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
     kept = {} if own is not None else {"teacher_layers": layers}
     if told is not None:
         found |= {"logprob_tokens": told.told_tokens, "label_only_tokens": told.label_tokens}
@@ -213,7 +215,8 @@ def matched_vocabulary(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenize
     spelt = [TokenBytes.of(tokenizer) for tokenizer in (ours, theirs)]
     rows = [model.get_input_embeddings().weight.shape[0] for model in (student, teacher)]
     ids = [[token_id for token_id in each.bytes if token_id < count] for each, count in zip(spelt, rows, strict=True)]
-    return MatchedVocabulary.of(matched_ids(*spelt, end_of_turn_ids(ours), end_of_turn_ids(theirs)), *ids)
+    matched = matched_ids(*spelt, student_ends=end_of_turn_ids(ours), teacher_ends=end_of_turn_ids(theirs))
+    return MatchedVocabulary.of(matched, *ids)
 
 
 def chosen_layers(teacher: PreTrainedModel, settings: StudentSettings, chats: Chats,
