@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from model_ops.training.early_end_settings import EarlyEndOfDrafter, EarlyEndOfModel, EarlyEndSettings
 from model_ops.training.learning_curve import Point
@@ -95,7 +95,7 @@ class EarlyEnd:
         if high < 5e-6:
             return f"{ended}, and not lower the held-out loss of {found.now:.4f} nats a token"
         return (f"{ended}, and lower the held-out loss of {found.now:.4f} by at most {high:.5f} nats a token, which is worth "
-                f"{worth} at {self._stop.nats_per_device_hour:g} nats a device hour")
+                f"{worth} at {cast(LossWorth, self._worth).nats_an_hour:g} nats a device hour")
 
 
 def _worth(stop: EarlyEndSettings) -> tuple[Worth | None, str]:

@@ -20,8 +20,9 @@ from stores.s3 import SCHEMES
 
 
 class Store(Protocol):
-    place: str
-    """The directory or uri, as people know it."""
+    @property
+    def place(self) -> str:
+        """The directory or uri, as people know it."""
 
     def put(self, name: str, content: bytes) -> None:
         """Raises OSError where the object cannot be written now."""
