@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.storage.lake_recipes import last_run
 from resources.deciding.decide import preview
 from resources.deciding.decision import Decision
