@@ -52,8 +52,9 @@ def decide(tables: Tables, batch: Batch, workloads: Collection[str]) -> None:
     for query in ("reread", "loose_ids", "tell_feedback_apart", "tell_apart", "known_ids", "emptied_before"):
         run(connection, f"reading/commit/{query}")
     any_erased = hash_erased(connection, tables, workloads)
-    for query in ("commit/row_decisions", "erasures/newly_erased_ids", "erasures/erased_feedback"):
-        run(connection, f"reading/{query}", user_hash_key=key)
+    run(connection, "reading/commit/row_decisions", user_hash_key=key)
+    run(connection, "reading/erasures/newly_erased_ids", user_hash_key=key)
+    run(connection, "reading/erasures/erased_feedback", user_hash_key=key)
     if any_erased:
         run(connection, "reading/erasures/quarantine_without_erased", user_hash_key=key, workload=batch.workload)
     run(connection, "reading/commit/new_quarantine", workload=batch.workload)

@@ -292,8 +292,9 @@ def _update(ledger: Ledger, sources: dict[str, SourceSettings], look_for_days: b
 
 def _find_days(ledger: Ledger, sources: dict[str, SourceSettings], dayless: list[Entry]) -> None:
     """Reads objects for the days of their records; an object without any has the day on which it was written."""
-    days: dict[str, tuple[date, ...]] = {}
+    entries = {entry.uri: entry for entry in dayless}
     with staging(ledger.workload, sources) as stage:
         for batch in stage.batches(dayless):
-            days |= {uri: own for uri, _, own in run(batch.connection, "reading/batch/object_days").fetchall()}
-    ledger.put(replace(entry, days=tuple(days.get(entry.uri) or (entry.fallback_day,))) for entry in dayless)
+            days = {uri: own for uri, _, own in run(batch.connection, "reading/batch/object_days").fetchall()}
+            ledger.put(replace(entries[uri], days=tuple(own or (entries[uri].fallback_day,))) for uri, own in days.items())
+            ledger.put(replace(entry, days=(entry.fallback_day,)) for entry in batch.failed)

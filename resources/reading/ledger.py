@@ -193,8 +193,7 @@ class Ledger:
                 yield portion
 
     def named(self, uris: Collection[str], sources: Collection[str]) -> list[Entry]:
-        self._connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
-        return self._entries("reading/ledger/entries", sources=list(sources))
+        return self._entries("reading/ledger/entries", uris, sources=list(sources))
 
     def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[Entry]:
         """Listed objects of some formats."""
@@ -202,13 +201,11 @@ class Ledger:
 
     def partners_of(self, wanted: Sequence[Entry], sources: Collection[str]) -> list[Entry]:
         """Further listed objects that hold parts of rows together with the wanted ones."""
-        self._connection.register("wanted_uris", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
-        return self._entries("reading/ledger/partners_of", sources=list(sources))
+        return self._entries("reading/ledger/partners_of", [entry.uri for entry in wanted], sources=list(sources))
 
     def whole(self, formats: Collection[str], uris: Collection[str], sources: Collection[str]) -> list[Entry]:
         """Listed objects of some formats, and some by uri, without those that have a partner that is gone."""
-        self._connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
-        return self._entries("reading/ledger/whole", formats=list(formats), sources=list(sources))
+        return self._entries("reading/ledger/whole", uris, formats=list(formats), sources=list(sources))
 
     def entries(self) -> Iterator[Entry]:
         """All entries, by source and uri."""
@@ -238,7 +235,9 @@ class Ledger:
         entries = stream(self._connection, "reading/ledger/objects", workload=self.workload)
         self._tables.replace("objects", entries, workload=self.workload)
 
-    def _entries(self, query: str, **parameters) -> list[Entry]:
+    def _entries(self, query: str, uris: Collection[str] = (), **parameters) -> list[Entry]:
+        """uris: rows of `wanted_uris`."""
+        self._connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
         result = run(self._connection, query, **parameters)
         names = [column[0] for column in result.description]
         known = [dict(zip(names, row, strict=True)) for row in result.fetchall()]

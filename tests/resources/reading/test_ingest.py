@@ -12,7 +12,7 @@ from interaction_rows import heard
 
 from pipelines.demo.traffic import write_traffic
 from resources.lake import Lake
-from resources.reading import ingest as ingest_module
+from resources.reading import commit as commit_module
 from resources.reading import staging as staging_module
 from resources.reading.ingest import CountsError, ingest, observe
 from resources.reading.ledger import Ledger
@@ -110,6 +110,18 @@ def test_days_restrict_what_is_read(demo, tables):
     with Ledger.open(tables, "assistant") as ledger:
         assert all(date(2026, 6, 2) in entry.days for entry in ledger.entries() if entry.state == "read")
     assert observe(tables, "assistant", sources).unread_objects > 0
+
+
+def test_an_object_that_cannot_be_read_for_its_days_has_the_reason_and_a_day(tables, tmp_path, monkeypatch):
+    def refuse(item):
+        raise OSError(5, "Input/output error")
+
+    write(tmp_path / "logs" / "a.jsonl", pair("1"))
+    monkeypatch.setattr("resources.reading.prefetch.open_object", refuse)
+    assert observe(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "logs"))}).unread_objects == 1
+    with Ledger.open(tables, "w") as ledger:
+        [entry] = ledger.entries()
+    assert (entry.state, entry.problem, entry.days) == ("failed", "Input/output error", (entry.fallback_day,))
 
 
 def strike(monkeypatch, commits):
@@ -311,14 +323,14 @@ def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
 
 def test_counts_that_do_not_add_up_stop_the_run_before_any_commit(tables, tmp_path, monkeypatch):
     write(tmp_path / "logs/a.jsonl", pair("1"), pair("2", "other"))
-    real = ingest_module.run
+    real = commit_module.run
 
     def losing(connection, name, **parameters):
         if name == "reading/commit/known_ids":
             connection.execute("delete from staged where request_id = '1'")
         return real(connection, name, **parameters)
 
-    monkeypatch.setattr(ingest_module, "run", losing)
+    monkeypatch.setattr(commit_module, "run", losing)
     with pytest.raises(CountsError, match="2 records were read, but 1 kept"):
         ingest(tables, "w", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     assert tables.open("interactions") is None
