@@ -107,7 +107,8 @@ class Follower:
     """What answers for the slots behind a front. drain_s: seconds that a replaced release has for its requests. say: called
     with one sentence for each event."""
 
-    def __init__(self, lake: Lake, host: ReleaseHost[Any], front: Front, slots: Sequence[Slot], say: Say, drain_s: float = 600.0):
+    def __init__(self, lake: Lake, host: ReleaseHost[Any], front: Front, slots: Sequence[Slot], say: Say,
+                 drain_s: float = 600.0):
         self.host = host
         self.loaded: dict[Key, LoadedRelease] = {}
         """Releases in use."""
