@@ -13,11 +13,11 @@ from pydantic import Field
 
 from assets.endpoint import endpoint_moved
 from pipelines.contract.recipe import Recipe
-from pipelines.graph.form_jobs import NAME, form_job, in_one_sentence
+from pipelines.graph.form_jobs import NAME, actor_of, form_job, in_one_sentence
 from resources.artefacts.manifest import ManifestError
 from resources.catalog.build import publish
 from resources.lake import Lake, LakeError
-from resources.releasing.actor import Actor, ActorError
+from resources.releasing.actor import ActorError
 from resources.releasing.approvals import approve_release, check_digest, promote_to, withdraw
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError
@@ -77,7 +77,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     @dg.op(name="approve_release", description="Checks gates, digests and policy again, records who and why, moves the alias.")
     def approving(context: dg.OpExecutionContext, config: ApproveForm) -> None:
         with in_one_sentence(REFUSALS):
-            lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
+            lake, by = Lake.open(place, create=False), actor_of(config.name, config.reason, context)
             directory, seen = _read(lake, recipe.workload, config.release, config.digest)
             if config.alias.strip() not in ("", CHAMPION):
                 aliases = promote_to(lake, directory, config.alias.strip(), by, seen)
@@ -96,7 +96,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     @dg.op(name="reject_release", description="Records the refusal of a candidate, or the withdrawal of an approval.")
     def rejecting(context: dg.OpExecutionContext, config: RejectForm) -> None:
         with in_one_sentence(REFUSALS):
-            lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
+            lake, by = Lake.open(place, create=False), actor_of(config.name, config.reason, context)
             directory, seen = _read(lake, recipe.workload, config.release, config.digest)
             withdraw(lake, directory, by, seen)
             aliases = Endpoint(lake, recipe.workload).read()
@@ -105,7 +105,7 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     @dg.op(name="roll_back_endpoint", description="Checks the earlier release again, records who and why, moves the alias.")
     def rolling_back(context: dg.OpExecutionContext, config: RollbackForm) -> None:
         with in_one_sentence(REFUSALS):
-            lake, by = Lake.open(place, create=False), _signed(config.name, config.reason, context)
+            lake, by = Lake.open(place, create=False), actor_of(config.name, config.reason, context)
             _, seen = Endpoint(lake, recipe.workload).seen()
             wanted = config.champion.strip()
             if wanted and not (seen.champion or "").startswith(wanted):
@@ -130,10 +130,6 @@ def _candidate(place: Path, workload: str) -> str:
     with suppress(LakeError, EndpointError, EndpointLogError, OSError):
         return Endpoint(Lake.open(place, create=False), workload).read().candidate or ""
     return ""
-
-
-def _signed(name: str, reason: str, context: dg.OpExecutionContext) -> Actor:
-    return Actor.of_form(name, f"Dagster UI, run {context.run_id[:8]}", reason)
 
 
 def _read(lake: Lake, workload: str, release: str, digest: str) -> tuple[Path, Aliases]:

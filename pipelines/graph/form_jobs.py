@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import dagster as dg
 from pydantic import Field
 
+from resources.releasing.actor import Actor
+
 NAME = Field(default="", description="Your name, which is recorded with the decision; needed")
 
 
@@ -33,3 +35,8 @@ def in_one_sentence(refusals: tuple[type[Exception], ...]) -> Iterator[None]:
         yield
     except refusals as error:
         raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+def actor_of(name: str, reason: str, context: dg.OpExecutionContext) -> Actor:
+    """The person who filled in the form."""
+    return Actor.of_form(name, f"Dagster UI, run {context.run_id[:8]}", reason)

@@ -11,13 +11,13 @@ import dagster as dg
 from pydantic import Field
 
 from pipelines.contract.recipe import Recipe
-from pipelines.graph.form_jobs import NAME, form_job, in_one_sentence
+from pipelines.graph.form_jobs import NAME, actor_of, form_job, in_one_sentence
 from resources.deciding.decide import preview
 from resources.deciding.decisions_table import Decisions
 from resources.deciding.request_text import asked_sentence, preview_sentences, withdrawn_sentence
 from resources.deciding.requests import DESPITE, WANTED, Request, RequestError, Requests
 from resources.lake import Lake, LakeError
-from resources.releasing.actor import Actor, ActorError
+from resources.releasing.actor import ActorError
 from stores.s3 import S3Error
 
 REFUSALS = (RequestError, ActorError, LakeError, S3Error, OSError)
@@ -49,7 +49,7 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     def asking(context: dg.OpExecutionContext, config: RetrainForm) -> None:
         with in_one_sentence(REFUSALS):
             lake, now = Lake.open(place, create=False), datetime.now(UTC)
-            by = _signed(config.name, config.because, context)
+            by = actor_of(config.name, config.because, context)
             wanted, settings = Request.of(recipe.workload, by, config.action, config.despite), recipe.automation.decide
             if config.dry_run:
                 decisions = Decisions(lake, recipe.workload).seen()
@@ -61,7 +61,7 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
     @dg.op(name="take_back_request", description="Records that the request is not wanted any more.")
     def withdrawing(context: dg.OpExecutionContext, config: WithdrawForm) -> None:
         with in_one_sentence(REFUSALS):
-            lake, by = Lake.open(place, create=False), _signed(config.name, config.because, context)
+            lake, by = Lake.open(place, create=False), actor_of(config.name, config.because, context)
             withdrawn = Requests(lake, recipe.workload).withdraw(config.request.strip(), by, datetime.now(UTC))
             _told(context, withdrawn_sentence(withdrawn))
 
@@ -72,10 +72,6 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
         form_job("withdraw_request", withdrawing, WithdrawForm, "Takes back a request for a retraining that is not decided "
                  "yet, as `millrace retrain --withdraw` does."),
     ]
-
-
-def _signed(name: str, because: str, context: dg.OpExecutionContext) -> Actor:
-    return Actor.of_form(name, f"Dagster UI, run {context.run_id[:8]}", because)
 
 
 def _told(context: dg.OpExecutionContext, said: str) -> None:

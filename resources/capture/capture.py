@@ -39,7 +39,6 @@ from stores.in_use import InUse, taken
 
 TICKS_EVERY_S, NEWS_EVERY_S = 1.0, 5.0
 LAST_SHIPMENT_S = 30.0
-LONGEST_RESTART_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ class Capture:
 
     def _tick(self) -> None:
         """Closes old segments, and starts the shipper again if it ended, after 1, 2, 4, ... 60 seconds."""
-        backoff = Backoff(longest_s=LONGEST_RESTART_S)
+        backoff = Backoff()
         news, tell_at = News(self.store.place), time.monotonic() + NEWS_EVERY_S
         while not self._ended.wait(TICKS_EVERY_S):
             self.journal.tick()

@@ -40,8 +40,6 @@ STATUS = "shipped.json"
 """What the shipper says of itself, in the journal's directory."""
 ROOM = 0.9
 """Below this share of its limit, a journal that was full says at once what it did not keep."""
-LONGEST_PAUSE_S = 60.0
-"""Between two notes of a journal that is full."""
 JOURNAL_BYTES, SEGMENT_BYTES, SEGMENT_S = 1 << 30, 32 << 20, 30.0
 
 
@@ -67,7 +65,7 @@ class Journal:
         self.segment_bytes, self.segment_s = segment_bytes, segment_s
         self.kept, self.not_kept = 0, Counter[str]()
         self._untold, self._untold_since = Counter[str](), 0.0
-        self._backoff = Backoff(longest_s=LONGEST_PAUSE_S)
+        self._backoff = Backoff()  # between two notes of a journal that is full
         self._lock = threading.Lock()
         self._handle, self._number, self._size, self._began = -1, 0, 0, 0.0
         self._ready_bytes = _bytes_in(directory)

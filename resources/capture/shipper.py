@@ -34,7 +34,7 @@ from resources.capture.record import Unreadable, record_of
 from resources.capture.store import Store, open_store
 from resources.reading.json_text import json_text
 
-LOOKS_EVERY_S, FLUSHES_EVERY_S, LONGEST_PAUSE_S = 0.25, 1.0, 60.0
+LOOKS_EVERY_S, FLUSHES_EVERY_S = 0.25, 1.0
 LEVEL = 3
 ODD = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 """What the reader of an answer raises whose shape no API has: such an exchange is counted and holds up no other."""
@@ -78,7 +78,7 @@ class Shipper:
         self.journal, self.store = journal, store
         self.records, self.segments, self.unreadable = 0, 0, Counter[str]()
         self.problem, self.last_at = "", 0.0
-        self._backoff = Backoff(longest_s=LONGEST_PAUSE_S)
+        self._backoff = Backoff()
 
     def ship_all(self, keep_trying: bool = True) -> bool:
         """Ships what is ready. Whether nothing is left. keep_trying: wait after a failure; otherwise every segment is tried at

@@ -22,7 +22,7 @@ from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
 from resources.releasing.actor import Actor
 from resources.releasing.closed_times import closed_by
-from resources.releasing.endpoint_log import Entry, signer_of
+from resources.releasing.endpoint_log import Entry, decisions_on, signer_of
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.recheck import recheck, superseded
 from resources.releasing.release import ReleaseError, ReleasePolicy, ReleaseRef, read_release
@@ -103,7 +103,7 @@ def approvals_of(lake: Lake, directory: Path) -> Approvals:
     key; otherwise a person is a name. Raises KeyProblemError for keys that cannot be read.
     """
     ref, people = ReleaseRef.of(directory), read_release(directory).policy.people
-    decisions = [entry for entry in _endpoint(lake, directory).entries() if _decides(entry, ref.release)]
+    decisions = decisions_on(_endpoint(lake, directory).entries(), ref.release)
     trusted, today = trusted_keys(), date.today()
     counted: dict[str, tuple[Entry, str]] = {}
     refused = []
@@ -197,12 +197,6 @@ def _approving_key(entry: Entry, trusted: TrustedKeys, today: date) -> TrustedKe
     if not key.approves:
         raise EnvelopeError(f"its key {key.name} may sign releases, not approve them ({trusted.place})")
     return key
-
-
-def _decides(entry: Entry, release: str) -> bool:
-    """Whether an entry approves or withdraws a release; a rollback withdraws the one that it replaces."""
-    named = entry.replaces if entry.action == "rolled back" else entry.release
-    return entry.action in ("approved", "withdrawn", "rolled back") and named == release
 
 
 def _endpoint(lake: Lake, directory: Path) -> Endpoint:

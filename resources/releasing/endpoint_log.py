@@ -162,6 +162,12 @@ def next_entry(entries: Sequence[Entry], key: SigningKey | None = None, **fields
     return entry.model_copy(update={"sha256": entry_digest(entry.model_dump(mode="json"))})
 
 
+def decisions_on(entries: Sequence[Entry], release: str) -> list[Entry]:
+    """What approved or withdrew a release, oldest first. A rollback withdraws the champion that it replaces."""
+    return [entry for entry in entries if entry.action in ("approved", "withdrawn", "rolled back")
+            and release == (entry.replaces if entry.action == "rolled back" else entry.release)]
+
+
 def entry_digest(content: dict[str, Any]) -> str:
     """sha256 over an entry's content without this digest."""
     signed = {name: value for name, value in content.items() if name != "sha256"}

@@ -31,7 +31,7 @@ from model_ops.errors import FoundWrong
 from model_ops.file_locks import locked
 from resources.lake import Lake
 from resources.releasing.actor import PIPELINE, Actor
-from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry, signer_of
+from resources.releasing.endpoint_log import EndpointLog, Entry, decisions_on, next_entry, signer_of
 from resources.releasing.release import ReleaseRef
 from resources.signing.envelope import EnvelopeError
 from resources.signing.keys import trusted_keys
@@ -244,16 +244,14 @@ class Endpoint:
 
 
 def standing(entries: Sequence[Entry], release: ReleaseRef) -> Literal["approved", "withdrawn"] | None:
-    """The last decision on a release; None if there is none on exactly these files (for a subject without a digest: on this
-    version). A rollback withdraws the champion that it replaces."""
+    """The last decision on a release; None if there is none on exactly these files (for a reference without a digest: on this
+    version)."""
     found: Literal["approved", "withdrawn"] | None = None
-    for entry in entries:
-        if entry.action == "approved" and entry.release == release.release and release.digest in ("", entry.digest):
-            found = "approved"
-        elif (entry.action == "withdrawn" and entry.release == release.release) or (
-            entry.action == "rolled back" and entry.replaces == release.release
-        ):
+    for entry in decisions_on(entries, release.release):
+        if entry.action != "approved":
             found = "withdrawn"
+        elif release.digest in ("", entry.digest):
+            found = "approved"
     return found
 
 

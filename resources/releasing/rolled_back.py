@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from resources.releasing.endpoint_log import Entry
+from resources.releasing.endpoint_log import Entry, decisions_on
 
 
 def rollback_of(entries: Sequence[Entry], release: str) -> Entry | None:
     """The last rollback from this release, unless it was approved again since."""
-    found = None
-    for entry in entries:
-        if entry.action == "rolled back" and entry.replaces == release:
-            found = entry
-        elif entry.action == "approved" and entry.release == release:
-            found = None
-    return found
+    decisions = [entry for entry in decisions_on(entries, release) if entry.action != "withdrawn"]
+    return decisions[-1] if decisions and decisions[-1].action == "rolled back" else None
 
 
 def said(entry: Entry) -> str:

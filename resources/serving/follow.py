@@ -24,21 +24,19 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from model_ops.backoff import Backoff
-from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.smoke_set import failed
 from resources.front.front import Front
-from resources.front.routes import Backend, Route
+from resources.front.routes import Route
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
-from resources.releasing.release import Release
+from resources.serving.adapter_server import AdapterServer, LoadedAdapter
 from resources.serving.programs import ServeError
-from resources.serving.release_server import ServeSettings, verified_release
+from resources.serving.release_server import ReleaseServer, ServeSettings, verified_release
 from resources.signing.keys import KeyProblemError
 from stores.lake_error import LakeError
 from stores.s3 import S3Error
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 STEADY_S = 600.0
 """After a server that ran so long, pauses are short again."""
 NOT_NOW = (EndpointError, EndpointLogError, KeyProblemError, LakeError, S3Error, OSError)
@@ -64,29 +62,13 @@ class Slot:
     """Version that is not tried again until the alias moves."""
 
 
-class LoadedRelease(Protocol):
-    """A release that can answer: a server of its own, or an adapter in a shared one."""
-
-    directory: Path
-    release: Release
-    backend: Backend
-
-    @property
-    def server(self) -> Any:
-        """The process that answers, with `what`, `log`, `ended` and `began_s`."""
-
-    @property
-    def described(self) -> str:
-        """How it is served, in words."""
-
-    def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None]) -> list[Finding]:
-        """Tries it; check is called meanwhile."""
+Loaded = TypeVar("Loaded", ReleaseServer, LoadedAdapter)
+LoadedRelease = ReleaseServer | LoadedAdapter
+"""A release that can answer."""
+AnyServer = ReleaseServer | AdapterServer
 
 
-Loaded = TypeVar("Loaded", bound=LoadedRelease)
-
-
-class Host(Protocol[Loaded]):
+class ReleaseHost(Protocol[Loaded]):
     """Where releases run."""
 
     settings: ServeSettings
@@ -106,7 +88,7 @@ class Host(Protocol[Loaded]):
     def stop(self, loaded: Loaded, late: int, drain_s: float) -> None:
         """Takes one away that is drained, but for `late` requests, and tells it. Raises ServeError while it is still there."""
 
-    def close_ended(self, server: Any) -> None:
+    def close_ended(self, server: AnyServer) -> None:
         """Cleans up after a server that ended by itself."""
 
     def close(self) -> None:
@@ -125,7 +107,8 @@ class Follower:
     """What answers for the slots behind a front. drain_s: seconds that a replaced release has for its requests. say: called
     with one sentence for each event."""
 
-    def __init__(self, lake: Lake, host: Host[Any], front: Front, slots: Sequence[Slot], say: Say, drain_s: float = 600.0):
+    def __init__(self, lake: Lake, host: ReleaseHost[Any], front: Front, slots: Sequence[Slot], say: Say,
+                 drain_s: float = 600.0):
         self.host = host
         self.loaded: dict[Key, LoadedRelease] = {}
         """Releases in use."""
@@ -167,7 +150,7 @@ class Follower:
             for slot in slots:
                 self._follow(slot, named.get(slot.alias))
 
-    def ended(self) -> list[Any]:
+    def ended(self) -> list[AnyServer]:
         """Servers in use that have ended by themselves."""
         return [server for server in dict.fromkeys(each.server for each in self.loaded.values()) if server.ended]
 
@@ -289,7 +272,7 @@ class Follower:
             self._say(f"the server of {server.what} ended by itself and is started again (log: {server.log})")
 
     def _backoff(self, workload: str, version: str) -> Backoff:
-        return self._backoffs.setdefault((workload, version), Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
+        return self._backoffs.setdefault((workload, version), Backoff())
 
     def _tell_once(self, about: Key, sentence: str) -> None:
         if sentence != self._told.get(about):

@@ -27,7 +27,7 @@ from resources.releasing.release import ReleaseError, read_release
 from resources.scraping.scraper import EVERY_S, Scraper
 from resources.scraping.target import ScrapeError
 from resources.serving.adapter_host import AdapterHost
-from resources.serving.follow import NOT_NOW, Follower, Host, Say, Slot
+from resources.serving.follow import NOT_NOW, Follower, ReleaseHost, Say, Slot
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ServeSettings
 from resources.serving.server_host import ServerHost
@@ -95,7 +95,7 @@ def serve(lake: Lake, workload: str, traffic: Traffic, settings: ServeSettings, 
         if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):
             if traffic.scrape_s:
                 say("metrics of the servers are not kept: an adapter's server reports those of all its releases together")
-            host: Host[Any] = AdapterHost(lake, settings, slots, say)
+            host: ReleaseHost[Any] = AdapterHost(lake, settings, slots, say)
         else:
             scraper = stack.enter_context(scraping(lake, workload, traffic, say)) if traffic.scrape_s else None
             host = ServerHost(lake, settings, say, scraper)

@@ -2,8 +2,8 @@
 
     manifest, gates = make_release(workshop, policy, release_settings, speculator_settings)
 
-`Candidate.of` reads the current models and their report, chooses what is drafted with, and checks the gates; `Candidate.write`
-fills the release's directory; `make_release` signs it if this process has a key, and nominates it at the endpoint.
+`ReleaseCandidate.of` reads the current models and their report, chooses what is drafted with, and checks the gates;
+`ReleaseCandidate.write` fills the release's directory; `make_release` signs it if this process has a key, and nominates it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SOURCES = (
 def make_release(workshop: Workshop, policy: ModelPolicy, settings: ReleaseSettings,
                  drafter_settings: SpeculatorSettings) -> tuple[Manifest, list[GateResult]]:
     """Makes a release of the current models and nominates it as the endpoint's candidate."""
-    candidate = Candidate.of(workshop, policy, settings, drafter_settings)
+    candidate = ReleaseCandidate.of(workshop, policy, settings, drafter_settings)
     manifest = workshop.build("release", "release", op="release", sources=SOURCES, config=candidate.config(),
                               inputs=[item.as_input() for item in (*candidate.served, candidate.evaluation)],
                               work=candidate.write)
@@ -59,7 +59,7 @@ def make_release(workshop: Workshop, policy: ModelPolicy, settings: ReleaseSetti
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ReleaseCandidate:
     """What a release consists of, and what was measured of it."""
 
     workshop: Workshop
@@ -78,7 +78,7 @@ class Candidate:
 
     @classmethod
     def of(cls, workshop: Workshop, policy: ModelPolicy, settings: ReleaseSettings,
-           drafter_settings: SpeculatorSettings) -> Candidate:
+           drafter_settings: SpeculatorSettings) -> ReleaseCandidate:
         """Raises ManifestError if a model or the report is missing or out of date."""
         target = workshop.current("model", policy.served)
         drafter = workshop.current("model", "speculator") if policy.speculator else None

@@ -255,6 +255,20 @@ def test_a_server_that_ends_is_started_again(lake, settings, make_release, tmp_p
     assert any(f"the server of release {release.name} ended by itself" in sentence for sentence in served.said)
 
 
+def test_what_serves_beside_a_refused_release_is_started_again_where_it_ends(lake, settings, make_release, tmp_path):
+    one, two = (make_release(lake, number, drafts=True) for number in (1, 2))
+    champion(lake, one)
+    with following(lake, settings) as served:
+        served.following.look()
+        behave(tmp_path / "vllm", only='"num_speculative_tokens": 2', ignores=["tools", "stop"])
+        champion(lake, two)
+        served.following.look()
+        assert any("not tried again" in sentence for sentence in served.said)
+        os.kill(served.following.loaded["tutor", one.name]._server.process_id, signal.SIGKILL)
+        served.look_until(lambda: len(started(tmp_path / "vllm")) == 3)
+        assert served.answering() == one.name
+
+
 def test_requests_of_a_server_that_is_killed_are_answered_by_the_one_that_follows(lake, settings, make_release, tmp_path):
     release = make_release(lake, 1)
     champion(lake, release)
