@@ -52,7 +52,7 @@ TESTS: dict[str, tuple[Kind, list[str]]] = {
 EMBEDDED: dict[str, tuple[Kind, list[str]]] = {"novelty_embeddings": ("rise", ["far", "near"])}
 """Only with an embedding model."""
 OTHERS = ""
-CATEGORIES = 30
+MOST_CATEGORIES = 30
 """Prompt shapes, languages and tools that are told apart; all others count as one."""
 NGRAM = 3
 """Words in an n-gram, for the share that the reference window never had."""
@@ -164,7 +164,7 @@ class SessionCounts:
                     {name: list(found) for name, found in self._kept.edges.items()}, np.zeros(0, np.uint64))
         with self._traffic(self._vocabulary_days) as connection:
             chosen: dict[str, list[str]] = {}
-            for row in rows(connection, "drifting/categories", most=CATEGORIES).to_pylist():
+            for row in rows(connection, "drifting/categories", most=MOST_CATEGORIES).to_pylist():
                 chosen.setdefault(row["test"], []).append(row["category"])
             edges = rows(connection, "drifting/edges").to_pylist()[0]
             known = vocabulary(rows(connection, "drifting/known_texts")["new_text"], NGRAM)
