@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from cleaned_rows import FIRST, days_of_rows, generator, store
 
+from resources.drifting import session_counts
 from resources.drifting.compare import Comparison
 from resources.drifting.days import Reference
-from resources.drifting import session_counts
 from resources.drifting.drift import compare_traffic
 from resources.drifting.embedding_novelty import FAR, is_far, nearest, usual_similarity
 from resources.drifting.permutation import Columns
