@@ -17,6 +17,7 @@ from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.summary import Summary
+from resources.stages import stage
 from resources.workshop.workshop import Workshop
 from tests.resources.teaching.test_teacher_answers import asks, dataset_of, echo
 
@@ -71,8 +72,9 @@ def test_a_teacher_s_directory_that_cannot_be_asked_is_refused(tmp_path, base, s
 def test_the_fine_tuned_model_teaches_only_after_it_is_trained(tmp_path):
     itself = {"base": "sft", "licence": "mit", "trains": "student"}
     policy = read_recipe({**BARE, "teacher": itself}, tmp_path).policy
-    assert policy.read_by("teacher_answers", "merged_model") == "sft_model" and policy.rows_of("sft_model") == "sft_dataset"
-    assert read_recipe({**BARE, "teacher": TEACHER}, tmp_path).policy.read_by("teacher_answers", "merged_model") is None
+    asks = stage("teacher_answers")
+    assert asks.reads(policy, asks, "merged_model") == ("sft_model",) and policy.rows_of("sft_model") == "sft_dataset"
+    assert asks.reads(read_recipe({**BARE, "teacher": TEACHER}, tmp_path).policy, asks, "merged_model") == ()
     with pytest.raises(RecipeError, match="is false; enable sft"):
         read_recipe({**BARE, "teacher": itself, "sft": {"enabled": False}}, tmp_path)
 
