@@ -42,8 +42,8 @@ format: .venv/installed  ## Formats the code, and mends what lint can mend
 types: .venv/installed  ## Types of millrace, model_ops and resources
 	$(BIN)/mypy
 
-docs: .venv/installed  ## The pages as a site in build/site, with every link followed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+docs: .venv/installed  ## The pages as a site in build/site, with every link checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: $(if $(ROOM),.venv/installed,check)  ## Checks and fast tests; ROOM=resources/drifting: the fast tests of one room alone
 	$(BIN)/pytest -m "not slow and not thorough" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ROOM))
