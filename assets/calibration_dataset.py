@@ -21,7 +21,7 @@ SOURCES = ("resources/composing/calibration.py",)
 def calibration_dataset(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
-    calibration_settings: dg.ResourceParam[CalibrationSettings],
+    calibration_dataset_settings: dg.ResourceParam[CalibrationSettings],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> dg.MaterializeResult:
     """Training rows of `sft_dataset`, drawn evenly over the prompt shapes, that quantization is calibrated with.
@@ -32,8 +32,8 @@ def calibration_dataset(
     about = {"workload": workshop.workload, "name": "calibration_dataset", "pii": curation_settings.pii}
     manifest = workshop.build(
         "dataset", "calibration_dataset", op="build_calibration", sources=SOURCES,
-        config={**calibration_settings.model_dump(mode="json"), "about": about}, inputs=[dataset.as_input()],
-        work=lambda output: build_calibration(workshop.directory(dataset), output, calibration_settings, about),
+        config={**calibration_dataset_settings.model_dump(mode="json"), "about": about}, inputs=[dataset.as_input()],
+        work=lambda output: build_calibration(workshop.directory(dataset), output, calibration_dataset_settings, about),
     )
     tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))

@@ -17,11 +17,10 @@ from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.curating.record_counts import RecordCounts
 from resources.reading.sources import SourceSettings
-from resources.workshop.training_job import training_source
 from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/curating/curate.py",)
-EMBEDDING = (training_source("embed"),)
+EMBEDDING = ("model_ops/operations/embed.py",)
 """Code of the worker that embeds rows, for semantic duplicates."""
 
 

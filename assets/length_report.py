@@ -5,11 +5,8 @@ import dagster as dg
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.training.settings import TrainingSettings
 from resources.artefacts.source_digest import source_digest
-from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.release import ReleaseSettings
 from resources.workshop.length_limits import length_limits
 from resources.workshop.workshop import Workshop
@@ -22,11 +19,7 @@ from resources.workshop.workshop import Workshop
 def length_report(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
-    policy: dg.ResourceParam[ModelPolicy],
-    sft_settings: dg.ResourceParam[SftSettings],
-    second_sft_settings: dg.ResourceParam[SecondSftSettings],
-    student_settings: dg.ResourceParam[StudentSettings],
-    speculator_settings: dg.ResourceParam[SpeculatorSettings],
+    trained_settings: dg.ResourceParam[dict[str, TrainingSettings]],
     evaluate_settings: dg.ResourceParam[EvaluateSettings],
     release_settings: dg.ResourceParam[ReleaseSettings],
 ) -> dg.MaterializeResult:
@@ -36,8 +29,7 @@ def length_report(
     `datasets/<workload>/length_report/<version>/` (limits.parquet, lengths.json,
     rendered.html: rows as they are rendered, with what is learnt marked).
     """
-    training = {"sft": sft_settings, "second_sft": second_sft_settings, "student": student_settings}
-    limits = length_limits(policy, training, speculator_settings, evaluate_settings, release_settings)
+    limits = length_limits(trained_settings, evaluate_settings, release_settings)
     inputs = {"model": workshop.current("model", "base_model"), "dataset": workshop.current("dataset", "sft_dataset")}
     manifest = workshop.train("length_report", "measure_lengths", limits, inputs, context, kind="dataset")
     return shown(manifest, workshop)

@@ -31,7 +31,7 @@ def merged_model(
     base = workshop.current("model", "base_model")
     if merge_settings.reads_base and base.version != inputs["model"].version:
         inputs["base"] = base
-    if merge_settings.weights == "search":
+    if merge_settings.reads_rows:
         inputs["dataset"] = workshop.current("dataset", "sft_dataset")
     manifest = workshop.train("merged_model", "merge", merge_settings, inputs, context, outside=merge_settings.directories)
     return shown(manifest, workshop)

@@ -37,14 +37,14 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
     def named(
         context: dg.AssetExecutionContext,
         workshop: dg.ResourceParam[Workshop],
-        dataset_settings: dg.ResourceParam[DatasetSettings],
-        named_datasets: dg.ResourceParam[dict[str, NamedDataset]],
+        sft_dataset_settings: dg.ResourceParam[DatasetSettings],
+        named_dataset_settings: dg.ResourceParam[dict[str, NamedDataset]],
         curation_settings: dg.ResourceParam[CurationSettings],
         seeds: dg.ResourceParam[dict[str, SeedSettings]],
         tokenizers: dg.ResourceParam[dict[str, Path]],
     ) -> dg.MaterializeResult:
         manifest = make_sft_dataset(
-            workshop, dataset_settings, curation_settings, seeds, tokenizers, name, named_datasets[name])
+            workshop, sft_dataset_settings, curation_settings, seeds, tokenizers, name, named_dataset_settings[name])
         tell_shortages(context, manifest)
         return shown(manifest, workshop, **changes(manifest, workshop))
 

@@ -21,8 +21,8 @@ SOURCES = ("resources/composing/preferences.py",)
 )
 def preference_dataset(
     workshop: dg.ResourceParam[Workshop],
-    preference_settings: dg.ResourceParam[PreferenceSettings],
-    dataset_settings: dg.ResourceParam[DatasetSettings],
+    preference_dataset_settings: dg.ResourceParam[PreferenceSettings],
+    sft_dataset_settings: dg.ResourceParam[DatasetSettings],
     curation_settings: dg.ResourceParam[CurationSettings],
     teacher_settings: dg.ResourceParam[TeacherSettings | None],
 ) -> dg.MaterializeResult:
@@ -36,14 +36,14 @@ def preference_dataset(
     teacher = workshop.current("dataset", "teacher_answers") if verified else None
     about = {"workload": workshop.workload, "name": "preference_dataset", "pii": curation_settings.pii}
     least = curation_settings.feedback.least
-    splits = dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
+    splits = sft_dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
     manifest = workshop.build(
         "dataset", "preference_dataset", op="build_preferences", sources=SOURCES,
-        config={**preference_settings.model_dump(mode="json"), "splits": splits, "about": about, "least": least},
+        config={**preference_dataset_settings.model_dump(mode="json"), "splits": splits, "about": about, "least": least},
         inputs=[curated.as_input(), sft.as_input(), *([teacher.as_input()] if teacher else []),
                 *(workshop.slice(name) for name in ("cleaned_interactions", "interactions", "feedback"))],
         work=lambda output: build_preferences(
-            workshop.tables, workshop.workload, output, preference_settings, dataset_settings, curated.version,
+            workshop.tables, workshop.workload, output, preference_dataset_settings, sft_dataset_settings, curated.version,
             sft.metrics.get("lent"), workshop.directory(teacher) / "preferences.parquet" if teacher else None, about, least),
     )
     return shown(manifest, workshop, **changes(manifest, workshop))

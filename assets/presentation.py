@@ -98,7 +98,7 @@ def described(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collect
 
 
 def _when(manifest: Manifest, workshop: Workshop, told: Collection[str]) -> dict[str, Any]:
-    """The artefact's metrics but those that are told already; for a reused artefact, without those of the run that made it."""
+    """The artefact's metrics except those shown elsewhere; for a reused artefact, without those of the run that made it."""
     found = numbers({name: value for name, value in manifest.metrics.items() if name not in told})
     if not workshop.is_reused(manifest):
         return {"reused": False, **found}

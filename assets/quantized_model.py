@@ -6,7 +6,6 @@ from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.quantize_settings import QuantizeSettings
 from resources.artefacts.source_digest import source_digest
-from resources.composing.other_settings import CalibrationSettings
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import parent_of
 from resources.workshop.workshop import Workshop
@@ -22,7 +21,6 @@ def quantized_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     quantize_settings: dg.ResourceParam[QuantizeSettings],
-    calibration_settings: dg.ResourceParam[CalibrationSettings | None],
 ) -> dg.MaterializeResult:
     """The model to serve, with smaller weights: `quantize:` in the recipe names the scheme.
 
@@ -33,7 +31,7 @@ def quantized_model(
     model = workshop.current("model", policy.source_of("quantized_model"))
     inputs = {"model": model}
     if quantize_settings.reads_rows:
-        rows = "sft_dataset" if calibration_settings is None else "calibration_dataset"
+        rows = "sft_dataset" if "calibration_dataset" in policy.disabled else "calibration_dataset"
         inputs |= {"dataset": workshop.current("dataset", rows),
                    "served": workshop.current("dataset", "served_answers")}
     manifest = workshop.train("quantized_model", "quantize", quantize_settings, inputs, context)

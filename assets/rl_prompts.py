@@ -21,8 +21,8 @@ SOURCES = ("resources/composing/rl_prompts.py",)
 )
 def rl_prompts(
     workshop: dg.ResourceParam[Workshop],
-    rl_prompt_settings: dg.ResourceParam[RlPromptSettings],
-    dataset_settings: dg.ResourceParam[DatasetSettings],
+    rl_prompts_dataset_settings: dg.ResourceParam[RlPromptSettings],
+    sft_dataset_settings: dg.ResourceParam[DatasetSettings],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> dg.MaterializeResult:
     """Prompts with data to verify an answer: logged lines of reinforcement fine-tuning, and files of tasks.
@@ -31,15 +31,15 @@ def rl_prompts(
     with the splits of `sft_dataset`. Lies in
     `datasets/<workload>/rl_prompts/<version>/{train,validation,test}.parquet`, with a card in README.md.
     """
-    suite, tasks = workshop.current("dataset", "eval_suite"), rl_prompt_settings.tasks
+    suite, tasks = workshop.current("dataset", "eval_suite"), rl_prompts_dataset_settings.tasks
     about = {"workload": workshop.workload, "name": "rl_prompts", "pii": curation_settings.pii}
-    splits = dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
+    splits = sft_dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
     lent = lent_by(version.metrics for version in workshop.registry.versions("dataset", "sft_dataset"))
     manifest = workshop.build(
         "dataset", "rl_prompts", op="build_rl_prompts", sources=SOURCES,
         config={
             "tasks": {name: task.model_dump(mode="json", exclude={"uri", "answers"}) for name, task in sorted(tasks.items())},
-            "max_rows": rl_prompt_settings.max_rows, "splits": splits, "lent": lent, "about": about,
+            "max_rows": rl_prompts_dataset_settings.max_rows, "splits": splits, "lent": lent, "about": about,
             "decontamination": curation_settings.decontamination.model_dump(mode="json"),
         },
         inputs=[
@@ -49,7 +49,7 @@ def rl_prompts(
                 **{f"{name} answers": task.answers for name, task in tasks.items() if task.answers}}),
         ],
         work=lambda output: build_rl_prompts(
-            workshop.tables, workshop.workload, output, rl_prompt_settings, dataset_settings,
+            workshop.tables, workshop.workload, output, rl_prompts_dataset_settings, sft_dataset_settings,
             workshop.directory(suite) / "items.parquet", curation_settings.decontamination, about, lent),
     )
     return shown(manifest, workshop, **changes(manifest, workshop))

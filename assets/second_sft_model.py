@@ -8,7 +8,7 @@ from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.sft_settings import SecondSftSettings
 from resources.artefacts.source_digest import source_digest
-from resources.deciding.training_worth import Retraining
+from resources.deciding.facts import RecipeFacts
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import parent_of
 from resources.workshop.workshop import Workshop
@@ -25,7 +25,7 @@ def second_sft_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     second_sft_settings: dg.ResourceParam[SecondSftSettings],
-    retraining: dg.ResourceParam[Retraining],
+    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """The fine-tuned model, fine-tuned once more on the dataset that `second_sft.dataset` names, with a schedule of its own.
 
@@ -39,7 +39,7 @@ def second_sft_model(
         "served": workshop.current("dataset", "served_answers"),
     }
     manifest = workshop.train("second_sft_model", "sft", config.applied_to(second_sft_settings), inputs, context,
-                              retraining=retraining)
+                              facts=facts)
     return shown(manifest, workshop)
 
 

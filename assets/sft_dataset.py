@@ -24,7 +24,7 @@ from resources.workshop.workshop import Workshop
 def sft_dataset(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
-    dataset_settings: dg.ResourceParam[DatasetSettings],
+    sft_dataset_settings: dg.ResourceParam[DatasetSettings],
     curation_settings: dg.ResourceParam[CurationSettings],
     seeds: dg.ResourceParam[dict[str, SeedSettings]],
     tokenizers: dg.ResourceParam[dict[str, Path]],
@@ -34,7 +34,7 @@ def sft_dataset(
     All sessions of a user are in one split, so validation and test are never seen in training. Lies in
     `datasets/<workload>/sft_dataset/<version>/{train,validation,test}.parquet`, with a card in README.md.
     """
-    manifest = make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers)
+    manifest = make_sft_dataset(workshop, sft_dataset_settings, curation_settings, seeds, tokenizers)
     tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))
 

@@ -8,7 +8,7 @@ from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.sft_settings import SftSettings
 from resources.artefacts.source_digest import source_digest
-from resources.deciding.training_worth import Retraining
+from resources.deciding.facts import RecipeFacts
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import parent_of
 from resources.workshop.workshop import Workshop
@@ -25,7 +25,7 @@ def sft_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     sft_settings: dg.ResourceParam[SftSettings],
-    retraining: dg.ResourceParam[Retraining],
+    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """The base model fine-tuned on the assistant's turns of `sft_dataset`.
 
@@ -44,7 +44,7 @@ def sft_model(
     continues = settings.continue_from == "last" and learnt is not None
     manifest = workshop.train("sft_model", "sft", settings, inputs, context, continue_from="last" if continues else None,
                               pinned={"learnt": learnt} if continues and learnt is not None else None,
-                              retraining=retraining)
+                              facts=facts)
     return shown(manifest, workshop)
 
 

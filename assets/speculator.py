@@ -9,7 +9,7 @@ from assets.presentation import shown
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
-from resources.deciding.training_worth import Retraining
+from resources.deciding.facts import RecipeFacts
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import last_model, stage
 from resources.workshop.workshop import Workshop
@@ -26,7 +26,7 @@ def speculator(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
-    retraining: dg.ResourceParam[Retraining],
+    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """The draft model: proposes tokens that the served model verifies, so that answers come faster and stay the same.
 
@@ -45,7 +45,7 @@ def speculator(
     elif start is not None:
         outside = [place] if (place := getattr(settings, start.key)) else []
     manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,
-                              continue_from=settings.continue_from, retraining=retraining)
+                              continue_from=settings.continue_from, facts=facts)
     return shown(manifest, workshop)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from model_ops.training.early_end import EarlyEnd
 from model_ops.training.early_end_settings import EarlyEndOfDrafter
 from model_ops.training.marginal_gain import DecodingWorth
+from model_ops.training.schedules import RunSchedule
 from model_ops.training.settings import TrainingSettings
 
 TAU = EarlyEndOfDrafter.MEASURES
@@ -38,14 +39,14 @@ class End:
     tau: float
 
 
-def replayed(log: Sequence[Line], settings: TrainingSettings, rule: EarlyEndOfDrafter, every: int) -> EarlyEnd:
-    """The rule after the measurements of a training of all its steps; `last` says after how many it ends."""
-    early = EarlyEnd(settings, rule, len(log), every, devices=1)
+def replayed(log: Sequence[Line], settings: TrainingSettings, rule: EarlyEndOfDrafter, every: int) -> RunSchedule:
+    """The schedule after the measurements of a training of all its steps; `last` says after how many it ends."""
+    schedule = RunSchedule(settings, len(log), EarlyEnd(rule, every, devices=1))
     for line in log:
-        early.after_step(line["step"], line["tokens"], line if TAU in line else None)
-        if early.last < len(log):
+        schedule.after_step(line["step"], line["tokens"], line if TAU in line else None)
+        if schedule.last < len(log):
             break
-    return early
+    return schedule
 
 
 def possible_ends(log: Sequence[Line], settings: TrainingSettings, rule: EarlyEndOfDrafter, every: int,
@@ -54,11 +55,11 @@ def possible_ends(log: Sequence[Line], settings: TrainingSettings, rule: EarlyEn
     found, share = [], rule.least_share
     while True:
         costly = rule.model_copy(update={**NOTHING_PAYS, "least_share": share})
-        state = replayed(log, settings, costly, every).state()
-        if state["falls_from"] is None:
+        schedule = replayed(log, settings, costly, every)
+        decided = schedule.rule.ended
+        if decided is None:
             return [*found, End(len(log), len(log), log[-1][TAU])]
-        decided = state["falls_from"]
-        found.append(End(decided, state["last"], log[decided - 1][TAU] + lift(decided)))
+        found.append(End(decided, schedule.last, log[decided - 1][TAU] + lift(decided)))
         share = (decided + 0.5) / len(log)
 
 

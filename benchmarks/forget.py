@@ -29,7 +29,8 @@ from benchmarks.record import record
 from resources.artefacts.manifest import Input, Manifest
 from resources.artefacts.registry import Registry
 from resources.catalog.build import rebuild
-from resources.composing.datasets import DatasetSettings, build_sft_dataset
+from resources.composing.dataset_settings import DatasetSettings
+from resources.composing.datasets import build_sft_dataset
 from resources.curating.clean import clean
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings

@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import zstandard
 
@@ -36,7 +37,6 @@ from benchmarks.s3_server import s3_server
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
 from resources.lake import Lake
-from resources.reading import staging
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.sql_files import attach_slice, workbench
@@ -142,7 +142,7 @@ def child(place: Place, *words: str) -> subprocess.Popen[str]:
 
 def ingest_now(lake: Path, root: str) -> None:
     """The process that is killed. It prints a line when it begins, because importing is not tested."""
-    staging.BATCH_BYTES = 40_000
+    mock.patch("resources.reading.staging.BATCH_BYTES", 40_000).start()
     tables = Tables(Lake.open(lake))
     print("began", flush=True)
     report = ingest(tables, WORKLOAD, Place(root).sources)

@@ -20,6 +20,7 @@ import argparse
 import hashlib
 import json
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,8 +36,8 @@ import pyarrow.parquet as pq
 from benchmarks.clean import WORKLOAD, traffic
 from benchmarks.record import record
 from resources.artefacts.slice_digest import slice_digest
-from resources.curating import curate as curation
 from resources.curating.clean import clean
+from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.curating.eval_items import EVAL_ITEMS
 from resources.lake import Lake
@@ -63,7 +64,7 @@ def main() -> None:
         for day in days:
             lake.replace("interactions", rows.filter(pc.equal(rows["dt"], day)), workload=WORKLOAD, dt=[day])
         clean(lake, WORKLOAD, days[:-1], SETTINGS)
-        curation.curate(lake, WORKLOAD, home / "before", SETTINGS, items)
+        curate(lake, WORKLOAD, home / "before", SETTINGS, items)
         first, new = [], []
         for turn in range(3):
             empty = Tables(Lake.open(home / f"empty-{turn}"))
@@ -72,10 +73,10 @@ def main() -> None:
             new.append(_seconds(lambda: clean(lake, WORKLOAD, days[-1:], SETTINGS)))
         parts: dict[str, float] = {}
         with _timed_parts(parts):
-            grouping = _seconds(lambda: curation.curate(lake, WORKLOAD, home / "after", SETTINGS, items))
-        report = curation.curate(lake, WORKLOAD, home / "again", SETTINGS, items)
+            grouping = _seconds(lambda: curate(lake, WORKLOAD, home / "after", SETTINGS, items))
+        report = curate(lake, WORKLOAD, home / "again", SETTINGS, items)
         lake.replace("contamination", SCHEMAS["contamination"].empty_table(), workload=WORKLOAD)
-        grouping_first = _seconds(lambda: curation.curate(lake, WORKLOAD, home / "first", SETTINGS, items))
+        grouping_first = _seconds(lambda: curate(lake, WORKLOAD, home / "first", SETTINGS, items))
         digest = _seconds(lambda: slice_digest(lake, "cleaned_interactions", WORKLOAD))
     per_100k = 100_000 / len(rows)
     record(
@@ -105,9 +106,10 @@ def _seconds(work: Callable[[], object]) -> float:
 @contextmanager
 def _timed_parts(seconds: dict[str, float]):
     """Adds up the time spent in the steps of the grouping pass."""
+    module = sys.modules[curate.__module__]
     with ExitStack() as stack:
         for name, function in PARTS.items():
-            original = getattr(curation, function)
+            original = getattr(module, function)
 
             def timed(*words, _name=name, _original=original, **named):
                 began = time.perf_counter()
@@ -116,7 +118,7 @@ def _timed_parts(seconds: dict[str, float]):
                 finally:
                     seconds[_name] = seconds.get(_name, 0.0) + time.perf_counter() - began
 
-            stack.enter_context(mock.patch.object(curation, function, timed))
+            stack.enter_context(mock.patch.object(module, function, timed))
         yield
 
 

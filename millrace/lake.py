@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from millrace.errors import Error, public
 
@@ -123,7 +123,7 @@ class Lake:
         made = {"decisions_history": "decisions", "feedback_records": "feedback", "decisions": "", "feedback": ""}
         stored = made.get(name, name)
         if stored in SCHEMAS:
-            columns = dict(pl.from_arrow(SCHEMAS[stored].empty_table()).schema)
+            columns = dict(cast(pl.DataFrame, pl.from_arrow(SCHEMAS[stored].empty_table())).schema)
             files = Tables(self._place).files(stored)
             if not files:
                 return pl.LazyFrame(schema=columns)

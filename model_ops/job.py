@@ -36,7 +36,7 @@ class Job(BaseModel):
     threads: int = Field(2, ge=1, description="CPU threads for torch")
 
     def settings_as(self, kind: type[Kind]) -> Kind:
-        """The settings as an operation's own model, with missing values filled from the preset. Raises ValidationError."""
+        """The settings as an operation's own model; keys that a job by hand leaves out are filled. Raises ValidationError."""
         return TypeAdapter(kind).validate_python(self.settings).resolved()
 
     def input(self, name: str) -> Path:

@@ -24,18 +24,26 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from model_ops.atomic_files import write_json
 
 if TYPE_CHECKING:
     import torch
 
-    from model_ops.settings import Settings
-
-Kind = TypeVar("Kind", bound="Settings")
 Precision = Literal["auto", "bfloat16", "float32"]
 Concrete = Literal["bfloat16", "float32"]
+
+
+class Computing(Protocol):
+    """Settings with the key `precision`."""
+
+    precision: Precision
+
+    def model_copy(self, *, update: dict[str, Any]) -> Self: ...
+
+
+Kind = TypeVar("Kind", bound=Computing)
 
 FASTER = 1.25
 """bfloat16 is chosen from this speed relative to float32. Processors with units for it reach 1.6 to 8, others less than 1;
@@ -132,7 +140,7 @@ def measured() -> Speeds:
     """Measures both precisions; bfloat16 in large products only where small ones are not hopeless."""
     small = gflops(SMALL, *Speeds._fields)
     if small[1] < HOPELESS * small[0]:
-        return Speeds(*gflops(LARGE, "float32"), small[1])
+        return Speeds(*gflops(LARGE, "float32"), bfloat16=small[1])
     return Speeds(*gflops(LARGE, *Speeds._fields))
 
 

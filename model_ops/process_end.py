@@ -23,7 +23,7 @@ def end_process(code: int | str | None, waits: bool = True) -> NoReturn:
     if isinstance(code, str):
         print(code, file=sys.stderr)
     if waits:
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]  # private: what Python does itself before its exit functions
     atexit._run_exitfuncs()
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed before Python began
         with suppress(OSError, ValueError):  # closed, or nobody reads

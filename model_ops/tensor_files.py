@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 DTYPE_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
@@ -163,7 +164,7 @@ def write_stream(path: Path, layout: Layout, tensors: Iterable[tuple[str, bytes]
         return content.tell()
 
 
-def _one_header(path: Path, name: str, entry: object, base: int) -> TensorHeader:
+def _one_header(path: Path, name: str, entry: Any, base: int) -> TensorHeader:
     try:
         dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
         size = DTYPE_BYTES[dtype] * math.prod(shape)

@@ -1,11 +1,9 @@
-"""Runs the project's .sql files in DuckDB, over slices of the lake's tables.
+"""Runs the statements of sql/ in DuckDB, over slices of the lake's tables.
 
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload="math-tutor", days=[date(2026, 6, 1)])
-        run(connection, "inspecting/sized")                      # sql/inspecting/sized.sql: one statement
+        run(connection, "inspecting/sized")                      # the section `sized` of sql/inspecting.sql
         rows(connection, "inspecting/sample", share=0.1)         # with named parameters bound, as an Arrow table
-
-The header of each .sql file says what it needs (relations, macros, parameters) and what it makes; tests/sql checks it.
 
 A slice is a view of the same name as its table. DuckDB works in memory and spills to a folder of its own.
 """
@@ -16,7 +14,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,31 +22,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model_ops.atomic_files import replaced
+from resources.sql_sections import sql_text
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
-
-SQL = Path(__file__).resolve().parent.parent / "sql"
 
 HIVE_TYPES = {"workload": "varchar", "dt": "date", "stage": "varchar"}
 
 
-@cache
-def sql_text(name: str) -> str:
-    """The text of sql/<name>.sql."""
-    return (SQL / f"{name}.sql").read_text(encoding="utf-8")
-
-
 def run(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> duckdb.DuckDBPyConnection:
-    """Runs the one statement of sql/<name>.sql with its named parameters bound."""
+    """Runs a statement (sql_sections.py) with its named parameters bound."""
     return connection.execute(sql_text(name), parameters or None)
 
 
 def rows(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> pa.Table:
-    """What the query of sql/<name>.sql returns, with its named parameters bound."""
+    """What a query returns, with its named parameters bound."""
     return connection.sql(sql_text(name), params=parameters or None).to_arrow_table()
 
 
 def stream(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> pa.RecordBatchReader:
-    """The result of sql/<name>.sql batch by batch: for results that need not fit in memory."""
+    """The result of a query batch by batch: for results that need not fit in memory."""
     return connection.sql(sql_text(name), params=parameters or None).to_arrow_reader(10_000)
 
 
@@ -113,7 +103,7 @@ def create_view(
 ) -> None:
     """Creates the view `name` over Parquet files: the schema's columns, null if no file has them. files: SQL.
 
-    sql/<query>.sql is a `create or replace` with the placeholders view, columns, files, types, and those given.
+    The statement is a `create or replace` with the placeholders view, columns, files, types, and those given.
     """
     types = ", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar"
 

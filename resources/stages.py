@@ -6,16 +6,83 @@
 Everything that has to know which stages there are reads this table: the graph, the policy lineage, the evaluation, the
 release's report, `millrace status`, `plan`, `sweep` and the predicted time of a run. A new stage is one line here and one file
 of the same name in assets/. A new model between two others is one line between their lines: the next model starts from it.
+
+An asset names in `deps` whatever it may read; the rule `reads` of its line says what it reads in one recipe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 Kind = Literal["outside", "table", "digest", "dataset", "model", "release", "endpoint"]
 Group = Literal["traffic", "datasets", "models", "drafter", "release"]
+
+
+class Choices(Protocol):
+    """What a rule may ask about a recipe; ModelPolicy (releasing/model_policy.py) answers."""
+
+    @property
+    def disabled(self) -> Collection[str]: ...
+    @property
+    def drafter_from(self) -> str | None: ...
+    @property
+    def taught_by_itself(self) -> bool: ...
+    @property
+    def rowless(self) -> Collection[str]: ...
+    @property
+    def named_datasets(self) -> Collection[str]: ...
+    def source_of(self, name: str) -> str: ...
+    def rows_of(self, name: str) -> str: ...
+
+
+Rule = Callable[[Choices, "Stage", str], tuple[str, ...]]
+"""What a stage reads in place of one of its asset's `deps`."""
+
+
+def nearest(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """The dependency, if the recipe makes it; in place of a model that it does not make, the nearest one before."""
+    models = [found.name for found in model_chain()]
+    if reader.name in models[1:] and dep == parent_of(reader.name):
+        return (recipe.source_of(reader.name),)
+    if dep in models:
+        return (recipe.source_of(dep) if dep in recipe.disabled else dep,)
+    unread = reader.name in recipe.rowless and stage(dep).group == "datasets"
+    return () if unread or dep in recipe.disabled else (dep,)
+
+
+def rows_it_learns(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """Logged answers, with the token ids that were served; or a dataset of `datasets.named`; or a teacher's answers alone."""
+    rows = recipe.rows_of(reader.name)
+    if dep in (("sft_dataset", "served_answers") if rows == "teacher_answers" else ("teacher_answers",)):
+        return ()
+    return (rows,) if dep == "sft_dataset" else nearest(recipe, reader, dep)
+
+
+def rows_of_every_stage(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """`sft_dataset`, and each dataset of `datasets.named` that a stage learns."""
+    return ("sft_dataset", *recipe.named_datasets) if dep == "sft_dataset" else nearest(recipe, reader, dep)
+
+
+def rows_it_calibrates_with(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """`calibration_dataset` where the recipe makes it, `sft_dataset` otherwise."""
+    other = dep == "sft_dataset" and "calibration_dataset" not in recipe.disabled
+    return () if other else nearest(recipe, reader, dep)
+
+
+def model_that_it_asks(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """The model that the student starts from, where it is the teacher; no model for a teacher from outside."""
+    if dep == parent_of("student_model"):
+        return (recipe.source_of("student_model"),) if recipe.taught_by_itself else ()
+    return nearest(recipe, reader, dep)
+
+
+def chosen_start(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """Of the models that a drafter may start from, the one that the recipe chooses."""
+    if dep in reader.may_start_from:
+        return (dep,) if dep == recipe.drafter_from else ()
+    return nearest(recipe, reader, dep)
 
 
 @dataclass(frozen=True)
@@ -44,8 +111,8 @@ class Stage:
     """Name of the artefact if it differs from the step's name."""
     may_start_from: tuple[str, ...] = ()
     """Models that a drafter can begin from, besides its target, if the recipe says so."""
-    also_reads: tuple[str, ...] = ()
-    """Models that it reads besides the one that it starts from."""
+    reads: Rule = nearest
+    """What it reads in a recipe in place of each of its asset's `deps`."""
     opt_in: bool = False
     """Whether it is off until a recipe names it; `status` lists it only where it is on."""
     is_daily: bool = False
@@ -90,8 +157,9 @@ STAGES: tuple[Stage, ...] = (
           does="collects prompts with rewards"),
     Stage("calibration_dataset", "dataset", "datasets", "build_calibration", switch="datasets.calibration", opt_in=True,
           does="samples rows for calibration"),
-    Stage("served_answers", "dataset", "datasets", "build_served_answers", does="collects sampling of requests"),
-    Stage("teacher_answers", "dataset", "datasets", "ask_teacher", switch="teacher", opt_in=True,
+    Stage("served_answers", "dataset", "datasets", "build_served_answers", reads=rows_of_every_stage,
+          does="collects sampling of requests"),
+    Stage("teacher_answers", "dataset", "datasets", "ask_teacher", switch="teacher", opt_in=True, reads=model_that_it_asks,
           does="asks the teacher for answers"),
     Stage("preference_dataset", "dataset", "datasets", "build_preferences", switch="datasets.preference", opt_in=True,
           does="pairs better and worse answers"),
@@ -99,19 +167,19 @@ STAGES: tuple[Stage, ...] = (
     Stage("length_report", "dataset", "models", "measure_lengths", fixed_seconds=2, record_seconds=0.0012,
           does="counts tokens of every row"),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
-          fixed_seconds=3, record_seconds=0.0012, does="fine-tunes the base"),
+          reads=rows_it_learns, fixed_seconds=3, record_seconds=0.0012, does="fine-tunes the base"),
     Stage("second_sft_model", "model", "models", "sft", role="second_sft", takes_model_as="model", section="second_sft",
-          switch="second_sft", opt_in=True, does="fine-tunes once more"),
+          switch="second_sft", opt_in=True, reads=rows_it_learns, does="fine-tunes once more"),
     Stage("merged_model", "model", "models", "merge", role="merged", takes_model_as="model", switch="merge",
-          also_reads=("base_model",), opt_in=True, does="merges models"),
+          opt_in=True, does="merges models"),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
-          switch="student", fixed_seconds=4, record_seconds=0.0012, does="cuts and distills a student"),
+          switch="student", reads=rows_it_learns, fixed_seconds=4, record_seconds=0.0012, does="cuts and distills a student"),
     Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",
-          does="quantizes the served model"),
+          reads=rows_it_calibrates_with, does="quantizes the served model"),
     Stage("speculator_dataset", "dataset", "drafter", "generate", switch="speculator", fixed_seconds=3, record_seconds=0.0012,
           does="lets the target answer"),
     Stage("speculator", "model", "drafter", "speculator", role="speculator", switch="speculator",
-          may_start_from=("base_model", "student_model"), fixed_seconds=4, does="trains the drafter"),
+          may_start_from=("base_model", "student_model"), reads=chosen_start, fixed_seconds=4, does="trains the drafter"),
     Stage("evaluation_report", "dataset", "release", "evaluate", fixed_seconds=10, does="measures models and drafters"),
     Stage("release_candidate", "release", "release", "release", artefact="release", switch="release", fixed_seconds=2,
           does="checks gates, writes pages"),

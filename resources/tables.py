@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
@@ -167,7 +167,7 @@ def sql_literal(value: str | date | datetime | int | bool) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-Rows = pa.Table | pa.RecordBatchReader
+Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 """A reader's rows are written as they come: they need not fit in memory."""
 
 _WRITTEN = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=1 << 16)

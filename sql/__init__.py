@@ -1,1 +1,1 @@
-"""How rows change: one .sql file per step, parameters bound. Read by resources alone."""
+"""How rows change: one file for each table, dataset or step, a section for each statement (resources/sql_sections.py)."""

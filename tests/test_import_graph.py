@@ -21,9 +21,12 @@ from pathlib import Path
 import pytest
 
 from model_ops.door import door_names
+from resources.artefacts import source_digest
 
 PROJECT = Path(__file__).parent.parent
-PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "stores", "model_ops")
+DATA = ("sql", "recipes")
+"""Packages without Python of their own that another file imports."""
+PACKAGES = ("benchmarks", *(package for package in source_digest.PACKAGES if package not in DATA))
 ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding", "chatting",
                   "releasing", "keeping", "running", "graph", "contract", "storage", "terminal"),

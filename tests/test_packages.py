@@ -1,15 +1,13 @@
-"""Every list of the project's packages is the same: the wheel's, the digests', the import graph's and the documents'."""
+"""Every list of the project's packages is the same: the wheel's, ruff's, the kept tests', the digests' and the documents'."""
 
 import re
 import tomllib
 
-from resources.artefacts.source_digest import COUNTED, PACKAGES
-from tests import test_import_graph
-from tests.command import PROJECT
-from tests.kept import CODE
+import pytest
 
-DATA = {"sql", "recipes"}
-"""Packages without Python of their own that another file imports."""
+from resources.artefacts.source_digest import COUNTED, PACKAGES
+from tests import kept
+from tests.command import PROJECT
 
 
 def test_every_folder_with_an_init_file_is_a_package():
@@ -17,17 +15,21 @@ def test_every_folder_with_an_init_file_is_a_package():
     assert all((PROJECT / name).is_dir() for name in PACKAGES)
 
 
-def test_the_wheel_holds_them_all():
-    include = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
-    assert sorted(include) == sorted(f"{name}*" for name in PACKAGES)
+def test_the_wheel_holds_them_all_and_imports_are_sorted_by_them():
+    tool = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]
+    assert sorted(tool["setuptools"]["packages"]["find"]["include"]) == sorted(f"{name}*" for name in PACKAGES)
+    assert set(tool["ruff"]["lint"]["isort"]["known-first-party"]) == {*PACKAGES, "benchmarks", "tests"} - {"recipes"}
 
 
-def test_what_tests_keep_is_made_anew_after_a_change_of_any():
-    assert set(CODE) >= set(PACKAGES)
-
-
-def test_the_import_graph_draws_them_all():
-    assert set(test_import_graph.PACKAGES) == {*PACKAGES, "benchmarks"} - DATA
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_tests_keep_is_made_anew_after_a_change_of_any(tmp_path, monkeypatch, package):
+    monkeypatch.setattr(kept, "PROJECT", tmp_path)
+    (tmp_path / package / "room").mkdir(parents=True)
+    file, found = tmp_path / package / "room" / "file.py", set()
+    for text in ("one", "two"):
+        file.write_text(text)
+        found.add(kept.digest_of_code())
+    assert len(found) == 2
 
 
 def test_digests_count_packages_that_exist():

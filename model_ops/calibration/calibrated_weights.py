@@ -214,6 +214,7 @@ def _choose_codes(block: Block, together: Sequence[list[str]], schemes: Mapping[
         if owner != world.rank:
             continue
         kind, moment = schemes[modules[0]].load_layer(), block.inputs()[modules[0]].moment
+        assert issubclass(kind, Int4Linear)
         inputs = done.scales.get(modules[0], {}).get(INPUTS)
         codes, steps = _codes(torch.cat([weights[module] for module in modules]), moment if inputs is None else
                               moment / torch.outer(inputs, inputs), kind, method)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -194,7 +195,7 @@ def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> Run:
     return Run(hidden.to(HOST), rest, place)
 
 
-def _moved(value: object, device: torch.device, known: dict[int, Tensor]) -> object:
+def _moved(value: Any, device: torch.device, known: dict[int, Tensor]) -> Any:
     """A block's arguments with all tensors on a device; what several blocks share is moved once."""
     if isinstance(value, Tensor):
         if value.device != device and id(value) not in known:

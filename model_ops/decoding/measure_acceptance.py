@@ -36,7 +36,7 @@ class Measured:
     identical: dict[str, float]
 
 
-def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, Drafter]:
+def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, LookupDrafter]:
     """New drafters that need no training: n-gram and suffix.
 
     past_answers: token ids of earlier answers of the workload, for the suffix cache.

@@ -93,6 +93,11 @@ class MergeSettings(Settings):
         return self.method in FROM_BASE or BASE in self.listed
 
     @property
+    def reads_rows(self) -> bool:
+        """Whether the merge looks at rows of a dataset."""
+        return self.weights == "search"
+
+    @property
     def candidate_count(self) -> int:
         """Merges that a search tries: the points of a simplex with this step, times the scales."""
         points = math.comb(self.search_steps + len(self.listed) - 1, len(self.listed) - 1)

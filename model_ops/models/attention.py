@@ -88,20 +88,21 @@ def packed_attention(
     if dropout == 0 and softcap is None and takes_varlen_kernel(*(stream[0].transpose(0, 1) for stream in (query, key, value))):
         row = [stream.transpose(1, 2).flatten(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
         if document_prefixes is None:
-            output = varlen_attention(*row, lengths * batch, scaling, sliding_window, s_aux)
+            output = varlen_attention(*row, lengths=lengths * batch, scaling=scaling, window=sliding_window, sinks=s_aux)
             return output.unflatten(0, (batch, tokens)), None
         paths = document_paths(tuple(lengths), query.device, tuple(document_prefixes))
         output = varlen_attention(*(_Gather.apply(stream, paths) for stream in row),
-                                  path_lengths(lengths, document_prefixes), scaling, sliding_window, s_aux)
+                                  lengths=path_lengths(lengths, document_prefixes), scaling=scaling, window=sliding_window,
+                                  sinks=s_aux)
         return _Scatter.apply([paths], tokens, output)[None], None
 
     def attend(*streams: Tensor) -> Tensor:
         window = sliding_window if sliding_window is not None and streams[0].shape[2] > sliding_window else None
         if window is None and softcap is None and s_aux is None:
-            return _attend(*streams, scaling, dropout)
+            return _attend(*streams, scaling=scaling, dropout=dropout)
         if dropout > 0:
             raise ValueError("attention with a window, a soft cap or sinks has no dropout; set attention_dropout to 0")
-        return block_attention(*streams, scaling, window, softcap, s_aux)
+        return block_attention(*streams, scaling=scaling, window=window, softcap=softcap, sinks=s_aux)
 
     if len(lengths) == 1:
         return attend(query, key, value).transpose(1, 2), None

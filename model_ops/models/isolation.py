@@ -69,7 +69,7 @@ def _leaks(model: PreTrainedModel) -> bool:
     positions = torch.cat([torch.arange(FIRST), torch.arange(SECOND)]).to(tokens.device)
     seen: list[torch.Tensor] = []
 
-    def keep(module: torch.nn.Module, given: object, output: torch.Tensor) -> torch.Tensor:
+    def keep(module: torch.nn.Module, given: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
         seen.append((given[0].detach(), output.detach().requires_grad_()))
         return seen[-1][1]
 

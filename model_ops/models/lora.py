@@ -197,8 +197,8 @@ def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) 
     """
     lost = added = 0.0
     for name in adapted_parameters(model):
-        error, update = merge_parameter_adapter(model, name, dtype)
-        lost, added = lost + error, added + update
+        error, size = merge_parameter_adapter(model, name, dtype)
+        lost, added = lost + error, added + size
     for name, layer in adapted_layers(model).items():
         update = layer.update()
         exact = layer.frozen(torch.float32) + update

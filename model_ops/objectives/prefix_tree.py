@@ -99,7 +99,7 @@ class PrefixTree:
         bounds, share = np.arange(nodes + 1), (count / of_student[student]).astype(np.float32)
         return cls(*map(torch.from_numpy, (
             student, share, np.searchsorted(of_node, bounds), codes % vocabulary, child,
-            np.searchsorted(codes // vocabulary, bounds))), codes, vocabulary)
+            np.searchsorted(codes // vocabulary, bounds))), codes=codes, vocabulary=vocabulary)
 
     def to(self, device: torch.device) -> PrefixTree:
         """The tree on a device."""

@@ -71,7 +71,7 @@ class Places:
 
     def part(self, where: slice) -> Places:
         """Some of the places."""
-        return Places(*(getattr(self, each.name)[where] for each in fields(self)[:-1]), self.paths.part(where))
+        return Places(*(getattr(self, each.name)[where] for each in fields(self)[:-1]), paths=self.paths.part(where))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Spelling:
                 inner.append((first + said, taught_at, tokens[said], taught, self.begun[tokens[:said]]))
         found.append(np.array(inner, np.int64).reshape(-1, 5))
         last = torch.cat((paths.last, torch.full((len(inner),), NOWHERE)))
-        return Places(*torch.from_numpy(np.concatenate(found).T.copy()).unbind(), replace(paths, last=last))
+        return Places(*torch.from_numpy(np.concatenate(found).T.copy()).unbind(), paths=replace(paths, last=last))
 
     def spelt(self, p: Float[Tensor, "places teacher_vocab"], places: Places,
               q: Float[Tensor, "places vocab"]) -> Float[Tensor, "places vocab"]:

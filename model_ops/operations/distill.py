@@ -18,6 +18,7 @@ Under torchrun (settings.mesh) the first process reads the teacher, and both mod
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -67,7 +68,7 @@ MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
 """Tokens of held-out rows on which the importance of layers and widths is measured; of layers at least the second number."""
 
 
-def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | list[float]]:
+def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Creates, trains and saves the student. Raises ModelError for a bad teacher or dataset, before weights are loaded."""
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
@@ -134,8 +135,9 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     )
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
-    found = {} if search is None else {"teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
-                                       "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
+    found: dict[str, Any] = {} if search is None else {
+        "teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
+        "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
     kept = {} if own is not None else {"teacher_layers": layers}
     if told is not None:
         found |= {"logprob_tokens": told.told_tokens, "label_only_tokens": told.label_tokens}

@@ -40,7 +40,7 @@ def run(job: Job, progress: Progress) -> dict[str, int]:
         rows = order[first : first + settings.batch]
         vectors[rows], read = _embed([texts[row] for row in rows], tokenizer, model, settings.max_length)
         embedded += read
-    if texts:
+    if isinstance(vectors, np.memmap):
         vectors.flush()
     else:
         with partial.open("wb") as file:

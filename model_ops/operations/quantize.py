@@ -373,7 +373,8 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
     for done, (name, header) in enumerate(headers.items(), start=1):
         scheme = schemes.get(_layer(name))
         if scheme is not None:
-            layer, weight = scheme.load_layer(), _weight(header)
+            layer: Any = scheme.load_layer()  # arguments of `encode` differ between schemes
+            weight = _weight(header)
             if not torch.isfinite(weight).all():
                 raise ModelError(f"{header.file}: {name} {NOT_FINITE}")
             layout = scheme.stored(*header.shape)

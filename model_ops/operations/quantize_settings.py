@@ -24,7 +24,7 @@ class QuantizeSettings(Settings):
     """Post-training quantization in the compressed-tensors layout."""
 
     enabled: bool = Field(True, description="false: the model is served as it was trained, without quantization")
-    scheme: Literal[(*SCHEMES, AUTO)] = Field(
+    scheme: Literal[(*SCHEMES, AUTO)] = Field(  # type: ignore[valid-type]  # from the table
         "w8a8", description="auto: for each layer one of `candidates`, so that all cost least within `budget`. w8a8: int8 "
         "weights per output channel, int8 activations per token. w4a16: int4 weights, a scale for each 128 inputs of a channel "
         "(w4a16_g64, w4a16_g32: 64, 32). w8a16: int8 weights in groups of 128 (w8a16_channel: per channel). fp8: float8 "
@@ -32,7 +32,7 @@ class QuantizeSettings(Settings):
         "groups of 128. nvfp4, mxfp4: float4 weights and activations in groups of 16 or 32 (nvfp4a16, mxfp4a16: weights only)")
     budget: float | None = Field(
         None, gt=0, lt=1, description="auto: bytes of the released weights, embeddings included, over their bytes in bfloat16")
-    candidates: list[Literal[(*ALONE, FLOAT)]] = Field(
+    candidates: list[Literal[(*ALONE, FLOAT)]] = Field(  # type: ignore[valid-type]  # from the table
         ["w4a16", "w4a16_g32", "w8a16", FLOAT], min_length=2, description="auto: schemes of which each layer gets one. float: "
         "it stays bfloat16. The endpoint has to load all of them")
     method: Literal["gptq", "awq", "awq_gptq", "smoothquant", "rtn"] | None = Field(

@@ -1,17 +1,12 @@
 """Table of operations: name -> settings. A new operation is a file here, a file of its settings, and one line below.
 
-    settings_of("sft", {"steps": 3})       # SftSettings, validated and complete
-
 `model_ops/operations/<name>.py` has `run(job, progress) -> metrics`. Importing this file imports no torch. Operations do not
 import it, so that a change of one operation's settings does not change the version of another operation's artefacts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from model_ops.answering.sample_settings import SampleSettings
 from model_ops.answering.settings import GenerateSettings
@@ -24,7 +19,6 @@ from model_ops.operations.measure_lengths_settings import LengthSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.settings import Settings
 from model_ops.speculators.registry import AnySpeculatorSettings
 
 OPERATIONS: dict[str, Any] = {
@@ -42,11 +36,3 @@ OPERATIONS: dict[str, Any] = {
     "embed": EmbedSettings,
 }
 """Operation -> its settings: a Settings model, or a union of them."""
-
-
-def settings_of(operation: str, values: Mapping[str, Any]) -> Settings:
-    """An operation's settings, validated, with missing values filled. Raises ValueError for an unknown operation or a bad
-    value."""
-    if operation not in OPERATIONS:
-        raise ValueError(f"unknown operation {operation!r}; known: {', '.join(OPERATIONS)}")
-    return TypeAdapter(OPERATIONS[operation]).validate_python(dict(values)).resolved()

@@ -10,6 +10,7 @@ read these names where config.json has a kv_cache_scheme, and store keys after t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -49,7 +50,7 @@ def watch_cache(model: nn.Module, layers: Iterable[str], change: Change) -> list
 class _Between:
     """Stands for a transformers cache in one call of an attention module. inner: that cache, or None."""
 
-    def __init__(self, inner: object | None, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]):
+    def __init__(self, inner: Any, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]):
         self.inner, self.change = inner, change
 
     def update(self, keys: Tensor, values: Tensor, *more: object, **named: object) -> tuple[Tensor, Tensor]:

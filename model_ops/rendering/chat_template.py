@@ -139,7 +139,7 @@ class ChatTemplate:
                 with suppress(*ERRORS):
                     self._ends[has_call] = end_of_turn(*(
                         self._probe(messages, has_tools)
-                        for messages in ([QUESTION], [QUESTION, answer], [QUESTION, answer, follow])), specials)
+                        for messages in ([QUESTION], [QUESTION, answer], [QUESTION, answer, follow])), specials=specials)
                     break
         return self._ends[has_call]
 

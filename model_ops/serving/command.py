@@ -35,7 +35,7 @@ def words_of(server: ServerKind, target: str, name: str, drafter: str | None, se
     used = serving_of(chosen, serving if drafter else None)
     directory = drafter if chosen.method == "drafter" else None
     if server == "vllm":
-        options = used and used.vllm
+        options = used.vllm if used is not None else None
         if options is not None and options.method == SUFFIX and service is not None and service.zero_retention:
             options = replace(options, options={**options.options, "suffix_decoding_max_cached_requests": 0})
         words = [target, "--served-model-name", name, *_vllm(directory, options, chosen)]

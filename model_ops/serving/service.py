@@ -5,7 +5,7 @@
     service_environment("vllm", service, "...")   # {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", ...}
 
 The fingerprint names the release and its target. vLLM writes it into `system_fingerprint`, SGLang into
-`metadata.weight_version`; the ingest of logs reads the target's digest from it (sql/reading/macros/served_digest.sql).
+`metadata.weight_version`; the ingest of logs reads the target's digest from it (sql/reading/macros.sql).
 
 Flags of vLLM 0.32 (vllm/entrypoints/openai/cli_args.py, vllm/engine/arg_utils.py) and SGLang 0.5.23
 (sglang/srt/server_args.py). Importing this file imports no torch.

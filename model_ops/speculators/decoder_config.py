@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import BaseModel
 from torch import nn
 
+from model_ops.speculators.dflash_config import DFlashConfig
 from model_ops.speculators.draft_model_files import name_of
+from model_ops.speculators.eagle3_config import Eagle3Config
 
 ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
                    "attention_factor", "beta_fast", "beta_slow")
 
 
-def decoder_fields(config: BaseModel, dtype: torch.dtype) -> dict[str, Any]:
+def decoder_fields(config: Eagle3Config | DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
     """Fields of all kinds of layers: shapes, positions, eos ids. dtype: of the weights."""
     rope = config.rope_parameters
     kind = rope.get("rope_type", "default")
@@ -52,7 +53,7 @@ def decoder_fields(config: BaseModel, dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
-def rotary_embedding(config: BaseModel) -> nn.Module:
+def rotary_embedding(config: Eagle3Config | DFlashConfig) -> nn.Module:
     """transformers' rotary embedding for the positions of a drafter's decoder layers."""
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding

@@ -86,8 +86,8 @@ class DFlashDrafter:
         hidden = model.embed(self.anchor, count)
         for number, layer in enumerate(model.layers):
             attention, x = layer.self_attn, layer.input_layernorm(hidden)
-            attended = cache.attend(number, attention.query(x, cos, sin), *attention.key_value(x, cos, sin), positions,
-                                    causal=False)
+            attended = cache.attend(number, attention.query(x, cos, sin), *attention.key_value(x, cos, sin),
+                                    positions=positions, causal=False)
             hidden = layer.finish(hidden, attended)
         return independent_drafts(model.logits(hidden[:, 1:]), 0 if self.greedy else temperature, uniforms, self.target_ids)
 
@@ -109,5 +109,5 @@ class DFlashDrafter:
         cos, sin = self.rotary.at(positions, self.cache.longest + tokens)
         context = self.model.context(captured)
         for number, layer in enumerate(self.model.layers):
-            self.cache.store(number, *layer.self_attn.key_value(context, cos, sin), positions)
+            self.cache.store(number, *layer.self_attn.key_value(context, cos, sin), positions=positions)
         self.cache.lengths = self.cache.lengths + counts

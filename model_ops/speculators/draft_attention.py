@@ -137,7 +137,8 @@ class _DraftAttention(torch.autograd.Function):
         with torch.autocast(query.device.type, enabled=False):
             gradient = gradient.contiguous()
             spread = [_spread(stream, ctx.layout, ctx.at) for stream in (gradient, query, output, normaliser)]
-            of_query, of_keys, of_values = _causal_gradients(spread[0], (spread[1], keys, values), *spread[2:], ctx.layout)
+            of_query, of_keys, of_values = _causal_gradients(
+                spread[0], (spread[1], keys, values), *spread[2:], layout=ctx.layout)
             of_query = _chosen(of_query, ctx.at)
             if not later:
                 return None, None, of_query, of_keys, of_values

@@ -39,7 +39,7 @@ from model_ops.speculators.eagle3_config import CAPTURED, Eagle3Config
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 from model_ops.speculators.export_eagle3 import read_midlayer_config, save_eagle3
 from model_ops.speculators.repeated_body import RepeatedBody
-from model_ops.speculators.training_time_test import unroll
+from model_ops.speculators.unrolled_draft_steps import unroll
 
 
 class Eagle3(RepeatedBody):

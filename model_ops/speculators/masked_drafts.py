@@ -26,7 +26,7 @@ from torch import Tensor
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_attention import draft_attention
 from model_ops.speculators.repeated_body import RepeatedBody
-from model_ops.speculators.training_time_test import Lines, first_step
+from model_ops.speculators.unrolled_draft_steps import Lines, first_step
 
 
 class MaskedBody(RepeatedBody):

@@ -39,7 +39,7 @@ from model_ops.speculators.draft_layers import BodyLayer, Mlp, Norm
 from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 from model_ops.speculators.repeated_body import RepeatedBody
-from model_ops.speculators.training_time_test import unroll
+from model_ops.speculators.unrolled_draft_steps import unroll
 from model_ops.speculators.verify_mtp import MTP, is_mtp
 
 SMALLEST_NORM = 1e-3

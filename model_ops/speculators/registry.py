@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import BeforeValidator, Discriminator, Tag, TypeAdapter
 
@@ -60,9 +60,12 @@ def _without_keys_of_others(values: Any) -> Any:
     return {key: value for key, value in values.items() if key not in foreign}
 
 
-AnySpeculatorSettings = Annotated[
-    Union[tuple(Annotated[found.settings, Tag(name)] for name, found in ARCHITECTURES.items())],  # noqa: UP007 (from a list)
-    Discriminator(_named), BeforeValidator(_without_keys_of_others)]
+if TYPE_CHECKING:
+    AnySpeculatorSettings = SpeculatorSettings
+else:
+    AnySpeculatorSettings = Annotated[
+        Union[tuple(Annotated[found.settings, Tag(name)] for name, found in ARCHITECTURES.items())],  # noqa: UP007 (from a list)
+        Discriminator(_named), BeforeValidator(_without_keys_of_others)]
 """The recipe's `speculator` section: one settings model for each architecture, told apart by the key `architecture`."""
 
 _ADAPTER = TypeAdapter(AnySpeculatorSettings)

@@ -6,13 +6,14 @@
         ...
     logits = model.logits(hidden)
 
-`training_time_test` trains them and `eagle3_drafter` decodes with them; both use only this interface.
+`unrolled_draft_steps` trains them and `eagle3_drafter` decodes with them; both use only this interface.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ class RepeatedBody(DraftModel):
     fc: the first projection of its inputs; its dtype is the module's
     """
 
+    config: Any  # of its own kind, with num_layers, num_key_value_heads and head_dim
     rotary: nn.Module
     norm: nn.Module
     lm_head: nn.Linear

@@ -132,7 +132,8 @@ class _Kept:
     """One tensor in host memory."""
 
     def __init__(self, tensor: Tensor, stream: torch.cuda.Stream | None):
-        self._device, self._stream, self._back = tensor.device, stream, None
+        self._device, self._stream = tensor.device, stream
+        self._back: Tensor | None = None
         self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=stream is not None)
         if stream is None:
             self._host.copy_(tensor)

@@ -83,7 +83,7 @@ class Documents(Sequence[Document]):
             parts.append((np.array([len(document) for document in part]),
                           np.concatenate([document.input_ids for document in part]).astype(np.int32, copy=False),
                           np.concatenate([document.targets for document in part])))
-        return cls(row_ids, *(np.concatenate(stream) for stream in zip(*parts, strict=True)), branches)
+        return cls(row_ids, *(np.concatenate(stream) for stream in zip(*parts, strict=True)), branches=branches)
 
     def __len__(self) -> int:
         return len(self.row_ids)

@@ -65,7 +65,8 @@ def _forward_and_backward(model: nn.Module, batch: Batch, loss: Loss, optimizer:
     held = torch.empty(state_bytes(optimizer), dtype=torch.uint8, device=world.device)
     with products_in(settings.precision, world.device):
         output = world.run(loss, model, batch)
-    sum(term.sum for term in output.terms.values()).backward()
+    minimised: torch.Tensor = sum(term.sum for term in output.terms.values())
+    minimised.backward()
     del held
 
 

@@ -1,11 +1,9 @@
-"""Ends a training early: weighs each further interval after an evaluation, and lets the learning rate fall before the end.
+"""The rule that ends a training early: weighs each further interval after an evaluation.
 
-    early = EarlyEnd(settings, stop, steps, every, devices, state)      # stop: None or not enabled: every step is trained
-    for index in early.steps_from(first):
-        rate = early.learning_rate(index)
-        ...
-        log.write({..., **early.after_step(done, tokens, validation)})
-    early.says                                                          # in words, for the artefact's metrics
+    rule = EarlyEnd(settings.early_end, every, devices, state)           # state: what `state()` returned, from a checkpoint
+    schedule = RunSchedule(settings, steps, rule)                        # schedules.py: asks the rule after each step
+    rule.ended                                                           # steps after which it ended the run, or None
+    rule.says                                                            # in words, for the artefact's metrics
 
 model_ops.training.marginal_gain has the rule. When an interval does not pay, the learning rate falls from where it is to its
 floor over `decay_share` of the steps that the training then has, as a schedule of that length would end; without this fall the
@@ -20,33 +18,29 @@ the numbers that it would look up now are others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from model_ops.training.early_end_settings import EarlyEndOfDrafter, EarlyEndOfModel, EarlyEndSettings
 from model_ops.training.learning_curve import Point
 from model_ops.training.marginal_gain import FEWEST, DecodingWorth, Further, LossWorth, Worth, further
-from model_ops.training.schedules import cooled_learning_rate, learning_rate_at
-from model_ops.training.settings import TrainingSettings
 from model_ops.wording import counted, duration
 
 
 class EarlyEnd:
-    """The decision of one run. every: steps between evaluations. devices: of the run, for device seconds. state: what `state()`
-    returned, from a checkpoint. last: number of steps that the run has, fewer once the rule has ended it."""
+    """The rule of one run. every: steps between evaluations. devices: of the run, for device seconds."""
 
-    def __init__(self, settings: TrainingSettings, stop: EarlyEndSettings | None, steps: int, every: int, devices: int,
-                 state: Mapping[str, Any] | None = None, held_out: bool = True):
-        self.settings, self.steps, self.every, self.devices = settings, steps, every, devices
-        self.last, self.says = steps, ""
-        self._stop = stop if stop is not None and stop.enabled else None
-        self._tokens, self._points, self._falls_from = 0.0, list[Point](), None
-        if self._stop is None:
-            return
+    def __init__(self, stop: EarlyEndSettings, every: int, devices: int, state: Mapping[str, Any] | None = None,
+                 held_out: bool = True):
+        self._stop, self._every, self._devices = stop, every, devices
+        self._tokens, self._points = 0.0, list[Point]()
+        self.ended: int | None = None
+        """Steps after which the learning rate falls to the run's end; None as long as every interval may pay."""
+        self.says = ""
         if state:
-            self._stop, self.devices = self._stop.model_copy(update=state["looked_up"]), state["devices"]
+            self._stop, self._devices = stop.model_copy(update=state["looked_up"]), state["devices"]
             self._tokens, self._points = state["tokens"], [(at, value) for at, value in state["points"]]
-            self.last, self._falls_from, self.says = state["last"], state["falls_from"], state["says"]
+            self.ended, self.says = state["ended"], state["says"]
         self._worth, unknown = _worth(self._stop)
         if not held_out:
             unknown = "there are no held-out rows to evaluate on"
@@ -57,66 +51,40 @@ class EarlyEnd:
             self.says = (f"trained to its end: nothing was weighed, which takes {FEWEST} evaluations that measure "
                          f"{self._stop.MEASURES} before the learning rate falls")
 
-    @property
-    def is_on(self) -> bool:
-        return self._stop is not None
-
-    def steps_from(self, first: int) -> Iterator[int]:
-        """Indices of the steps that are left, as long as the rule does not end the run."""
-        index = first
-        while index < self.last:
-            yield index
-            index += 1
-
-    def learning_rate(self, index: int) -> float:
-        """The learning rate of a step: the schedule's, or that of the fall before an early end."""
-        if self._falls_from is None:
-            return learning_rate_at(index, self.steps, self.settings)
-        return cooled_learning_rate(index, self._falls_from, self.last, self.steps, self.settings)
-
-    def after_step(self, done: int, tokens: float, validation: Mapping[str, float] | None) -> dict[str, float]:
-        """Counts a step's tokens; after an evaluation, weighs a further interval. Returns numbers for the log."""
+    def after_step(self, done: int, steps: int, falls_for: int, tokens: float,
+                   validation: Mapping[str, float] | None) -> dict[str, float]:
+        """Counts the tokens of step `done` of `steps`; after an evaluation, weighs a further interval. Returns numbers for the
+        log. falls_for: steps of the fall of the learning rate if the run ended now."""
         self._tokens += tokens
-        if self._stop is None or self._falls_from is not None or not validation:
+        if self.ended is not None or not validation:
             return {}
         value = validation.get(self._stop.MEASURES)
         if value is None or not math.isfinite(value):
             return {}
         self._points.append((self._tokens, value))
-        falls_for = self._fall(done)
-        if self._worth is None or done < self._stop.least_share * self.steps or done + falls_for >= self.steps:
+        if self._worth is None or done < self._stop.least_share * steps or done + falls_for >= steps:
             return {}
-        more = self._tokens / done * self.every
-        seconds = more / self._stop.trained_tokens_per_second * self.devices * (done + falls_for) / done
+        more = self._tokens / done * self._every
+        seconds = more / self._stop.trained_tokens_per_second * self._devices * (done + falls_for) / done
         found = further(self._points, more, seconds, self._worth, self._stop.RISES)
         if found is None:
             return {}
         self.says = "trained to its end: no interval that was weighed costs more than it may save"
         if not found.pays:
-            self.last, self._falls_from = done + falls_for, done
-            self.says = self._sentence(done, found)
+            self.ended, self.says = done, self._sentence(done + falls_for, steps, falls_for, found)
         return {"further_gain": found.gain, "further_gain_high": found.gain_high, "further_saves_s": round(found.saves_s, 3),
                 "further_costs_s": round(found.costs_s, 3)}
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint, as JSON values."""
-        looked_up = {name: getattr(self._stop, name) for name in sorted(self._stop.LOOKED_UP)} if self._stop else {}
-        return {"looked_up": looked_up, "devices": self.devices, "tokens": self._tokens,
-                "points": [list(each) for each in self._points], "last": self.last,
-                "falls_from": self._falls_from, "says": self.says}
+        return {"looked_up": {name: getattr(self._stop, name) for name in sorted(self._stop.LOOKED_UP)},
+                "devices": self._devices, "tokens": self._tokens, "points": [list(each) for each in self._points],
+                "ended": self.ended, "says": self.says}
 
-    def _fall(self, done: int) -> int:
-        """Steps of the fall of the learning rate after `done` steps: `decay_share` of both together."""
-        share = self.settings.decay_share
-        if self.settings.schedule == "constant":
-            return 0
-        return math.ceil(round(done * share / (1 - share), 6)) if share < 1 else self.steps
-
-    def _sentence(self, done: int, found: Further) -> str:
-        steps = counted(self.every, "further step")
-        falls = f", {self.last - done} of them while the learning rate falls" if self.last > done else ""
-        ended = (f"ended after {self.last:,} of {self.steps:,} steps{falls}: {steps} would cost {duration(found.costs_s)} of a "
-                 "device")
+    def _sentence(self, last: int, steps: int, falls_for: int, found: Further) -> str:
+        falls = f", {falls_for} of them while the learning rate falls" if falls_for else ""
+        ended = (f"ended after {last:,} of {steps:,} steps{falls}: {counted(self._every, 'further step')} would cost "
+                 f"{duration(found.costs_s)} of a device")
         worth = duration(found.saves_s) if found.saves_s >= 0.5 else "nothing"
         high = found.gain_high
         if isinstance(self._worth, DecodingWorth):
@@ -127,7 +95,7 @@ class EarlyEnd:
         if high < 5e-6:
             return f"{ended}, and not lower the held-out loss of {found.now:.4f} nats a token"
         return (f"{ended}, and lower the held-out loss of {found.now:.4f} by at most {high:.5f} nats a token, which is worth "
-                f"{worth} at {self._stop.nats_per_device_hour:g} nats a device hour")
+                f"{worth} at {cast(LossWorth, self._worth).nats_an_hour:g} nats a device hour")
 
 
 def _worth(stop: EarlyEndSettings) -> tuple[Worth | None, str]:

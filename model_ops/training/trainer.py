@@ -42,6 +42,7 @@ from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.recovery import Recovery
+from model_ops.training.schedules import RunSchedule
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
@@ -136,17 +137,20 @@ def train(
         stateful.resume(state["source"])
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or steps
-    early = EarlyEnd(settings, early_end, steps, validate_every, world.size, state.get("early_end"), validate is not None)
+    rule = None
+    if early_end is not None and early_end.enabled:
+        rule = EarlyEnd(early_end, validate_every, world.size, state.get("early_end"), held_out=validate is not None)
+    schedule = RunSchedule(settings, steps, rule)
     validation: dict[str, float] = {}
     losses, tokens, started_s = [], 0, time.monotonic()
     steps_data, meter = StepBatches(batches, world, first), StepMeter(model, world, settings.precision)
     model.train()
     with checkpoints, deterministic_kernels(settings.deterministic, device):
-        for index in early.steps_from(first):
+        for index in schedule.steps_from(first):
             step_started_s = time.monotonic()
             _seed_all(settings.seed * 1_000_003 + index + world.rng_stream * DRAWS_APART)
             data = steps_data.take(index)
-            learning_rate = early.learning_rate(index)
+            learning_rate = schedule.learning_rate(index)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
             with sparse_lookup_gradients(model, world):
@@ -161,29 +165,29 @@ def train(
                     learning.after_step(numbers)
                 shown = {"loss": numbers["loss"]}
             done, evaluated = index + 1, None
-            if validate is not None and (done % validate_every == 0 or done == early.last):
+            if validate is not None and (done % validate_every == 0 or done == schedule.last):
                 validation = evaluated = _evaluate(model, validate, world)
                 numbers.update(validation)
-            numbers.update(early.after_step(done, measured["tokens"], evaluated))
+            numbers.update(schedule.after_step(done, measured["tokens"], evaluated))
             log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
-            progress.report(phase, done, early.last, "steps", **shown, **measured)
+            progress.report(phase, done, schedule.last, "steps", **shown, **measured)
             remembered = {**recovery.state(), **({} if learning is None else {"learned": learning.state()}),
-                          **({"early_end": early.state()} if early.is_on else {}),
+                          **schedule.state(),
                           **({} if stateful is None else {"source": stateful.state()})}
             if checkpoints.after_step(done, remembered, stop=progress.stop_requested):
                 raise Stopped
-    if first == early.last and validate is not None:
+    if first == schedule.last and validate is not None:
         validation = _evaluate(model, validate, world)
-    if early.says:
-        progress.event("note", message=f"{phase}: {early.says}")
+    if schedule.says:
+        progress.event("note", message=f"{phase}: {schedule.says}")
     model.eval()
     seconds = time.monotonic() - started_s
     losses = log.losses() or losses
     tail = losses[-max(1, len(losses) // 10):]
     return TrainingResult(
-        steps=early.last, resumed_from=first, loss=sum(tail) / len(tail) if tail else math.nan, tokens=tokens,
+        steps=schedule.last, resumed_from=first, loss=sum(tail) / len(tail) if tail else math.nan, tokens=tokens,
         seconds=seconds, tokens_per_second=tokens / max(seconds, 1e-9), peak_memory_mb=peak_memory_mb(device),
-        validation=validation, precision=settings.precision, skipped_steps=recovery.skipped, early_end=early.says,
+        validation=validation, precision=settings.precision, skipped_steps=recovery.skipped, early_end=schedule.says,
     )
 
 

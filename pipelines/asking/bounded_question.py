@@ -32,10 +32,10 @@ SPARE_GIB = 1.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """seconds: time limit, 0 for none; memory_gib: None for 4 GiB, or half of the machine's memory if that is less."""
-
     seconds: float = DEFAULT_SECONDS
+    """Time limit, 0 for none."""
     memory_gib: float | None = None
+    """None for 4 GiB, or half of the machine's memory if that is less."""
 
 
 class StuckQuestion(CatalogError):

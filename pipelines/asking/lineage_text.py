@@ -20,7 +20,7 @@ from resources.catalog.catalog import Answer, LogLines, lineage_of, log_lines_of
 from resources.lake import Lake
 from resources.sql_files import sql_text
 
-LISTS = {"log-lines": "catalog/log_lines_of", "users": "catalog/users_of"}
+LISTS = {"log-lines": "catalog/queries/log_lines_of", "users": "catalog/queries/users_of"}
 """SQL that lists what is behind an artefact."""
 
 

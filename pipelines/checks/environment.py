@@ -204,29 +204,30 @@ def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> F
     mesh = getattr(recipe, stage).mesh
     have = sum(devices.values())
     try:
-        wanted = mesh.resolved(have).processes or 1
+        processes = mesh.resolved(have).processes or 1
     except ValueError as error:
         return problem(check, str(error), f"correct {stage}.mesh")
-    if have and wanted > have:
-        return problem(check, f"{stage}.mesh asks for {wanted} processes, and this machine has {have} accelerators",
+    if have and processes > have:
+        return problem(check, f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators",
                        "make the mesh smaller, or run on a larger machine")
-    name = f"{wanted if have else 1}x{next(iter(devices))}" if have else "cpu"
-    asked = f"millrace plan {path.name} --gpus {name} --stage {stage}"
+    name = f"{processes if have else 1}x{next(iter(devices))}" if have else "cpu"
+    command = f"millrace plan {path.name} --gpus {name} --stage {stage}"
     words = ["plan", str(path.resolve()), "--gpus", name, "--stage", stage, "--format", "json"]
     try:
-        done = subprocess.run([sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, capture_output=True, text=True,
-                              timeout=PLAN_SECONDS)
+        result = subprocess.run([sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, capture_output=True, text=True,
+                                timeout=PLAN_SECONDS)
     except subprocess.TimeoutExpired:
-        return warning(check, f"could not be predicted within {PLAN_SECONDS:g} s", asked)
-    said = " ".join(done.stderr.rpartition("millrace: ")[2].split())[:400]
-    if done.returncode == 1 and said:  # nothing fits
-        return problem(check, said, asked)
+        return warning(check, f"could not be predicted within {PLAN_SECONDS:g} s", command)
+    message = " ".join(result.stderr.rpartition("millrace: ")[2].split())[:400]
+    if result.returncode == 1 and message:  # nothing fits
+        return problem(check, message, command)
     try:
-        chosen = json.loads(done.stdout)
-        return ok(check, f"{METHODS[chosen['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
-                  f"{chosen['memory_gib']['total']:,.1f} of {chosen['device_gib']:,.0f} GiB")
+        plan = json.loads(result.stdout)
+        return ok(check, f"{METHODS[plan['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
+                  f"{plan['memory_gib']['total']:,.1f} of {plan['device_gib']:,.0f} GiB")
     except (ValueError, KeyError):
-        return warning(check, f"cannot be planned: {said}", "name a directory that holds the model, with settings that fit it")
+        return warning(check, f"cannot be planned: {message}",
+                       "name a directory that holds the model, with settings that fit it")
 
 
 def accelerators() -> Counter[str]:

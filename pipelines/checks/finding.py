@@ -23,12 +23,13 @@ SECONDS = 40.0
 
 @dataclass(frozen=True)
 class Finding:
-    """check: a stable name of the subject, for programs. message: one sentence. remedy: what to do; empty where ok."""
-
     check: str
+    """A stable name of the subject, for programs."""
     state: State
     message: str
+    """One sentence."""
     remedy: str = ""
+    """What to do; empty where ok."""
 
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
@@ -48,9 +49,8 @@ def problem(check: str, message: str, remedy: str) -> Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """name: for a finding that the check itself failed."""
-
     name: str
+    """Name for a finding that the check itself failed."""
     look: Callable[[], Sequence[Finding]]
 
 

@@ -58,14 +58,16 @@ LEAST, MOST = 0.1, 30.0
 
 @dataclass(frozen=True)
 class Line:
-    """One stage. estimated: seconds by the planner alone. money: None where no price is known."""
+    """One stage."""
 
     stage: str
     estimated: float
+    """Seconds by the planner alone."""
     seconds: float
     memory_bytes: float | None = None
     disk_bytes: float | None = None
     money: float | None = None
+    """None where no price is known."""
 
     @property
     def does(self) -> str:
@@ -74,16 +76,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Forecast:
-    """basis: for how many records, on what. checkpoints: bytes that come and go while a stage trains. last: how well the last
-    run was predicted; "" for a first one. kept_in: where the outcome is kept, below the
-    key `made_with`; None without a lake. measured: what is there."""
-
     lines: list[Line]
     basis: str
+    """Number of records, and what they were counted on."""
     checkpoints: float = 0.0
+    """Bytes that come and go while a stage trains."""
     last: str = ""
+    """How well the last run was predicted; "" for a first one."""
     kept_in: Path | None = None
+    """Where the outcome is kept, below the key `made_with`; None without a lake."""
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What exists already."""
     gflops: float = 0.0
     made_with: str = ""
 

@@ -80,29 +80,30 @@ def retain(
     from resources.reading.sources import workloads_of
     from resources.tables import Tables
 
-    read = load_recipe(recipe)
-    if read.retention is None:
+    loaded = load_recipe(recipe)
+    if loaded.retention is None:
         raise ForgetError(f"{recipe} has no retention, so nothing is too old: add retention: {{rows_days: 90}}, for example")
     place = Lake.open(lake_location(recipe, lake), create=False)
     if apply:
         require_writable(place.root)
-    found = (remove_old_data if apply else old_data)(place, read.workload, read.retention)
+    report = (remove_old_data if apply else old_data)(place, loaded.workload, loaded.retention)
     verb = "Removed" if apply else "Would remove"
-    tables = ", ".join(f"{rows:,} of {table}" for table, rows in found.rows.items())
+    tables = ", ".join(f"{rows:,} of {table}" for table, rows in report.rows.items())
     say(console, f"{verb} rows: {tables or 'none'}.")
-    if found.emptied:
-        emptied = ", ".join(f"{rows:,} of {table}" for table, rows in found.emptied.items())
+    if report.emptied:
+        emptied = ", ".join(f"{rows:,} of {table}" for table, rows in report.emptied.items())
         say(console, f"{'Emptied' if apply else 'Would empty'} rows of what they say: {emptied}.")
-    if found.chats:
-        say(console, f"{verb} rated chats: {counted(found.chats, 'answer')}.")
-    say(console, f"{verb} versions: {', '.join(found.versions) or 'none'}.")
-    if found.counts_only:
-        held = ", ".join(f"{rows:,} of {table}" for table, rows in found.counts_only.items())
-        why = ", which stay until a model has learnt them" if found.unlearnt else ""
-        say(console, f"{'Left' if apply and found.unlearnt else verb} texts of sources that keep only counts: {held}{why}.")
-    said = "were removed" if apply else f"exist; those older than {read.retention.old_files_days:g} days would go"
-    say(console, f"Old files of the tables: {size(found.old_bytes)} {said}.")
-    for other in sorted(workloads_of(read.workload, read.sources) - {read.workload}):
+    if report.chats:
+        say(console, f"{verb} rated chats: {counted(report.chats, 'answer')}.")
+    say(console, f"{verb} versions: {', '.join(report.versions) or 'none'}.")
+    if report.counts_only:
+        by_table = ", ".join(f"{rows:,} of {table}" for table, rows in report.counts_only.items())
+        why = ", which stay until a model has learnt them" if report.unlearnt else ""
+        what = "Left" if apply and report.unlearnt else verb
+        say(console, f"{what} texts of sources that keep only counts: {by_table}{why}.")
+    state = "were removed" if apply else f"exist; those older than {loaded.retention.old_files_days:g} days would go"
+    say(console, f"Old files of the tables: {size(report.old_bytes)} {state}.")
+    for other in sorted(workloads_of(loaded.workload, loaded.sources) - {loaded.workload}):
         if rows := sum(Tables(place).rows_by_day("interactions", other).values()):
             say(console, f"! Rows of {other} stay ({rows:,} of interactions): sources of this recipe are read for it too, and "
                 f"only a recipe with workload: {other} removes them, by its own retention.", "yellow")

@@ -60,7 +60,7 @@ def approve(
 ) -> None:
     """Approves a release: names the page to read and asks, checks gates and digests again, records who and why, moves the
     endpoint's alias."""
-    from pipelines.releasing import release_text
+    from pipelines.releasing.release_text import say_approved, say_waiting
     from resources.releasing.actor import Actor
     from resources.releasing.approvals import approve_release
 
@@ -68,9 +68,9 @@ def approve(
     directory, _, seen = _asked_about(place, release, yes, "Approve", always=True)
     done = approve_release(place, directory, by, seen)
     if done.aliases is None:
-        release_text.say_waiting(console, directory, done.approvals)
+        say_waiting(console, directory, done.approvals)
         return
-    release_text.say_approved(console, place, seen, done.aliases, by, done.again, done.approvals)
+    say_approved(console, place, seen, done.aliases, by, done.again, done.approvals)
     _publish(place, done.aliases)
 
 
@@ -140,14 +140,14 @@ def withdraw(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
     """Withdraws an approval, or refuses a candidate: no run and no rollback serves this release automatically."""
-    from pipelines.releasing import release_text
+    from pipelines.releasing.release_text import say_withdrawn
     from resources.releasing.actor import Actor
     from resources.releasing.approvals import withdraw as record_withdrawal
 
     place, by = open_lake(lake), Actor.of_command(reason)
     directory, endpoint, seen = _asked_about(place, release, yes, "Withdraw")
     record_withdrawal(place, directory, by, seen)
-    release_text.say_withdrawn(console, place, directory, by)
+    say_withdrawn(console, place, directory, by)
     _publish(place, endpoint.read())
 
 
@@ -164,7 +164,7 @@ def promote(
     lake: LakeOption = None,
 ) -> None:
     """Makes a further alias of the endpoint name an approved release; gates, digests and signature are checked again."""
-    from pipelines.releasing import release_text
+    from pipelines.releasing.release_text import say_named
     from resources.releasing.actor import Actor
     from resources.releasing.approvals import promote_to
     from resources.releasing.endpoints import Endpoint
@@ -175,7 +175,7 @@ def promote(
     else:
         directory, _, seen = _asked_about(place, release, yes, f"Let {to} name")
         aliases = promote_to(place, directory, to, by, seen)
-    release_text.say_named(console, aliases, to)
+    say_named(console, aliases, to)
     _publish(place, aliases)
 
 
@@ -186,10 +186,10 @@ def releases(
     lake: LakeOption = None,
 ) -> None:
     """Lists releases, newest first: decision, aliases, gates, signature, erased rows."""
-    from pipelines.releasing.release_list import as_json, print_releases, releases_of
+    from pipelines.releasing.release_list import print_releases, releases_as_json, releases_of
 
     found = releases_of(open_lake(lake), workload)
-    print(as_json(found)) if format == ReportFormat.json else print_releases(found, console)
+    print(releases_as_json(found)) if format == ReportFormat.json else print_releases(found, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -200,14 +200,14 @@ def compare(
     lake: LakeOption = None,
 ) -> None:
     """What differs between two releases: data, base, code, settings, measurements, size."""
-    from pipelines.releasing.release_comparison import as_json, print_comparison
+    from pipelines.releasing.release_comparison import comparison_as_json, print_comparison
     from resources.releasing.comparison import compare_releases
     from resources.releasing.release_names import find_release
 
     place = open_lake(lake)
     named = find_release(place, release).directory
     found = compare_releases(place, named, find_release(place, other).directory if other else None)
-    print(as_json(found)) if format == ReportFormat.json else print_comparison(found, console)
+    print(comparison_as_json(found)) if format == ReportFormat.json else print_comparison(found, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -222,7 +222,7 @@ def rollback(
     lake: LakeOption = None,
 ) -> None:
     """Returns to an earlier champion and withdraws the release that it replaces."""
-    from pipelines.releasing import release_text
+    from pipelines.releasing.release_text import say_rolled_back, show
     from resources.releasing.actor import Actor
     from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
     from resources.releasing.release_names import UnknownReleaseError, find_release
@@ -234,13 +234,13 @@ def rollback(
     endpoint = Endpoint(place, workload)
     _, seen = endpoint.seen()
     named = find_release(place, to or rollback_target(place, workload), workload)
-    release_text.show(console, place, named.directory, seen)
+    show(console, place, named.directory, seen)
     taint = taint_of(place, named.directory, seen.champion)
     if taint:
         console.print(f"! {taint}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     _confirm(named, yes, f"Roll {workload} back from {seen.champion} to release {named.directory.name}?", bool(taint))
     aliases = roll_back(place, named.directory, by, seen, though_tainted=yes or (bool(taint) and sys.stdin.isatty()))
-    release_text.say_rolled_back(console, place, seen, aliases, by)
+    say_rolled_back(console, place, seen, aliases, by)
     _publish(place, aliases)
 
 
@@ -258,22 +258,22 @@ def measure(
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Measures a server on held-out prompts: tokens/s, latency, accepted drafts. Prints its first answer, too."""
-    from pipelines.releasing.measuring import as_json, compare, print_comparison, read_concurrency, read_prompts
+    from pipelines.releasing.measuring import compare, print_speeds, read_concurrency, read_prompts, speeds_as_json
 
     asked = read_prompts(prompts, count)
     levels = read_concurrency(concurrency)
     with errors.status("asking the server ..."):
         found = compare([server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env)
     if format == ReportFormat.json:
-        print(as_json(found))
+        print(speeds_as_json(found))
     else:
-        print_comparison(found, console)
+        print_speeds(found, console)
 
 
 def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False):
     """Shows the named release in full and, if the name is short or `always`, asks for confirmation: its directory, its
     endpoint, and the aliases that were shown."""
-    from pipelines.releasing import release_text
+    from pipelines.releasing.release_text import show
     from resources.releasing.endpoints import Endpoint
     from resources.releasing.release_names import find_release
 
@@ -281,7 +281,7 @@ def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False)
     directory = named.directory
     endpoint = Endpoint(lake, directory.parent.name)
     _, seen = endpoint.seen()
-    release_text.show(console, lake, directory, seen)
+    show(console, lake, directory, seen)
     _confirm(named, yes, f"{what} release {directory.name} of {directory.parent.name}?", always)
     return directory, endpoint, seen
 

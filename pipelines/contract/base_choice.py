@@ -111,7 +111,7 @@ def cached_config(name: str) -> dict[str, Any] | None:
     """The config of a Hub id in the local cache; None if it is not there."""
     from huggingface_hub import try_to_load_from_cache
 
-    with suppress(OSError, ValueError):  # a name that is no repository's, or a damaged file: whoever fetches the model says so
+    with suppress(OSError, ValueError):  # no repository of that name, or a damaged file: fetching the model reports it
         found = try_to_load_from_cache(name, "config.json")
         config = json.loads(Path(found).read_text(encoding="utf-8")) if isinstance(found, str) else None
         return config if isinstance(config, dict) else None

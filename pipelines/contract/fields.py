@@ -9,6 +9,8 @@ import hashlib
 import json
 import re
 from datetime import date
+from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
@@ -31,6 +33,7 @@ from resources.composing.named_datasets import NamedDataset
 from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
 from resources.composing.seed_settings import SeedSettings
 from resources.curating.curation import CurationSettings
+from resources.deciding.facts import RecipeFacts
 from resources.deciding.settings import DecideSettings
 from resources.drifting.settings import DriftSettings
 from resources.erasing.retention import RetentionSettings
@@ -178,15 +181,16 @@ class RecipeFields(Settings):
         trains = self.teacher.trains if self.teacher else ""
         learners = TAUGHT_BY_BOTH if trains == "both" else (trains,)
         taught = frozenset(name for name, section in TRAINED_STAGES.items() if section in learners)
-        given = {name: found for name, section in TRAINED_STAGES.items() if (found := getattr(self, section)) is not None}
-        named = {name: found.dataset for name, found in given.items() if found.dataset is not None}
-        return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named)
+        given = {name: getattr(getattr(self, section), "dataset", None) for name, section in TRAINED_STAGES.items()}
+        named = {name: dataset for name, dataset in given.items() if dataset is not None}
+        rowless = frozenset(found.name for found in STAGES
+                            if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True))
+        return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named,
+                           rowless)
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""
-        section: Any = self
-        for key in switch.split("."):
-            section = getattr(section, key)
+        section = attrgetter(switch)(self)
         return getattr(section, "enabled", section is not None)
 
     @property
@@ -198,6 +202,17 @@ class RecipeFields(Settings):
             return None
         begins = start.named_in(self.speculator)
         return next((name for name in stage("speculator").may_start_from if stage(name).role == begins), None)
+
+    @property
+    def facts(self) -> RecipeFacts:
+        """What resources/deciding, which knows no recipe, needs to know of this one."""
+        has_directory, retrain = Path(self.base_model).is_dir(), self.automation.retrain
+        return RecipeFacts(
+            self.workload, self.policy, self.base_model if has_directory else "", retrain.cron if retrain.enabled else "",
+            self.speculator.architecture, list(self.datasets.named), self.evaluation.prompts, self.release.enabled,
+            as_adapter=self.release.enabled and self.release.form == "adapter",
+            base_repository="" if self.base_model == "tiny" or has_directory else self.base_model,
+            base_branch=self.base_revision or "", decide=self.automation.decide)
 
     @property
     def disabled(self) -> list[str]:

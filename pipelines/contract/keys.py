@@ -46,7 +46,7 @@ OTHER_WORDS = {
 
 @dataclass(frozen=True)
 class Words:
-    """Metadata of a text field: what it accepts, in words."""
+    """Metadata of a text field: a description of what it accepts."""
 
     words: str
 
@@ -207,7 +207,7 @@ def takes_null(annotation: Any) -> bool:
 
 
 def accepted(annotation: Any, metadata: Any = ()) -> str:
-    """What a value of this annotation can be, in words."""
+    """A description of the values that this annotation accepts."""
     kinds = [kind for kind in options(annotation) if kind is not type(None)]
     metadata = [*metadata, *(extra for option in _with_metadata(annotation) for extra in option)]
     return " or ".join(dict.fromkeys(_words(kind, metadata) for kind in kinds))

@@ -18,7 +18,6 @@ from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from resources.composing.eval_suite import EvalSettings
 from resources.reading.local_path import absolute_uri, is_local
-from resources.reading.sources import SourceSettings
 
 TASKS = "datasets.rl_prompts.tasks"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -30,7 +29,7 @@ class _NoPathError(Exception):
 
 def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     """Makes the paths of `recipe` absolute, relative to `home`; yields problems."""
-    named: dict[str, dict[str, SourceSettings] | dict[str, EvalSettings]] = {
+    named: dict[str, Mapping[str, Any]] = {
         "sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
     for section, settings_by_name in named.items():
         for name, settings in settings_by_name.items():

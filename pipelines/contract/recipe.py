@@ -29,7 +29,7 @@ from pipelines.contract.problems import RecipeError
 from pipelines.contract.rules import broken_rules
 from pipelines.contract.text import RecipeText, parse_text, parse_values, read_text
 
-__all__ = ["Recipe", "RecipeError", "load_recipe", "read_recipe"]
+__all__ = ["Recipe", "load_recipe", "read_recipe"]
 
 UNNAMED = "the recipe"
 """Name, in messages, of a recipe that is not a file."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """One chapter of the reference. key: the dotted key that it explains; empty for the top-level keys."""
+    """One chapter of the reference."""
 
     key: str
+    """The dotted key that it explains; empty for the top-level keys."""
     title: str
     text: str
     example: str = ""

@@ -34,13 +34,15 @@ KEPT = "demo-steps.json"
 
 @dataclass(frozen=True)
 class Choice:
-    """share: of the recipe's steps. seconds: predicted, by stage. whole: seconds of the whole recipe. left_out: in words."""
-
     share: float
+    """Share of the recipe's steps."""
     text: str
     seconds: dict[str, float]
+    """Predicted seconds, by stage."""
     whole: float
+    """Seconds of the whole recipe."""
     left_out: list[str]
+    """What is left out, in words."""
     speed: Speed
 
 

@@ -46,13 +46,15 @@ _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.\w+")
 
 @dataclass(frozen=True)
 class Function:
-    """One function of the standard library. source: dedented; bare: without the docstring."""
+    """One function of the standard library."""
 
     module: str
     name: str
     signature: str
     source: str
+    """Source code, dedented."""
     bare: str
+    """Source code without its docstring."""
     docstring: str
 
 

@@ -60,13 +60,13 @@ def alert_sensors(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
 
 
 def _of_the_lake(context: dg.SensorEvaluationContext, lake: Lake, recipe: Recipe) -> list[Alert]:
-    """A candidate waits for nobody where the recipe approves it: the run that made it is about to."""
+    """A candidate that the recipe approves waits for no person: the run that made it is about to approve it."""
     tables, workload = Tables(lake), recipe.workload
     asks_people = recipe.release.approval != "automatic"
     found = [*drift_alerts(tables, workload, served_release(lake, workload).name), *budget_alerts(tables, workload)]
     try:
         found += [alert for alert in release_alerts(lake, workload) if asks_people or alert.kind != "approval"]
-    except (EndpointError, EndpointLogError) as error:  # what else there is to tell is told
+    except (EndpointError, EndpointLogError) as error:  # the other alerts are still sent
         context.log.warning(str(error))
     return found
 

@@ -20,7 +20,6 @@ from typing import Any
 import dagster as dg
 
 from pipelines.contract.recipe import Recipe
-from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.decision_runs import DECISION_TAG, run_request
 from resources.deciding.actions import work_decided
 from resources.deciding.decide import decide
@@ -30,7 +29,6 @@ from resources.deciding.facts import RecipeFacts
 from resources.deciding.holding import quiet_hold
 from resources.deciding.pulse import pulse
 from resources.deciding.requests import despite_of
-from resources.deciding.settings import DecideSettings
 from resources.deciding.settle import RunSeen, settled
 from resources.lake import Lake, LakeError
 from resources.launching.postgres import postgres_url
@@ -46,9 +44,8 @@ LOST_AFTER = timedelta(days=1)
 
 
 def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
-    settings: DecideSettings = recipe.automation.decide
-    facts = facts_of(recipe)
-    status = dg.DefaultSensorStatus.RUNNING if settings.enabled else dg.DefaultSensorStatus.STOPPED
+    facts = recipe.facts
+    status = dg.DefaultSensorStatus.RUNNING if facts.decide.enabled else dg.DefaultSensorStatus.STOPPED
 
     @dg.sensor(
         name="decide", job=train_job, minimum_interval_seconds=60, default_status=status,
@@ -59,22 +56,21 @@ def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
-            return tick(Lake.open(place), facts, settings, context.instance, context.cursor, datetime.now(UTC))
+            return tick(Lake.open(place), facts, context.instance, context.cursor, datetime.now(UTC))
         except AWAY as error:
             return dg.SkipReason(f"the lake or a log store is away, and the next tick tries again: {error}")
 
     return sensor
 
 
-def tick(lake: Lake, facts: RecipeFacts, settings: DecideSettings, instance: dg.DagsterInstance, cursor: str | None,
-         now: datetime) -> dg.SensorResult:
+def tick(lake: Lake, facts: RecipeFacts, instance: dg.DagsterInstance, cursor: str | None, now: datetime) -> dg.SensorResult:
     """One tick: settles, then decides. The cursor holds what was seen, so that an unchanged lake is not looked at again."""
-    before = _read(cursor)
+    before, settings = _read(cursor), facts.decide
     seen = pulse(lake, facts)
     if not before.get("open") and before.get("pulse") == seen and now < _time(before.get("again_at")):
         return dg.SensorResult(skip_reason=before.get("said") or "nothing changed", cursor=cursor)
     ledger, history = Decisions(lake, facts.workload), _history(lake, instance)
-    decisions = _settled(ledger, lake, facts, settings, instance)
+    decisions = _settled(ledger, lake, facts, instance)
     unstarted = [each for each in decisions
                  if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
     wanted = [run_request(each, work_decided(each, facts, settings)) for each in unstarted
@@ -112,11 +108,10 @@ def _asks(decision: Decision, history: str, now: datetime) -> bool:
     return decision.evidence.get("history", history) == history or now - decision.ts > LOST_AFTER
 
 
-def _settled(ledger: Decisions, lake: Lake, facts: RecipeFacts, settings: DecideSettings,
-             instance: dg.DagsterInstance) -> list[Decision]:
+def _settled(ledger: Decisions, lake: Lake, facts: RecipeFacts, instance: dg.DagsterInstance) -> list[Decision]:
     """All decisions, open ones with what came of them since."""
     decisions = ledger.all()
-    found = [settled(each, run_of(instance, each), lake, facts, settings) if each.is_open else each for each in decisions]
+    found = [settled(each, run_of(instance, each), lake, facts, facts.decide) if each.is_open else each for each in decisions]
     changed = [after for before, after in zip(decisions, found, strict=True) if after != before]
     ledger.settle(*changed)
     return found

@@ -14,12 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import dagster as dg
+from pydantic import BaseModel
 
 from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
-from pipelines.contract.fields import TRAINED_STAGES
 from pipelines.contract.recipe import Recipe, load_recipe
-from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.alerts import alert_sensors
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.dashboard import dashboard_after
@@ -40,12 +39,11 @@ from pipelines.storage.locations import lake_location
 from resources.artefacts.leftovers import kept_seconds
 from resources.artefacts.registry import Registry
 from resources.composing.token_counts import local_tokenizers
-from resources.deciding.training_worth import Retraining
 from resources.erasing.forget import complete_unfinished
 from resources.lake import Lake
 from resources.lake_use import at_work
 from resources.launching.local_launcher import LocalLauncher
-from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, model_chain, named_dataset_stage, stage
+from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, named_dataset_stage, stage
 from resources.workshop.workshop import Workshop
 
 
@@ -54,16 +52,18 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     recipe = load_recipe(recipe_path)
     place = lake_location(recipe_path, lake)
     assets = recipe_assets(recipe, place)
+    checks = _enabled_checks(recipe)
+    asked = {name for each in (*assets, *checks) if not isinstance(each, dg.AssetSpec) for name in each.required_resource_keys}
     both = jobs(recipe.workload, recipe.disabled)
     removing, nightly = retention(recipe, place)
     return dg.Definitions(
         assets=assets,
-        asset_checks=_enabled_checks(recipe),
+        asset_checks=checks,
         jobs=[*both, *removing, *decision_jobs(recipe, place), *request_jobs(recipe, place)],
         schedules=[*schedules(recipe, *both), *nightly],
         sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place),
                  *alert_sensors(recipe, place)],
-        resources=resources(recipe, place),
+        resources={name: given for name, given in resources(recipe, place).items() if name in asked},
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )
 
@@ -105,35 +105,25 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
 
 
 def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
-    """Parts of a recipe that assets take as resources: name -> (value, description)."""
+    """Parts of a recipe that assets may take as resources: name -> (value, description). The section `drift` is
+    `drift_settings`, a dataset `datasets.sft` is `sft_dataset_settings`, keys with named entries have their own name."""
     return {
+        **{key if isinstance(value, dict) else f"{key}_settings": (value, text) for key, value, text in _keys(recipe)},
+        **{f"{key}_dataset_settings": (value, text) for key, value, text in _keys(recipe.datasets, "datasets.")},
         "policy": (recipe.policy, "The recipe's stages, and which model each starts from."),
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
         "base_revision": (recipe.base_revision or "", "The recipe's `base_revision`: of a Hugging Face id."),
-        "drift_settings": (recipe.drift, "The recipe's `drift`: the reference window, and the rate of false alarms."),
-        "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
-        "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),
-        "evals": (recipe.evals, "The recipe's `evals`: evaluation items: kept out of training rows, and asked."),
-        "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
-        "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
-        "named_datasets": (recipe.datasets.named, "The recipe's `datasets.named`: further datasets, by name."),
         "tokenizers": (_tokenizers(recipe), "Directories with the tokenizers of the recipe's base, teacher and student."),
-        "preference_settings": (recipe.datasets.preference, "The recipe's `datasets.preference`; None where none is made."),
-        "rl_prompt_settings": (recipe.datasets.rl_prompts, "The recipe's `datasets.rl_prompts`; None where none is made."),
-        "calibration_settings": (recipe.datasets.calibration, "The recipe's `datasets.calibration`; None where none is made."),
-        "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),
-        "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
-        "second_sft_settings": (recipe.second_sft, "The recipe's `second_sft`: a later fine-tuning; None where there is none."),
-        "teacher_settings": (recipe.teacher, "The recipe's `teacher`: a model whose answers are learnt; None without one."),
-        "merge_settings": (recipe.merge, "The recipe's `merge`: models, method and weights; None where nothing is merged."),
-        "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
-        "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
-        "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
-        "retraining": (Retraining(facts_of(recipe), recipe.automation.decide),
-                       "The recipe's `automation.decide`: what a training that may end early is worth."),
+        "facts": (recipe.facts, "What a training that may end early is worth, by the recipe's `automation`."),
+        "trained_settings": (recipe.trained, "The recipe's sections whose stages train, and their settings."),
         "evaluate_settings": (recipe.evaluate_settings, "The recipe's `evaluation`: rows, prompts, temperatures."),
-        "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
     }
+
+
+def _keys(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Each key of a section, its value, and what it is."""
+    for key, field in type(section).model_fields.items():
+        yield key, getattr(section, key), f"The recipe's `{prefix}{key}`. {field.description}."
 
 
 def _tokenizers(recipe: Recipe) -> dict[str, Path]:
@@ -190,43 +180,19 @@ def _fitted(
 
 def _tags(spec: dg.AssetSpec, recipe: Recipe) -> dict[str, str]:
     """Tags by which the UI finds assets: tag:makes=model, tag:job=train."""
-    name = spec.key.path[-1]
-    makes = (named_dataset_stage(name) if name in recipe.datasets.named else stage(name)).kind
-    job = "logs" if name in (*logs_stages(), "logs") else TRAIN
-    return {**spec.tags, "workload": recipe.workload, "makes": makes, "job": job}
+    job = "logs" if spec.key.path[-1] in (*logs_stages(), "logs") else TRAIN
+    return {**spec.tags, "workload": recipe.workload, "makes": _stage(spec, recipe).kind, "job": job}
 
 
 def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
-    """Dependencies of an asset in this recipe's graph; the nearest enabled model replaces a disabled one."""
-    models = {model.name for model in model_chain()}
+    """Dependencies of an asset in this recipe's graph, by the rule of its stage."""
+    reader = _stage(spec, recipe)
     for dep in spec.deps:
-        name = dep.asset_key.path[-1]
-        if name in models:
-            read = recipe.policy.read_by(spec.key.path[-1], name)
-            if read is not None:
-                yield dep if read == name else dg.AssetDep(dg.AssetKey([recipe.workload, read]))
-        elif name not in recipe.disabled and name not in _unread(spec.key.path[-1], recipe):
-            yield dep
-    for name in _reads_named(spec.key.path[-1], recipe):
-        yield dg.AssetDep(dg.AssetKey([recipe.workload, name]))
+        declared = dep.asset_key.path[-1]
+        for name in reader.reads(recipe.policy, reader, declared):
+            yield dep if name == declared else dg.AssetDep(dg.AssetKey([recipe.workload, name]))
 
 
-def _reads_named(stage: str, recipe: Recipe) -> list[str]:
-    """Datasets of `datasets.named` that a stage reads: the trained one its own, served_answers those of all stages."""
-    if stage == "served_answers":
-        return recipe.policy.named_datasets
-    return [name for name in recipe.policy.named_datasets if stage in TRAINED_STAGES and recipe.policy.rows_of(stage) == name]
-
-
-def _unread(stage: str, recipe: Recipe) -> set[str]:
-    """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with, given
-    weights of a merge no rows to search with, and training reads either logged answers or a teacher's."""
-    if stage == "quantized_model" and not recipe.quantize.reads_rows:
-        return {"sft_dataset", "served_answers", "calibration_dataset"}
-    if stage == "quantized_model" and recipe.datasets.calibration is not None:
-        return {"sft_dataset"}
-    if stage in TRAINED_STAGES:
-        of_the_other = {"sft_dataset": {"teacher_answers"}, "teacher_answers": {"sft_dataset", "served_answers"}}
-        return of_the_other.get(recipe.policy.rows_of(stage), {"sft_dataset", "teacher_answers"})
-    searches = recipe.merge is not None and recipe.merge.weights == "search"
-    return {"sft_dataset"} if stage == "merged_model" and not searches else set()
+def _stage(spec: dg.AssetSpec, recipe: Recipe) -> Stage:
+    name = spec.key.path[-1]
+    return named_dataset_stage(name) if name in recipe.datasets.named else stage(name)

@@ -11,7 +11,6 @@ import dagster as dg
 from pydantic import Field
 
 from pipelines.contract.recipe import Recipe
-from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.form_jobs import NAME, form_job, in_one_sentence
 from resources.deciding.decide import preview
 from resources.deciding.decisions_table import Decisions
@@ -54,7 +53,7 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             wanted, settings = Request.of(recipe.workload, by, config.action, config.despite), recipe.automation.decide
             if config.dry_run:
                 decisions = Decisions(lake, recipe.workload).seen()
-                said = preview_sentences(*preview(wanted, lake, facts_of(recipe), settings, decisions, now))
+                said = preview_sentences(*preview(wanted, lake, recipe.facts, settings, decisions, now))
             else:
                 said = asked_sentence(*Requests(lake, recipe.workload).ask(wanted, now), settings)
             _told(context, said)

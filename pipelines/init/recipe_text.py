@@ -47,15 +47,17 @@ TINY_SIZES = {
 
 @dataclass
 class Contents:
-    """The input of a recipe's text. home: the recipe's folder; limit: most objects that the inspection read."""
+    """The input of a recipe's text."""
 
     workload: str
     base: Base
     sources: list[FoundSource]
     seen: Inspection
     home: Path
+    """The recipe's folder."""
     today: date
     limit: int
+    """Most objects that the inspection read."""
 
     def of(self, *kinds: str) -> list[FoundSource]:
         return [source for source in self.sources if source.kind in kinds]

@@ -137,18 +137,18 @@ def _inspected(found: list[FoundSource], wanted: Wanted, limit: int, tell: Calla
     if not logs and any(each.kind == "feedback" for each in found):
         raise InitError(f"under {where} there is only feedback; name the logs that it belongs to as well")
     if not logs:
-        said = next((f"; {uri}: {problem}" for each in found for uri, problem in each.look.problems), "")
-        raise InitError(f"no log of a known format lies under {where}{said}. docs/data.md lists the formats")
+        detail = next((f"; {uri}: {problem}" for each in found for uri, problem in each.look.problems), "")
+        raise InitError(f"no log of a known format lies under {where}{detail}. docs/data.md lists the formats")
     uris = [each.uri for each in found if each.kind in ("logs", "feedback")]
     try:
-        seen = inspect(uris, "auto", wanted.sample, limit,
-                       lambda doing: tell("reading the logs" if doing.startswith("reading") else doing),
-                       {each.uri: FieldMapping(**each.look.proposed) for each in found if each.look.proposed})
+        inspection = inspect(uris, "auto", wanted.sample, limit,
+                             lambda doing: tell("reading the logs" if doing.startswith("reading") else doing),
+                             {each.uri: FieldMapping(**each.look.proposed) for each in found if each.look.proposed})
     except (SourceError, InspectError) as error:
         raise InitError(str(error)) from error
-    if not seen.totals["rows"]:
+    if not inspection.totals["rows"]:
         raise InitError(f"no request with an answer was read under {where}; name the logs, not the feedback alone")
-    return seen
+    return inspection
 
 
 def _write_checked(path: Path, text: str) -> None:

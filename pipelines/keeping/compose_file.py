@@ -27,7 +27,7 @@ def compose_file(name: str, settings: UpSettings, words: list[str], lake: str, r
     service: dict[str, Any] = {
         "build": {"context": ".", "dockerfile": "Dockerfile"},
         "image": f"millrace:{version}",
-        "hostname": name,  # runs are told from those of other machines by it, and a container's own name changes
+        "hostname": name,  # it distinguishes runs of this machine from others', and a container's own name changes
         "init": True,
         "command": [_escaped(word) for word in words],
         "env_file": [{"path": ".env", "required": False}],

@@ -96,7 +96,7 @@ class DaemonLock:
             held = self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(KEY))).scalar()
         except sa.exc.DBAPIError:
             self._disconnect()
-            # While nobody reaches the database, nobody else gets the lock
+            # While the database is unreachable, no other machine gets the lock
             return "" if self._has_database else "the database of MILLRACE_POSTGRES cannot be reached"
         self._has_database = bool(held)
         if held:

@@ -100,7 +100,7 @@ def writable_home(lake: Lake) -> Path:
 
 
 def require_port(host: str, port: int, option: str = "--port") -> None:
-    """Raises UiError if nobody can listen there. option: with which another port is chosen."""
+    """Raises UiError if the port cannot be used. option: with which another port is chosen."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:

@@ -1,9 +1,9 @@
-"""Keeps servers running until it is told to stop: starts what ends again, after pauses that grow from 1 s to 60 s.
+"""Keeps servers running until it is asked to stop: restarts what ends, after pauses that grow from 1 s to 60 s.
 
     keeper = Keeper([Server("webserver", command, environment, log)], say, changed)
     keeper.run(stop)                     # returns when `stop` is set; the servers have ended then, last to first
 
-A server that ends is told once, with its last lines; one that ends again and again is told once more, and when it runs again.
+A server that ends is reported once, with its last lines; one that keeps ending once more, and again when it runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 STEADY_S = 120.0
 """A server that ran so long counts as running: its pauses are short again. A start may take a minute on a busy machine."""
 TOLD_AGAIN = 5
-"""Ends in a row after which a server's ending is told a second time."""
+"""Ends in a row after which a server is reported a second time."""
 LOOKS_EVERY_S = 0.25
 SIGNALS = 128
 """Exit codes above this are of processes that a signal ended."""
@@ -37,18 +37,20 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Server:
-    """What to keep running. stop_s: seconds that it has to end. held: locks, as KeptProcess. ends_first: called before it is
-    told to end, with its process and with what says whether that has to be quick. may_run: says why it may not run now; "" if
-    it may."""
+    """What to keep running."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
     stop_s: float = 20.0
+    """Seconds that it has to end."""
     held: Sequence[int] = ()
+    """Locks, as KeptProcess."""
     ends_first: Callable[[int, Callable[[], bool]], object] | None = None
+    """Called before the server is stopped, with its process and a function that says whether it has to be quick."""
     may_run: Callable[[], str] = lambda: ""
+    """Why the server may not run now; "" if it may."""
 
 
 @dataclass
@@ -168,7 +170,7 @@ class Keeper:
 
 
 def _how(code: int) -> str:
-    """How a process ended, in words."""
+    """How a process ended, as a sentence."""
     if code > SIGNALS:
         with suppress(ValueError):  # no signal has this number
             return f"by {signal.Signals(code - SIGNALS).name}"

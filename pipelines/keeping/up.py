@@ -52,7 +52,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def up(settings: UpSettings, say: Callable[[str], None]) -> int:
-    """Returns 0 when it was told to stop and everything has ended. Raises UiError, RecipeError, LakeError, StorageError,
+    """Returns 0 when it was asked to stop and everything has ended. Raises UiError, RecipeError, LakeError, StorageError,
     CaptureError or PostgresError before anything is started."""
     require_ui()
     require_recipes(settings.recipes)

@@ -47,24 +47,27 @@ class Serving:
 
 @dataclass(frozen=True)
 class UpSettings:
-    """recipes: to show and run. serve: workloads to serve. capture: directory or s3:// prefix of captured traffic; "" for none.
-    to: a server that is not millrace's, whose traffic is captured at capture_port; "" for none. program, arguments: of the
-    inference server. keys: file of sampling rates and zero retention of captured traffic. serve_options: further ones of
-    `millrace serve`. logs: folder of the logs; None: in DAGSTER_HOME."""
-
     recipes: tuple[Path, ...] = ()
+    """Recipes to show and run."""
     lake: str | None = None
     host: str = "127.0.0.1"
     port: int = 3000
     serve: tuple[Serving, ...] = ()
+    """Workloads to serve."""
     capture: str = ""
+    """Directory or s3:// prefix of captured traffic; "" for none."""
     to: str = ""
+    """A server that is not millrace's, whose traffic is captured at capture_port; "" for none."""
     capture_port: int = 8080
     program: str = ""
     arguments: tuple[str, ...] = field(default=())
+    """`program`, `arguments`: of the inference server."""
     keys: Path | None = None
+    """File of sampling rates and zero retention of captured traffic."""
     serve_options: tuple[str, ...] = ()
+    """Further ones of `millrace serve`."""
     logs: Path | None = None
+    """Folder of the logs; None: in DAGSTER_HOME."""
 
 
 def serving_of(words: Sequence[str]) -> tuple[Serving, ...]:

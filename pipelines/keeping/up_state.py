@@ -22,15 +22,17 @@ FOLDER, STATE = "up", "state.json"
 
 @dataclass(frozen=True)
 class ServerState:
-    """process: its stamp (resources/process_stamp.py); "" while it does not run. since: when it was started or ended, ISO 8601.
-    restarts: how often it was started again. why_not: why it does not run now, or why it ended last. log: its file."""
-
     name: str
     process: str
+    """Stamp of its process (resources/process_stamp.py); "" while it does not run."""
     since: str
+    """When it started or ended, ISO 8601."""
     restarts: int
+    """Number of restarts."""
     why_not: str
+    """Why it does not run now, or why it ended last."""
     log: str
+    """Path of its log."""
 
     @property
     def is_running(self) -> bool:
@@ -43,14 +45,15 @@ class ServerState:
 
 @dataclass(frozen=True)
 class UpState:
-    """process: stamp of `millrace up` itself. host: the machine it ran on. ui: address of its webserver there."""
-
     process: str
+    """Stamp of `millrace up` itself."""
     host: str
+    """The machine it ran on."""
     since: str
     lake: str
     servers: tuple[ServerState, ...] = ()
     ui: str = ""
+    """Address of its webserver there."""
 
     @property
     def is_running(self) -> bool:

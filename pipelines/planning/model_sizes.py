@@ -15,16 +15,18 @@ from pipelines.contract.recipe import Recipe
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Parameters of each model. layers: of the base model. block: parameters of one of them. width: heads x head_dim of its
-    attention; 0 if unknown."""
+    """Parameters of each model."""
 
     base: int
     student: float
     served: float
     drafter: float
     layers: int
+    """Layers of the base model."""
     block: float
+    """Parameters of one layer."""
     width: int
+    """Heads x head_dim of its attention; 0 if unknown."""
 
 
 def model_sizes(recipe: Recipe, base: Base) -> ModelSizes:

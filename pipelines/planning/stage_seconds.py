@@ -38,10 +38,10 @@ DRAFTED_SHARE, STUDENT_WAYS = 0.6, 8
 
 @dataclass(frozen=True)
 class Traffic:
-    """records: of all logs. tokens: of a typical record."""
-
     records: int
+    """Records of all logs."""
     tokens: int
+    """Tokens of a typical record."""
 
 
 @dataclass(frozen=True)

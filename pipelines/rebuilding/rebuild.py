@@ -58,10 +58,11 @@ class ComparedFile:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """An artefact that was made again. directory: where."""
+    """An artefact that was made again."""
 
     first: Manifest
     directory: Path
+    """Where the second one was made."""
     files: list[ComparedFile]
 
     @property

@@ -1,7 +1,7 @@
 """`millrace measure`: measures a server's speed, latency and acceptance on held-out prompts, against a second server.
 
     found = compare(["http://drafted:8000", "http://plain:8000"], read_prompts(dataset, 64), [1, 8], 128, 0.0)
-    print_comparison(found, console)
+    print_speeds(found, console)
 
 Each server gets the same prompts in the same order, one concurrency after the other; nothing else may use the server
 meanwhile. The first answer is printed too, because a server with wrong answers may be fast.
@@ -129,11 +129,11 @@ def as_rows(found: Sequence[Level]) -> list[dict[str, Any]]:
     return rows
 
 
-def as_json(found: Sequence[Level]) -> str:
+def speeds_as_json(found: Sequence[Level]) -> str:
     return json.dumps(as_rows(found), indent=2)
 
 
-def print_comparison(found: Sequence[Level], console: Console) -> None:
+def print_speeds(found: Sequence[Level], console: Console) -> None:
     """Prints the table, and each server's first answer."""
     table = Table(box=None, header_style="bold")
     for name in ("server", "at a time", "requests", "tokens/s", "p50 s", "p90 s", "p99 s", "tau", "speed ratio"):

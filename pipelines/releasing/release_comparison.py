@@ -24,7 +24,7 @@ def print_comparison(found: Comparison, console: Console) -> None:
         console.print("\nBoth were made from the same data, models, code and settings.")
 
 
-def as_json(found: Comparison) -> str:
+def comparison_as_json(found: Comparison) -> str:
     return json.dumps(asdict(found), indent=2)
 
 

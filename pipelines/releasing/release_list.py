@@ -45,7 +45,7 @@ def releases_of(lake: Lake, workload: str = "") -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["workload"], row["made"]), reverse=True)
 
 
-def as_json(found: list[dict[str, Any]]) -> str:
+def releases_as_json(found: list[dict[str, Any]]) -> str:
     return json.dumps(found, indent=2)
 
 

@@ -1,6 +1,6 @@
 """What `millrace retrain` does: keeps a request, or says what would be decided about one.
 
-    ask(lake, request)                             # what the person is told
+    ask(lake, request)                             # the answer to the person
     decision, said = ask_dry(lake, request, recipe)
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
-from pipelines.contract.recipe_facts import facts_of
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.storage.lake_recipes import last_run
 from resources.deciding.decide import preview
 from resources.deciding.decision import Decision
@@ -21,7 +21,7 @@ from resources.lake import Lake
 
 
 def ask(lake: Lake, wanted: Request, given: Path | None = None) -> str:
-    """Keeps a request, once. Returns what the person is told, by the recipe `given` or the one last run. Raises S3Error if the
+    """Keeps a request, once. Returns the answer to the person, by the recipe `given` or the one last run. Raises S3Error if the
     bucket of a lake is away, and what `ask_dry` raises for a wrong recipe."""
     recipe = _recipe(lake, wanted.workload, given)
     return asked_sentence(*Requests(lake, wanted.workload).ask(wanted, datetime.now(UTC)),
@@ -35,7 +35,7 @@ def ask_dry(lake: Lake, wanted: Request, given: Path | None) -> tuple[Decision, 
     if recipe is None:
         raise RequestError(f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with "
                            "--recipe")
-    decision, hold = preview(wanted, lake, facts_of(recipe), recipe.automation.decide, Decisions(lake, wanted.workload).seen(),
+    decision, hold = preview(wanted, lake, recipe.facts, recipe.automation.decide, Decisions(lake, wanted.workload).seen(),
                              datetime.now(UTC))
     return decision, preview_sentences(decision, hold)
 

@@ -109,12 +109,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Ended:
-    """How one step ended. state: finished, stopped or failed; reused: the run that made its artefact, if this run did not."""
+    """How one step ended."""
 
     step: str
     state: str
+    """Finished, stopped or failed."""
     seconds: float
     reused: Mapping[str, Any] | None = None
+    """The run that made its artefact, if this run did not."""
 
 
 def traceback_in(log: Path, lines: int = 40) -> str:

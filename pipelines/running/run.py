@@ -26,7 +26,8 @@ from pydantic import BaseModel, ConfigDict
 from model_ops.atomic_files import write_json
 from model_ops.process_end import end_process
 from model_ops.wording import counted
-from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.days import daily_partitions, first_day
 from pipelines.graph.recipe_graph import definitions
 from pipelines.running.instance import fail_dead_runs, open_instance

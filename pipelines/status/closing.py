@@ -43,15 +43,15 @@ NAME = 12
 
 
 class Line(NamedTuple):
-    """name: what the line is about. style: of the name; "" for plain text."""
-
     name: str
+    """What the line is about."""
     text: str
     style: str = ""
+    """Style of the name; "" for plain text."""
 
 
 def print_closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome, console: Console, took: str = "") -> None:
-    """Prints the lines: a name of one word, and a sentence beside it. took: seconds, and what was predicted, in words."""
+    """Prints the lines: a name of one word, and a sentence beside it. took: seconds, and a note on the prediction."""
     console.print()
     for line in [*([Line("time", took)] if took else []), *closing(lake, recipe, path, outcome)]:
         for place, part in enumerate(folded(line.text, console, NAME)):

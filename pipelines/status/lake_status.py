@@ -54,7 +54,7 @@ State = Literal["current", "stale", "missing", "off"]
 
 @dataclass
 class StageStatus:
-    """The status of one artefact. reasons: sentences; inputs: outdated inputs. off: the recipe does not have this stage."""
+    """The status of one artefact."""
 
     stage: str
     state: State
@@ -64,7 +64,9 @@ class StageStatus:
     seconds: float | None = None
     run_id: str = ""
     reasons: list[str] = field(default_factory=list)
+    """Why it is stale, one sentence each."""
     inputs: list[StaleInput] = field(default_factory=list)
+    """Outdated inputs."""
     erased: str = ""
     """What was erased: from a dataset since it was made, or from what weights learnt."""
     early_end: str = ""
@@ -84,20 +86,21 @@ class TableStatus:
 
 @dataclass
 class EndpointStatus:
-    """waiting_for: a person's approval, a gate, a newer release, or nothing; command: the next step. faults: why the candidate
-    cannot be approved, apart from its gates: parts that do not belong together, or are no longer current."""
-
     champion: str = ""
     candidate: str = ""
     previous: str = ""
     changed_at: datetime | None = None
     changed_by: str = ""
     waiting_for: str = ""
+    """A person's approval, a gate, a newer release, or nothing."""
     command: str = ""
+    """The next step."""
     gates: list[dict[str, Any]] = field(default_factory=list)
     """The candidate's gates, each with number, interval, bound and a sentence (`why`)."""
     failed_gates: list[dict[str, Any]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    """Why the candidate cannot be approved, apart from its gates: parts that do not belong together, or are no longer
+    current."""
     problem: str = ""
     tainted: list[str] = field(default_factory=list)
     """Aliases that name a release whose weights learnt rows that were erased since."""
@@ -120,8 +123,6 @@ class WorkloadStatus:
 
 @dataclass
 class RunStatus:
-    """is_alive: false if the process of a run in progress is gone; null if unknown."""
-
     run_id: str
     job: str
     status: str
@@ -129,6 +130,7 @@ class RunStatus:
     ended_at: datetime | None
     process: str
     is_alive: bool | None
+    """False if the process of a run in progress is gone; null if unknown."""
     steps: list[str]
 
 
@@ -227,7 +229,8 @@ def _switched_off(lake: Lake, workload: str, manifests: dict[str, Manifest]) -> 
     place = last_run(lake, workload)
     if place is None or manifests.keys() >= STEPS.keys() - OPT_IN:
         return []
-    from pipelines.contract.recipe import RecipeError, load_recipe
+    from pipelines.contract.problems import RecipeError
+    from pipelines.contract.recipe import load_recipe
 
     try:
         recipe = load_recipe(place)

@@ -35,13 +35,14 @@ SliceDigest = Callable[[str, bool], str | None]
 
 @dataclass(frozen=True)
 class Planned:
-    """The artefact that a run would make now. unknown: an input that was not compared, and why; then `version` is empty."""
+    """The artefact that a run would make now."""
 
     version: str
     op: str = ""
     config: dict[str, Any] | None = None
     inputs: tuple[Input, ...] = ()
     unknown: str = ""
+    """An input that was not compared, and why; then `version` is empty."""
 
     def differs_from(self, manifest: Manifest) -> str:
         """How a run's result would differ from `manifest`, apart from inputs that are artefacts or tables; empty if it would

@@ -124,27 +124,27 @@ def _is_database(words: str) -> bool:
     return "sqlite" in words.lower() or "IO Error" in words
 
 
-def _sentence(found: Refusal, place: Path | None) -> str:
+def _sentence(refusal: Refusal, place: Path | None) -> str:
     """A sentence: the path, the problem, the remedy, and that nothing is lost."""
-    where = found.path or place
+    where = refusal.path or place
     if where is None:
-        said, lake = "where this command writes", None
+        subject, lake = "where this command writes", None
     else:
         lake = next((folder for folder in (where, *where.parents) if os.access(folder / "lake.json", os.F_OK)), None)
-        said = f"the lake {lake}" if lake else str(where)
-    kept = "Finished steps are kept and nothing is lost: then run the same command again."
-    asked = " As it is, sql, lineage and why can read it." if lake else ""
-    if found.kind == "gone":
+        subject = f"the lake {lake}" if lake else str(where)
+    resume = "Finished steps are kept and nothing is lost: then run the same command again."
+    reading = " As it is, sql, lineage and why can read it." if lake else ""
+    if refusal.kind == "gone":
         return f"there is no folder {where}, or no longer: it may have been moved or deleted while it was in use; put it back"
-    if found.kind == "full":
-        return f"the disk of {said} is full{_room(where)}: free some space there. {kept}"
-    if found.kind == "quota":
-        return f"the disk quota of {_user()} for {said} is used up: free some space there, or ask for more. {kept}"
-    if found.kind == "size":
-        return f"a file in {said} would be larger than allowed here (ulimit -f): raise that limit. {kept}"
-    if found.kind == "read_only":
-        return f"{said} is on a read-only file system: mount it writable, or name another place.{asked} {kept}"
-    return f"user {_user()} may not read or write {said}: change its permissions, or name another place.{asked} {kept}"
+    if refusal.kind == "full":
+        return f"the disk of {subject} is full{_room(where)}: free some space there. {resume}"
+    if refusal.kind == "quota":
+        return f"the disk quota of {_user()} for {subject} is used up: free some space there, or ask for more. {resume}"
+    if refusal.kind == "size":
+        return f"a file in {subject} would be larger than allowed here (ulimit -f): raise that limit. {resume}"
+    if refusal.kind == "read_only":
+        return f"{subject} is on a read-only file system: mount it writable, or name another place.{reading} {resume}"
+    return f"user {_user()} may not read or write {subject}: change its permissions, or name another place.{reading} {resume}"
 
 
 def _room(where: Path | None) -> str:

@@ -1,1 +1,1 @@
-"""Alerts: what a person should know, told once through the channels of the recipe."""
+"""Alerts: what a person should know, sent once through the channels of the recipe."""

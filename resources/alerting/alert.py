@@ -13,17 +13,19 @@ from pydantic import BaseModel, Field
 
 
 class Alert(BaseModel):
-    """kind: one of settings.KINDS, or `undelivered` for a channel that does not take alerts. cause: names what happened; two
-    alerts of one cause are the same. title: one line. todo: what the person can do. facts: ids and numbers."""
-
     kind: str
+    """One of settings.KINDS, or `undelivered` for a channel that does not take alerts."""
     workload: str
     cause: str
+    """Names what happened; two alerts of one cause are the same."""
     at: datetime
     title: str
+    """One line."""
     text: str
     todo: str
+    """What the person can do."""
     facts: dict[str, str | int | float] = Field(default_factory=dict)
+    """Ids and numbers."""
     same_causes: list[str] = Field(default_factory=list, exclude=True)
     """Other names that this cause may have been told by."""
 

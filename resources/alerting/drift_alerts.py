@@ -18,7 +18,7 @@ from resources.sql_files import attach_slice, rows, workbench
 from resources.tables import SCHEMAS, Tables
 
 QUIET = timedelta(days=7)
-"""Alarms that are at most this far apart belong to one change, which is told once."""
+"""Alarms that are at most this far apart belong to one change, which is sent once."""
 BUDGET_KEY = re.compile(r"automation\.decide\.budget\.(\w+)")
 DECISIONS = "retraining_decisions"
 

@@ -17,19 +17,20 @@ REQUEST_JOBS = ("retrain", "withdraw_request")
 DECISION_JOBS = ("approve", "reject", "rollback", *REQUEST_JOBS)
 """Jobs that record a person's decision or request. They make no artefacts, so no run goes on from what they finished."""
 REFUSAL = "Failure"
-"""Class of a failed step whose job refused what the form asked for: who filled it in reads that, and nobody else needs to."""
+"""Error class of a step that rejected its form: the person who filled it in sees the message, so no alert is sent."""
 
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run of Dagster that failed, or whose process is gone. steps: those that failed; errors: the class of their
-    errors."""
+    """A run of Dagster that failed, or whose process is gone."""
 
     run_id: str
     job: str
     at: datetime
     steps: list[str] = field(default_factory=list)
+    """Those that failed."""
     errors: list[str] = field(default_factory=list)
+    """The class of their errors."""
     process_is_gone: bool = False
 
 

@@ -1,11 +1,11 @@
-"""What was told, and what is still to be told: <lake>/alerts/<workload>/<id>.json, one file per alert.
+"""Alerts that were sent or wait to be sent: <lake>/alerts/<workload>/<id>.json, one file per alert.
 
     with outbox.opened() as mine:                     # False: another process tells at this moment
-        outbox.add(alert, ["webhook", "email"], now)  # False where its cause was told before
+        outbox.add(alert, ["webhook", "email"], now)  # False if its cause was sent before
         outbox.waiting("webhook", now)                # alerts that this channel has not taken, oldest first
         outbox.settle(alert, "webhook", "sent")
 
-An alert is written before it is sent, so that a restart loses none, and its file stays, so that its cause is told once: also
+An alert is written before it is sent, so that a restart loses none, and its file stays, so that its cause is sent once: also
 with two daemons on one lake, which take turns under a lock, and on two machines with one lake in a bucket: the one that
 publishes the file first sends the alert, and the other only if the first has not tried for TAKEN_OVER. A process that is killed
 between a delivery and its record sends this alert again, with the same id.
@@ -39,21 +39,23 @@ TAKEN_OVER = 2 * LONGEST_PAUSE
 
 
 class AtChannel(BaseModel):
-    """state: whether a channel took the alert. tries: how often it was tried."""
-
     state: State = "waiting"
+    """Whether a channel took the alert."""
     tries: int = 0
+    """How often it was tried."""
     told: datetime | None = None
     problem: str = ""
 
 
 class Kept(BaseModel):
-    """One file of the outbox. machine: who tells it. tried: when it was added or tried last."""
+    """One file of the outbox."""
 
     alert: Alert
     channels: dict[str, AtChannel]
     machine: str = ""
+    """The machine that sends it."""
     tried: datetime = datetime.min.replace(tzinfo=UTC)
+    """When it was added or last tried."""
 
 
 class ChannelTrouble(BaseModel):
@@ -66,9 +68,10 @@ class ChannelTrouble(BaseModel):
 
 
 class Notes(BaseModel):
-    """<lake>/alerts/<workload>/notes.json. since: causes before it are not told."""
+    """<lake>/alerts/<workload>/notes.json."""
 
     since: datetime
+    """Causes before this time are not sent."""
     trouble: dict[str, ChannelTrouble] = Field(default_factory=dict)
 
 
@@ -92,7 +95,7 @@ class Outbox:
             yield True
 
     def add(self, alert: Alert, channels: Sequence[str], now: datetime) -> bool:
-        """Keeps an alert for these channels. False if its cause is too old, was told before, or another machine tells it."""
+        """Keeps an alert for these channels. False if its cause is too old, was sent before, or another machine sends it."""
         was_told = not self._kept.keys().isdisjoint(alert.same_ids)
         if was_told or (alert.at < self.notes.since and alert.kind not in ("approval", "gates")):
             return False
@@ -146,7 +149,7 @@ class Outbox:
                 else:
                     self._kept[path.stem] = Kept.model_validate(content)
             except (OSError, ValueError, ValidationError):
-                continue  # its name still says that the cause was told
+                continue  # its name still says that the cause was sent
         if not (self.folder / "notes.json").exists():
             self._write(self.folder / "notes.json", self.notes)
 

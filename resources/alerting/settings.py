@@ -1,4 +1,4 @@
-"""The recipe's `alerts` settings: what is told, and where. Secrets come from named environment variables only."""
+"""The recipe's `alerts` settings: which alerts are sent, and where to. Secrets come from named environment variables only."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class EmailSettings(Settings):
 
 
 class AlertSettings(Settings):
-    """What a person is told while the Dagster daemon runs, and where."""
+    """Alerts that are sent while the Dagster daemon runs, and their channels."""
 
     webhook: WebhookSettings | None = Field(None, description="Send alerts as JSON. Left out: not sent")
     slack: SlackSettings | None = Field(None, description="Send alerts in Slack's form. Left out: not sent")

@@ -1,8 +1,8 @@
-"""Tells alerts: each cause once, at every channel of the recipe, within a bounded time.
+"""Sends alerts: each cause once, to every channel of the recipe, within a bounded time.
 
     told = tell(lake, "math-tutor", settings, alerts)        # told.sent, told.waiting, told.notes
 
-Channels are told side by side, each in a thread that is left behind if it does not come back in time, so one that hangs delays
+Channels are served in parallel, each in a thread that is abandoned if it does not return in time, so one that hangs delays
 no other and not the sensor. A channel that takes nothing is tried again after 1, 2, 4, ... 60 minutes, with its oldest alert;
 this is said once, and told through the other channels.
 """
@@ -28,13 +28,14 @@ MOST_AT_ONCE = 20
 
 @dataclass
 class Told:
-    """sent: deliveries. waiting: alerts that a channel has not taken yet. notes: what is new about channels, one sentence each.
-    busy: another process was telling, so nothing was done."""
-
     sent: int = 0
+    """Deliveries."""
     waiting: int = 0
+    """Alerts that a channel has not taken yet."""
     notes: list[str] = field(default_factory=list)
+    """News about channels, one sentence each."""
     busy: bool = False
+    """Another process was sending, so nothing was done."""
 
     @property
     def sentence(self) -> str:
@@ -104,7 +105,7 @@ class _Attempt(threading.Thread):
                 self._send(self._name_of_channel, self._channel, alert, self._lake, self._timeout_s)
             except DeliveryError as error:
                 problem = str(error)
-            except Exception as error:  # of one channel; the others are told all the same
+            except Exception as error:  # of one channel; the others still get the alert
                 problem = f"the channel {self._name_of_channel} failed ({type(error).__name__})"
             with self._guard:
                 if self._over:

@@ -69,7 +69,8 @@ def step_of(artefact: str) -> str:
 
 def _behind(lake: Lake, manifest: Manifest) -> dict[str, Manifest]:
     """A manifest and the current manifests of all its ancestors, by the last part of their name."""
-    found, waiting = {(manifest.kind, manifest.name): manifest}, [manifest]
+    found: dict[tuple[str, str], Manifest] = {(manifest.kind, manifest.name): manifest}
+    waiting = [manifest]
     while waiting:
         for item in waiting.pop().inputs:
             if item.kind in ARTEFACTS and (item.kind, item.name) not in found:

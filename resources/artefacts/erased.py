@@ -46,8 +46,7 @@ class File(BaseModel):
 
 
 class Removal(BaseModel):
-    """Rows that one erasure took from one file. learnt: whether models that take this artefact learn rows of the file.
-    digest_before: of the artefact before this removal, which models made until then name as their input."""
+    """Rows that one erasure took from one file."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,19 +54,21 @@ class Removal(BaseModel):
     path: str
     rows: int
     learnt: bool
+    """Whether models that take this artefact learn rows of the file."""
     digest_before: str
+    """Digest of the artefact before this removal; models made until then name it as their input."""
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
 class Erased(BaseModel):
-    """erased.json: what was taken, and the files as they are now, by path. counted_as: files that only lost what is kept as
-    counts, as they count in the artefact's digest: as they were before."""
+    """erased.json: what was taken, and the files as they are now, by path."""
 
     model_config = ConfigDict(extra="forbid")
 
     removals: list[Removal] = Field(default_factory=list)
     files: dict[str, File] = Field(default_factory=dict)
     counted_as: dict[str, File] = Field(default_factory=dict)
+    """Files that lost only texts whose counts are kept, as they were before: so they enter the artefact's digest."""
 
     @property
     def rows(self) -> int:

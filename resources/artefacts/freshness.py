@@ -24,17 +24,15 @@ DigestOf = Callable[[Manifest, Input], str | None]
 
 @dataclass(frozen=True)
 class StaleInput:
-    """An outdated input of an artefact: as the manifest names it, and the current one.
-
-    reason: `changed` (the current version has another digest), `gone` (there is no current version) or `stale` (it is the
-    current version, but one of its own inputs is outdated).
-    """
+    """An outdated input of an artefact: as the manifest names it, and the current one."""
 
     kind: str
     name: str
     version: str
     digest: str
     reason: Literal["changed", "gone", "stale"]
+    """`changed` (the current version has another digest), `gone` (there is no current version) or `stale` (it is the current
+    version, but one of its own inputs is outdated)."""
     current_version: str = ""
     current_digest: str = ""
 

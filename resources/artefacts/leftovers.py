@@ -54,14 +54,16 @@ it will replace."""
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something that was removed. name: of the asset. count: of files or folders that are reported together."""
+    """Something that was removed."""
 
     what: str
     name: str
+    """Name of the asset."""
     version: str
     stopped: datetime
     bytes: int
     count: int = 1
+    """Count of files or folders that are reported together."""
 
     def sentence(self) -> str:
         if self.what == "cut short":

@@ -22,6 +22,7 @@ import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 _DESCRIPTIVE = frozenset({"description", "title"})
 _NO_MEANING = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
@@ -72,14 +73,14 @@ class _Reading:
     def node(self, node: ast.AST) -> None:
         kind = type(node)
         write = self._text.append
-        if kind is ast.Constant:
+        if isinstance(node, ast.Constant):
             if isinstance(node.value, str):
                 self.strings.add(node.value)
             write(f"{type(node.value).__name__} {node.value!a};")
             return
-        if kind is ast.Import:
+        if isinstance(node, ast.Import):
             self.imports.update(alias.name for alias in node.names)
-        elif kind is ast.ImportFrom:
+        elif isinstance(node, ast.ImportFrom):
             self._import_from(node)
         write(f"{kind.__name__}(")
         for name in _fields(kind):
@@ -107,7 +108,7 @@ class _Reading:
         self.imports.add(dots + source)
         self.imports.update(f"{dots}{source}{'.' if source else ''}{alias.name}" for alias in node.names)
 
-    def _filtered(self, node: ast.AST, name: str, value: object) -> object:
+    def _filtered(self, node: ast.AST, name: str, value: Any) -> Any:
         """A field's value without what has no meaning."""
         if name == "keywords":
             return [each for each in value if each.arg not in _DESCRIPTIVE] if _is_field(node) else value
@@ -151,7 +152,7 @@ def _joined(values: list[ast.expr]) -> list[ast.expr]:
         elif value.value:
             before = found[-1] if found else None
             if isinstance(before, ast.Constant):
-                found[-1] = ast.Constant(before.value + value.value)
+                found[-1] = ast.Constant(str(before.value) + str(value.value))
             else:
                 found.append(value)
     return found

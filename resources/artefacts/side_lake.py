@@ -49,7 +49,7 @@ def side_lake(lake: Lake, manifest: Manifest, place: Path) -> Lake:
 def _ancestors(lake: Lake, manifest: Manifest) -> list[Manifest]:
     """Every artefact behind a manifest, those first that are behind a pinned input only, such as an earlier champion: of two
     versions of one artefact, the last one becomes current."""
-    found: dict[tuple[Kind, str, str], Manifest] = {}
+    found: dict[tuple[str, str, str], Manifest] = {}
     waiting = [(item.pinned, item) for item in manifest.inputs]
     while waiting:
         waiting.sort(key=lambda entry: entry[0])  # stable: what is behind a pin comes last

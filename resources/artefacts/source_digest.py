@@ -1,13 +1,13 @@
 """The digest of an operation's code: over all project files that can change the operation's result.
 
     source_digest("model_ops/operations/sft.py")            # 64 hex digits
-    files_used("resources/curating/clean.py")    # the files that the digest covers, paths relative to the project
+    files_used("resources/curating/clean.py")    # the files and statements that the digest covers
 
 Only text is read; nothing is imported. These count, starting from the named files:
 - every project file that one of them imports (through a door, model_ops/door.py, those that define the names), as its syntax
   tree (python_digest.py): no comment, docstring, line break or description of a setting changes a version;
-- every SQL file that one of them names ("curating/clean/texts"; f"reading/formats/{name}" names all files of that folder), as
-  its tokens (sql_digest.py);
+- every statement of sql/ that one of them names ("curating/clean/texts"; f"reading/formats/{name}/pairs" names all under
+  reading/formats), as its tokens (sql_digest.py);
 - every data file or folder next to a file that names it ("chatml.jinja", "templates"), byte by byte.
 A Python file counts by its content, not by its path: moving it, and changing imports of it, changes no version.
 
@@ -25,10 +25,11 @@ from pathlib import Path
 from model_ops.door import door_names
 from resources.artefacts.python_digest import PythonTree, read_python
 from resources.artefacts.sql_digest import sql_digest
+from resources.sql_sections import sections
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = ("millrace", "pipelines", "assets", "resources", "stores", "sql", "model_ops", "recipes")
-"""All packages of the project, as a wheel holds them. Tests compare every other list with this one."""
+"""The packages of the project, from the top down. Every other list is made from this one or compared with it by a test."""
 COUNTED = ("model_ops", "resources")
 """Packages whose Python files count; SQL does where it is named. The first three only ask for work. `stores` moves bytes, by
 whose digests inputs are known, however they are reached: a change of storage makes no artefact anew."""
@@ -37,12 +38,12 @@ NOT_COUNTED = frozenset({f"resources/artefacts/{name}_digest.py" for name in ("s
 
 
 def source_digest(*entries: str) -> str:
-    """sha256 over all files that `entries` use. entries: files or folders, paths relative to the project."""
+    """sha256 over all that `entries` use: files, folders, statements ("sql/drifting/edges"), by path in the project."""
     return _source_digest(PROJECT, entries)
 
 
 def files_used(*entries: str, project: Path = PROJECT) -> list[str]:
-    """The files that the digest of `entries` covers, sorted; paths relative to the project."""
+    """What the digest of `entries` covers, sorted: paths relative to the project; of statements, sql/ and their names."""
     return sorted(path.relative_to(project).as_posix() for path in _files_used(project, entries))
 
 
@@ -54,7 +55,7 @@ def _source_digest(project: Path, entries: tuple[str, ...]) -> str:
 
 def _files_used(project: Path, entries: tuple[str, ...]) -> set[Path]:
     found: set[Path] = set()
-    waiting = [project / entry for entry in entries]
+    waiting = [path for entry in entries for path in _statements_of(project, entry) or [project / entry]]
     while waiting:
         path = waiting.pop()
         if path.is_dir():
@@ -79,10 +80,25 @@ def _packages_of(project: Path, path: Path) -> Iterator[Path]:
 def _digest(project: Path, path: Path) -> str:
     if path.suffix == ".py":
         return _tree(path).digest(lambda module: _stands_for(project, module))
-    name = path.relative_to(project).as_posix()  # code names these files by their path
-    if path.suffix == ".sql":
-        return f"{sql_digest(path.read_text(encoding='utf-8'))} {name}"
+    name = path.relative_to(project).as_posix()  # code names statements and data by their path
+    if name in _statements(project):
+        return f"{sql_digest(_statements(project)[name])} {name}"
     return f"{hashlib.sha256(path.read_bytes()).hexdigest()} {name}"
+
+
+@cache
+def _statements(project: Path) -> dict[str, str]:
+    """The text of every statement, by "sql/" and its name."""
+    return {f"{file.relative_to(project).with_suffix('').as_posix()}/{name}": text
+            for file in (project / "sql").rglob("*.sql") for name, text in sections(file).items()}
+
+
+@cache
+def _statements_of(project: Path, name: str) -> list[Path]:
+    """A statement, or all in a file or folder."""
+    if name in _statements(project):
+        return [project / name]
+    return [project / each for each in _statements(project) if each.startswith(f"{name}/")]
 
 
 @cache
@@ -127,16 +143,15 @@ def _found_in(project: Path, path: Path) -> Iterator[Path]:
             if door is not None and door.name == "__init__.py" and name in (behind := _door_names(door)):
                 yield _module(project, behind[name]) or door
     for text in filter(_may_be_a_path, tree.strings):
-        if _begins_in(project / "sql", f"{text}.sql") and (sql := project / "sql" / f"{text}.sql").is_file():
-            yield sql
+        if f"sql/{text}" in _statements(project):
+            yield project / "sql" / text
         if _begins_in(path.parent, text):
             beside = path.parent / text
             if (beside.is_file() and beside.suffix != ".py") or (beside.is_dir() and not any(beside.rglob("*.py"))):
                 yield beside
     for text in tree.beginnings:
-        folder = project / "sql" / text.rpartition("/")[0]
-        if "/" in text and _may_be_a_path(text) and folder.is_dir():
-            yield from folder.rglob("*.sql")
+        if "/" in text:
+            yield from _statements_of(project, f"sql/{text.rpartition('/')[0]}")
 
 
 def _begins_in(folder: Path, text: str) -> bool:

@@ -48,13 +48,14 @@ class Noted(BaseModel):
 
 @dataclass
 class Taint:
-    """A tainted model or release. causes: by the node of the dataset."""
+    """A tainted model or release."""
 
     kind: str
     name: str
     version: str
     directory: Path
     causes: dict[str, Cause] = field(default_factory=dict)
+    """Causes by the node of the dataset."""
 
     @property
     def node(self) -> str:

@@ -3,7 +3,7 @@
     repository = HubRepository.of("hf://company/tutor")       # token: HF_TOKEN, and nowhere else; HF_ENDPOINT: another Hub
     repository.send({path: file for path in repository.missing(files)}, "weights")
 
-A repository that is not there is made, private. Each call of `send` is one commit; large files are uploaded before it, one by
+A missing repository is created as a private one. Each call of `send` is one commit; large files are uploaded before it, one by
 one, and the Hub keeps those of a push that was stopped. Imports huggingface_hub, which transformers needs too, on first use.
 """
 
@@ -27,9 +27,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True)
 class HubRepository:
-    """name: ORG/REPOSITORY."""
-
     name: str
+    """ORG/REPOSITORY."""
     token: str
 
     @classmethod

@@ -34,12 +34,13 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class Pushed:
-    """files, bytes: what was sent; there: files that were there already. signed: whether others can verify the release."""
-
     files: int
     bytes: int
+    """`files`, `bytes`: what was sent."""
     there: int
+    """Files that the destination had already."""
     signed: bool
+    """Whether others can verify the release."""
 
 
 class Destination(Protocol):

@@ -212,7 +212,7 @@ def _opened_text(envelope: dict, payload_type: str, keys: list[Path], name: str)
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    used = {256: hashes.SHA256, 384: hashes.SHA384, 521: hashes.SHA512}
+    used: dict[int, Any] = {256: hashes.SHA256, 384: hashes.SHA384, 521: hashes.SHA512}
     try:
         body = base64.b64decode(envelope["payload"], validate=True)
         kind = payload_type.encode()
@@ -221,7 +221,7 @@ def _opened_text(envelope: dict, payload_type: str, keys: list[Path], name: str)
         if envelope["payloadType"] != payload_type:
             raise Refused(f"{name} has an envelope of another type")
         for key in keys:
-            public = serialization.load_pem_public_key(key.read_bytes())
+            public: Any = serialization.load_pem_public_key(key.read_bytes())
             for item in envelope["signatures"]:
                 try:
                     public.verify(base64.b64decode(item["sig"], validate=True), signed, ec.ECDSA(used[public.curve.key_size]()))

@@ -44,17 +44,19 @@ LONGEST_RESTART_S = 60.0
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """store: directory or s3:// prefix of the objects. journal: a local directory; None: `default_journal`. segment_s: age at
-    which a segment is shipped. journal_bytes: most that may wait. ask_for_ids, digest, sampling: see Recorder."""
-
     store: str
+    """Directory or s3:// prefix of the objects."""
     journal: Path | None = None
+    """A local directory; None: `default_journal`."""
     rules: KeyRules = field(default_factory=KeyRules)
     ask_for_ids: bool = False
     segment_s: float = SEGMENT_S
+    """Age at which a segment is shipped."""
     journal_bytes: int = JOURNAL_BYTES
+    """Most that may wait."""
     digest: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    """`ask_for_ids`, `digest`, `sampling`: see Recorder."""
 
 
 class Capture:

@@ -47,11 +47,11 @@ JOURNAL_BYTES, SEGMENT_BYTES, SEGMENT_S = 1 << 30, 32 << 20, 30.0
 
 @dataclass(frozen=True)
 class Frame:
-    """meta: what is known of the exchange, without its texts. request, answer: bodies as they were sent."""
-
     meta: dict[str, Any]
+    """What is known of the exchange, without its texts."""
     request: bytes
     answer: bytes
+    """`request`, `answer`: bodies as they were sent."""
 
 
 class Journal:
@@ -162,7 +162,7 @@ class Journal:
 
 
 def make_ready(segment: Path) -> None:
-    """Hands a segment that nobody writes any more to the shipper; an empty one is deleted."""
+    """Hands a finished segment to the shipper; an empty one is deleted."""
     with contextlib.suppress(FileNotFoundError):  # a second process may clean up after the same dead one
         if segment.stat().st_size:
             segment.rename(segment.with_suffix(READY))

@@ -31,21 +31,21 @@ from resources.front.routes import place_of
 
 MOST_CACHED = 4_096
 SALT = "sampled "
-"""A canary's share is drawn by the session, too: without this, a sample would hold sessions of one release alone."""
+"""Salt: canary routing hashes the same session id, so unsalted sampling would pick one release."""
 Sha256 = Annotated[str, BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name),
                    StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 class KeyRule(BaseModel):
-    """sample: share of the sessions that is kept (of the requests, where they name no session). keep: whether anything is kept.
-    client, workload: written as client_id and workload_id."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keep: bool = True
+    """Whether anything is kept."""
     sample: float = Field(1.0, ge=0, le=1)
+    """Share of the sessions that is kept (of the requests, where they name no session)."""
     client: str | None = None
     workload: str | None = None
+    """`client`, `workload`: written as client_id and workload_id."""
 
     def samples(self, session: str | None) -> bool:
         """Whether a request is in the sample. A session is in it with all its requests, or with none."""

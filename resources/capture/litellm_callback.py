@@ -48,9 +48,10 @@ def capture_callback(store: str, **settings: Any) -> Any:
 
 
 class LoggedCalls:
-    """The events of LiteLLM's CustomLogger that end a call. capture: where their records go."""
+    """The events of LiteLLM's CustomLogger that end a call."""
 
     capture: Capture
+    """Where their records go."""
 
     def log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime) -> None:
         self._keep(kwargs, response_obj, start_time, end_time)

@@ -20,9 +20,9 @@ from stores.s3 import SCHEMES
 
 
 class Store(Protocol):
-    """place: the directory or uri, as people know it."""
-
-    place: str
+    @property
+    def place(self) -> str:
+        """The directory or uri, as people know it."""
 
     def put(self, name: str, content: bytes) -> None:
         """Raises OSError where the object cannot be written now."""

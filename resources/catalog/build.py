@@ -116,7 +116,7 @@ def _remake(
     files = {} if before is None else _files_of_views(connection)
     tables, found = Tables(lake), dict(before or {})
     if before is None:
-        run(connection, "catalog/metric_name")
+        run(connection, "catalog/artefacts/metric_name")
     for name in SCHEMAS:
         if name in parts:
             view = UNDER.get(name, name)
@@ -129,21 +129,21 @@ def _remake(
             files.pop(view, None)
         manifests, pointers = _manifests(lake), _pointers(lake)
         connection.register("manifest_texts", manifests)
-        connection.execute(sql_text("catalog/manifests"))
+        connection.execute(sql_text("catalog/artefacts/manifests"))
         connection.register("pointers", pointers)
         for name in _OF_ARTEFACTS:
-            run(connection, f"catalog/{name}")
+            run(connection, f"catalog/artefacts/{name}")
         create_release_relations(connection, lake)
         found, of_datasets = create_dataset_relations(connection, lake, manifests, pointers)
         for name in _MADE_WITH_DATASETS:
-            run(connection, f"catalog/{name}")
+            run(connection, f"catalog/artefacts/{name}")
         files |= {view: inside(lake, own) for view, own in of_datasets.items()}
     _drop(connection, ["view_files"])
     connection.register("listed_files", pa.Table.from_pylist(
         [{"relation": view, "path": path} for view, own in files.items() for path in own], schema=_LISTED))
-    run(connection, "catalog/view_files")
+    run(connection, "catalog/artefacts/view_files")
     for name in _LAST if before is None else ():
-        run(connection, f"catalog/{name}")
+        run(connection, f"catalog/lookups/{name}")
     add_comments(connection, found)
     return found
 
@@ -209,13 +209,14 @@ def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, na
     """Makes a table readable as `view`. Returns the files behind it."""
     files = tables.files(name)
     if files:
-        create_view(connection, "catalog/table", view, SCHEMAS[name], paths_in_sql(tables.lake, files), PARTITIONS[name])
+        paths = paths_in_sql(tables.lake, files)
+        create_view(connection, "catalog/artefacts/table", view, SCHEMAS[name], paths, PARTITIONS[name])
         return files
     connection.register("no_rows", SCHEMAS[name].empty_table())
     columns = connection.execute("describe no_rows").fetchall()
     connection.unregister("no_rows")
     connection.execute(
-        sql_text("catalog/empty").format(
+        sql_text("catalog/artefacts/empty").format(
             view=view, columns=", ".join(f"cast(null as {column[1]}) as {column[0]}" for column in columns)
         )
     )

@@ -91,7 +91,7 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
     or the artefact's directory. Raises CatalogError unless exactly one artefact is meant.
     """
     with open_catalog(lake) as connection:
-        return rows(connection, "catalog/lineage_of", node=_found(connection, lake, artefact)["node"])
+        return rows(connection, "catalog/queries/lineage_of", node=_found(connection, lake, artefact)["node"])
 
 
 def find_artefact(lake: Lake, artefact: str) -> str:
@@ -103,7 +103,7 @@ def find_artefact(lake: Lake, artefact: str) -> str:
 def made_from(lake: Lake, artefact: str) -> pa.Table:
     """The edges above an artefact, down to which everything was made from it; columns and errors as of `lineage_of`."""
     with open_catalog(lake) as connection:
-        return rows(connection, "catalog/lineage_above", node=_found(connection, lake, artefact)["node"])
+        return rows(connection, "catalog/queries/lineage_above", node=_found(connection, lake, artefact)["node"])
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def log_lines_of(lake: Lake, artefact: str) -> LogLines:
     with open_catalog(lake) as connection:
         found = _found(connection, lake, artefact)
         name = f"{found['name']}@{found['version']}"
-        [counted] = rows(connection, "catalog/count_log_lines", artefact=name).to_pylist()
+        [counted] = rows(connection, "catalog/queries/count_log_lines", artefact=name).to_pylist()
     return LogLines(name, counted["interactions"], counted["objects"], counted["users"])
 
 
@@ -209,7 +209,7 @@ def _one_line(error: Exception) -> str:
 def _found(connection: duckdb.DuckDBPyConnection, lake: Lake, artefact: str) -> dict[str, Any]:
     """The artefact that is meant."""
     name, _, version = _as_name(artefact).partition("@")
-    found = rows(connection, "catalog/find_artefact", name=name, version=version).to_pylist()
+    found = rows(connection, "catalog/queries/find_artefact", name=name, version=version).to_pylist()
     if not found:
         raise CatalogError(
             f"no artefact {artefact} in {lake.place}: give workload/name, workload/name@version, a version or a "

@@ -1,4 +1,4 @@
-"""Which columns the columns of a table or dataset are made from, as columns.yaml beside the SQL says.
+"""Which columns the columns of a table or dataset are made from, as a YAML file beside the SQL says.
 
     columns_of("sft_dataset")       # {"messages": [("curated_interactions", "messages"), ...], ...}
 
@@ -12,12 +12,12 @@ from functools import cache
 
 import yaml
 
-from resources.sql_files import SQL
+from resources.sql_sections import SQL
 
 FILES = {
-    "cleaned_interactions": "curating/clean/columns.yaml",
-    "curated_interactions": "curating/curate/columns.yaml",
-    "sft_dataset": "composing/datasets/columns.yaml",
+    "cleaned_interactions": "curating/clean.yaml",
+    "curated_interactions": "curating/curate.yaml",
+    "sft_dataset": "composing/datasets.yaml",
 }
 """Tables and datasets made by SQL -> the file in sql/."""
 

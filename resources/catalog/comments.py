@@ -405,7 +405,7 @@ def comment_on(relation: str, column: str) -> str | None:
 def add_comments(connection: duckdb.DuckDBPyConnection, datasets: Mapping[str, str]) -> None:
     """Sets the comment of every relation and column that has none yet and is described here."""
     connection.execute("begin")
-    for item in rows(connection, "catalog/without_comment").to_pylist():
+    for item in rows(connection, "catalog/artefacts/without_comment").to_pylist():
         relation, column = item["relation"], item["column_name"]
         known = datasets.get(relation, relation)
         if column is not None:
@@ -417,6 +417,6 @@ def add_comments(connection: duckdb.DuckDBPyConnection, datasets: Mapping[str, s
         if text:
             name = relation if column is None else f'{relation}."{column}"'
             connection.execute(
-                sql_text("catalog/comment").format(kind=item["kind"], name=name, text=sql_literal(text))
+                sql_text("catalog/artefacts/comment").format(kind=item["kind"], name=name, text=sql_literal(text))
             )
     connection.execute("commit")

@@ -60,15 +60,15 @@ def create_dataset_relations(
         versions = _identifier(f"{view}_versions", taken)
         if shown:
             views[view], files[view] = kind.dataset, kind.files[shown[0]]
-            connection.execute(sql_text("catalog/dataset").format(
+            connection.execute(sql_text("catalog/artefacts/dataset").format(
                 view=view, version=sql_literal(shown[0].rpartition("/")[2]), files=paths_in_sql(lake, files[view])))
         views[versions], files[versions] = kind.dataset, _create_versions(connection, lake, versions, kind, shown)
         listed += [{"path": path, "relation": view if shown else None, "versions_relation": versions,
                     "row_count": kind.rows[path]} for path in kind.files]
     if in_rows:
-        connection.execute(sql_text("catalog/dataset_rows").format(files=paths_in_sql(lake, in_rows)))
+        connection.execute(sql_text("catalog/artefacts/dataset_rows").format(files=paths_in_sql(lake, in_rows)))
     else:
-        run(connection, "catalog/dataset_rows_empty")
+        run(connection, "catalog/artefacts/dataset_rows_empty")
     files["metrics_lines"] = _create_metrics_lines(connection, lake, manifests)
     connection.register("listed_datasets", pa.Table.from_pylist(listed, schema=_LISTED))
     return views, files
@@ -117,8 +117,8 @@ def _create_versions(
     text = f"{DATASETS.get(kind.dataset, f'The dataset {kind.dataset}')}: all versions"
     if len(alike) < len(everything):
         text += " whose columns have the types of the current one"
-    connection.execute(sql_text("catalog/dataset_versions").format(view=view, files=paths_in_sql(lake, alike)))
-    connection.execute(sql_text("catalog/comment").format(kind="view", name=view, text=sql_literal(text)))
+    connection.execute(sql_text("catalog/artefacts/dataset_versions").format(view=view, files=paths_in_sql(lake, alike)))
+    connection.execute(sql_text("catalog/artefacts/comment").format(kind="view", name=view, text=sql_literal(text)))
     return alike
 
 
@@ -130,9 +130,9 @@ def _create_metrics_lines(connection: duckdb.DuckDBPyConnection, lake: Lake, man
     found = [lake.root / path / "metrics.jsonl" for path in manifests.column("path").to_pylist()]
     files = [file for file in found if file.is_file()]
     if files:
-        connection.execute(sql_text("catalog/metrics_lines").format(files=paths_in_sql(lake, files)))
+        connection.execute(sql_text("catalog/artefacts/metrics_lines").format(files=paths_in_sql(lake, files)))
     else:
-        run(connection, "catalog/metrics_lines_empty")
+        run(connection, "catalog/artefacts/metrics_lines_empty")
     return files
 
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import duckdb
 
@@ -27,7 +28,7 @@ SPILLS = 4
 """Limit of the spill folder, as a multiple of the memory."""
 
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_CLOSED = {
+_CLOSED: dict[str, Any] = {
     "autoinstall_known_extensions": False, "autoload_known_extensions": False, "allow_community_extensions": False,
     "allow_persistent_secrets": False, "python_enable_replacements": False,
     "http_proxy": "none",  # else the environment's, with its password, is a setting that a query can show
@@ -36,11 +37,12 @@ _CLOSED = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one query. memory_gib: None for 4 GiB, or half of the machine's memory if that is less. spill: the folder for
-    data that does not fit; None for a temporary one."""
+    """Limits of one query."""
 
     memory_gib: float | None = None
+    """None for 4 GiB, or half of the machine's memory if that is less."""
     spill: Path | None = None
+    """The folder for data that does not fit; None for a temporary one."""
 
 
 @contextmanager

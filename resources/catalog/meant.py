@@ -1,4 +1,4 @@
-"""Which column somebody meant who asked for one that is not there.
+"""Suggests the column that was probably meant by an unknown name.
 
     meant("user_id", {"user_hash", "dt"})     # "user_hash"
 """
@@ -21,7 +21,7 @@ _MISSING = re.compile(r'(?:column|named) "?(\w+)"? (?:not found|does not exist)|
 
 
 def missing_column(said: str) -> str:
-    """The column that is not there, from DuckDB's sentence; "" for any other."""
+    """The unknown column in DuckDB's error message; "" for any other error."""
     found = _MISSING.search(said)
     return (found[1] or found[2]) if found else ""
 

@@ -81,7 +81,7 @@ def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, text: str) -> bool:
     """Whether no part of a query writes or runs other SQL, by its syntax tree, or by its words if DuckDB gives no tree."""
-    [(said,)] = connection.execute(sql_text("catalog/syntax_tree"), {"text": text}).fetchall()
+    [(said,)] = connection.execute(sql_text("catalog/queries/syntax_tree"), {"text": text}).fetchall()
     tree = json.loads(said)
     return _tree_only_reads(tree) if not tree.get("error") else _words_only_read(text)
 

@@ -52,8 +52,8 @@ def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) 
     connection.register("release_texts", pa.Table.from_pylist(_release_texts(lake), schema=_TEXTS))
     connection.register("taints", pa.Table.from_pylist(_taints(lake), schema=_TAINTS))
     for name in RELEASE_RELATIONS:
-        run(connection, f"catalog/{name}")
-    connection.execute(sql_text("catalog/release_comments"))
+        run(connection, f"catalog/releases/{name}")
+    connection.execute(sql_text("catalog/releases/release_comments"))
 
 
 def _entries(lake: Lake, workload: str) -> list[dict[str, Any]]:

@@ -50,12 +50,13 @@ class UnknownIdError(FoundWrong):
 
 @dataclass(frozen=True)
 class History:
-    """The steps of one id or line. subjects: facts about each interaction, by interaction id."""
+    """The steps of one id or line."""
 
     asked: str
     what: str
     steps: pa.Table
     subjects: dict[str, dict[str, Any]]
+    """Facts about each interaction, by interaction id."""
 
 
 def history_of(lake: Lake, identifier: str) -> History:
@@ -126,21 +127,21 @@ def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objec
 
 def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: dict[str, Any], row: int) -> History:
     uri = item["uri"]
-    found = rows(connection, "why/line", uri=uri, row=row).to_pylist()
-    if not found:
-        if gone := _removed(connection, uri=uri, row=row):
-            return _told(connection, lake, asked, f"line {row} of {uri}", gone, [])
+    records = rows(connection, "why/line", uri=uri, row=row).to_pylist()
+    if not records:
+        if removed := _removed(connection, uri=uri, row=row):
+            return _told(connection, lake, asked, f"line {row} of {uri}", removed, [])
         raise UnknownIdError(_no_such_line(connection, item, row))
-    ids = list(dict.fromkeys(came["interaction_id"] for came in found if came["interaction_id"]))
+    ids = list(dict.fromkeys(came["interaction_id"] for came in records if came["interaction_id"]))
     steps = []
-    for came in found:
+    for came in records:
         if came["stage"] == "quarantine":
             steps.append(_step("quarantine", came["rule"], came["detail"], False))
         elif came["stage"] == "feedback":
             about = f"about {came['about']}{UNTIED.get(came['tie'], '')}"
             steps.append(_step("feedback", came["rule"], f"{came['detail']}, {about}", True))
-            named = rows(connection, "why/interactions_with_id", identifier=came["about"]).to_pylist()
-            ids += [other["interaction_id"] for other in named if other["interaction_id"] not in ids]
+            related = rows(connection, "why/interactions_with_id", identifier=came["about"]).to_pylist()
+            ids += [other["interaction_id"] for other in related if other["interaction_id"] not in ids]
     return _told(connection, lake, asked, f"line {row} of {uri}", ids, steps)
 
 

@@ -35,7 +35,7 @@ FINISHED = {"length": "length", "stopped": "cancelled"}
 
 @dataclass
 class Exchange:
-    """A question and what was answered so far. done: the last line of the answer."""
+    """A question and what was answered so far."""
 
     speaker: Speaker
     question: Question
@@ -43,6 +43,7 @@ class Exchange:
     at: float = field(default_factory=time.time)
     text: str = ""
     done: dict[str, Any] = field(default_factory=dict)
+    """The last line of the answer."""
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Takes a line of the answer."""

@@ -34,18 +34,21 @@ class ChatError(Misuse):
 
 @dataclass(frozen=True)
 class Speaker:
-    """Who answers. name: for people. release, digest: as logs name them. system: the prompt that most of its training rows
-    begin with; share: of how many."""
+    """Who answers."""
 
     name: str
+    """Name for people."""
     model: Path
     drafting: Drafting = NO_DRAFTING
     drafter: Path | None = None
     workload: str = ""
     release: str = ""
     digest: str = ""
+    """`release`, `digest`: as logs name them."""
     system: str = ""
+    """The prompt that most of its training rows begin with."""
     share: float = 0.0
+    """Share of the training rows that begin with it."""
 
     @property
     def words(self) -> list[str]:

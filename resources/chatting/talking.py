@@ -40,7 +40,7 @@ class Message(BaseModel):
 
 
 class Question(BaseModel):
-    """A conversation that ends with what is asked, and how its answer is sampled. draft: with the drafter, if there is one."""
+    """A conversation that ends with what is asked, and how its answer is sampled."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -50,6 +50,7 @@ class Question(BaseModel):
     max_tokens: int = Field(512, ge=1, le=32_768)
     seed: int = Field(0, ge=0, lt=2**53)
     draft: bool = True
+    """Draft with the drafter, if there is one."""
 
 
 class Talking:

@@ -28,7 +28,7 @@ the longest row is used: its assistant messages have weight 1 if curation kept t
 thumbs-down stays as context).
 
 The split is drawn by the hash of the session's user (of the session, without one), never by row, and depends on nothing else,
-but a large enough stratum without a user in a held-out split lends it one, which later versions keep (stratum_loans.sql).
+but a large enough stratum without a user in a held-out split lends it one, which later versions keep (stratum_loans).
 Copies do not straddle: a row that shares its first turns with a held-out conversation, or repeats one, is left out, and so is a
 seed that repeats traffic. Numbers of rows are decided in mixing.py; within a prompt shape, rows are drawn by hash.
 
@@ -165,7 +165,7 @@ def sessions_in_two_splits(dataset: Path) -> int:
     """Number of sessions with rows in more than one split of a finished dataset; above 0, test data leaked into training."""
     files = [str(dataset / f"{split}.parquet") for split in SPLITS]
     with workbench() as connection:
-        return run(connection, "composing/datasets/sessions_in_two_splits", files=files).fetchall()[0][0]
+        return run(connection, "composing/splits/sessions_in_two_splits", files=files).fetchall()[0][0]
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, curated: Path, seeds: Path | None, lent_before: Lent) -> None:
@@ -191,17 +191,17 @@ def _split(
 ) -> None:
     """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows or traffic, or is not asked for."""
     run(
-        connection, "composing/datasets/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
+        connection, "composing/splits/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
         test_share=settings.test_share, validation_share=settings.validation_share,
     )
-    groups, sessions = run(connection, "composing/datasets/count_split_groups").fetchall()[0]
+    groups, sessions = run(connection, "composing/splits/count_split_groups").fetchall()[0]
     if groups < 3 <= sessions and settings.split_by == "user" and settings.test_share + settings.validation_share > 0:
         raise DatasetError(
             f"{sessions:,} sessions are of {groups} user{'s' * (groups != 1)}, too few to hold one out: set "
             "datasets.sft.split_by to session, if the user id in the logs stands for many people"
         )
     _lend_to_splits(connection, settings, earlier)
-    run(connection, "composing/datasets/assigned_splits")
+    run(connection, "composing/splits/assigned_splits")
     run(connection, "composing/datasets/branches_of_held_out")
     run(connection, "composing/datasets/repeated_seeds")
     connection.register("near_copies", near_copies(connection, near))
@@ -213,12 +213,12 @@ def _lend_to_splits(connection: duckdb.DuckDBPyConnection, settings: DatasetSett
     """Moves users of strata that a split would be without into it, but none that an earlier version trained on."""
     files = [str(path) for version in earlier if (path := version / "train.parquet").exists()]
     if files:
-        run(connection, "composing/datasets/trained_before", files=files)
+        run(connection, "composing/splits/trained_before", files=files)
     else:
         connection.register("trained_before", _TRAINED.empty_table())
-    run(connection, "composing/datasets/stratum_loans", strata=settings.stratify_by, test_share=settings.test_share,
+    run(connection, "composing/splits/stratum_loans", strata=settings.stratify_by, test_share=settings.test_share,
         validation_share=settings.validation_share)
-    run(connection, "composing/datasets/lend")
+    run(connection, "composing/splits/lend")
 
 
 def _sample(
@@ -227,7 +227,7 @@ def _sample(
     """Creates `sampled`. Returns the rows that there are for training. key: the recipe's key of the settings."""
     run(connection, "composing/datasets/clustered", balance=settings.balance)
     clusters: dict[Pool, dict[str, int]] = {}
-    for source, synthetic, cluster, count in run(connection, "composing/datasets/available").fetchall():
+    for source, synthetic, cluster, count in run(connection, "composing/splits/available").fetchall():
         clusters.setdefault(Pool(source, synthetic), {})[cluster] = count
     available = {pool: sum(sizes.values()) for pool, sizes in clusters.items()}
     quotas = sampling_quotas(available, settings)
@@ -237,7 +237,7 @@ def _sample(
     connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
     run(connection, "composing/datasets/sampled", seed=str(settings.seed))
     run(connection, "composing/datasets/sampled_texts")
-    straddling = run(connection, "composing/datasets/count_split_sessions").fetchall()[0][0]
+    straddling = run(connection, "composing/splits/count_split_sessions").fetchall()[0][0]
     if straddling:
         raise RuntimeError(f"{straddling} sessions lie in two splits")
     return available
@@ -286,7 +286,7 @@ def _count(connection: duckdb.DuckDBPyConnection, report: SftReport) -> None:
         if part["split"] == "train":
             report.sources[source] = report.sources.get(source, 0) + placed
             report.synthetic += placed if part["synthetic"] else 0
-    for split, drawn in run(connection, "composing/datasets/lent").fetchall():
+    for split, drawn in run(connection, "composing/splits/lent").fetchall():
         report.lent.setdefault(split, []).append(drawn)
 
 

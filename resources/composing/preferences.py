@@ -74,7 +74,7 @@ def build_preferences(
         run(connection, "composing/preferences/pairs", min_difference=settings.min_difference)
         run(connection, "composing/preferences/sessions")
         run(
-            connection, "composing/datasets/split_groups", lend=False, seed=str(split_settings.seed),
+            connection, "composing/splits/split_groups", lend=False, seed=str(split_settings.seed),
             split_by=split_settings.split_by, test_share=split_settings.test_share,
             validation_share=split_settings.validation_share,
         )

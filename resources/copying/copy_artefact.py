@@ -36,17 +36,21 @@ CHUNK = 1 << 20
 
 @dataclass
 class Copied:
-    """What a copy did. whole: copied artefacts, name@version; there: artefacts that the lake had already; manifests: how many
-    ancestors went as manifests; files, bytes: what was transferred; current: artefacts that became the current version there;
-    gone: ancestors whose manifest is not in the first lake any more."""
+    """What a copy did."""
 
     whole: list[str] = field(default_factory=list)
+    """Copied artefacts, name@version."""
     there: list[str] = field(default_factory=list)
+    """Artefacts that the lake had already."""
     manifests: int = 0
+    """How many ancestors went as manifests."""
     files: int = 0
     bytes: int = 0
+    """`files`, `bytes`: what was transferred."""
     current: list[str] = field(default_factory=list)
+    """Artefacts that became the current version there."""
     gone: list[str] = field(default_factory=list)
+    """Ancestors whose manifest is not in the first lake any more."""
 
 
 def copy_artefact(lake: Lake, artefact: str, to: Lake) -> Copied:

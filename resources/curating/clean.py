@@ -6,7 +6,7 @@ Reads `interactions` and `feedback`; replaces those days of `cleaned_interaction
 `decisions` of stage "clean" (one per row). A day does not depend on other days, so days can be cleaned in any order, together
 or apart, and again, with the same result; `resources.curating.curate` compares rows with each other.
 
-The rules run in this order, one file of sql/curating/clean/rules each: status, tools, language, repetition, length, refusals
+The rules run in this order, one section of sql/curating/rules.sql each: status, tools, language, repetition, length, refusals
 in words. The first rule that a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made
 a row; `stale_days` compares it with today's to find days that must be cleaned again. Interactions that retention emptied of
 their text (retention.raw_days) keep the cleaned row that they have, whatever was changed since.
@@ -202,7 +202,7 @@ def _cleaned_groups(
     """Groups of days with their cleaned parts, in order. Parts of the groups that follow are cleaned meanwhile."""
     workers = min(threads(), MOST_WORKERS)
     groups = list(_groups(tables, workload, days, workers))
-    wanted = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
+    jobs = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
     running: deque[Future[_Part]] = deque()
     of_all_days = {"responses": slice_files(tables, "interactions", workload),
                    "feedback": slice_files(tables, "feedback", workload),
@@ -210,16 +210,16 @@ def _cleaned_groups(
     with ThreadPoolExecutor(workers) as pool:
 
         def start_next() -> None:
-            if (asked := next(wanted, None)) is not None:
-                group, part, parts = asked
+            if (job := next(jobs, None)) is not None:
+                group, part, parts = job
                 files = {name: slice_files(tables, name, workload, group) for name in ("interactions", "cleaned_interactions")}
                 running.append(pool.submit(_clean_part, files | of_all_days, group, part, parts, settings, topics))
 
         def results(parts: int) -> Iterator[_Part]:
             for _ in range(parts):
-                done = running.popleft().result()
+                cleaned = running.popleft().result()
                 start_next()
-                yield done
+                yield cleaned
 
         try:
             for _ in range(workers):
@@ -227,8 +227,8 @@ def _cleaned_groups(
             for group, parts in groups:
                 yield group, results(parts)
         finally:
-            for left in running:
-                left.cancel()
+            for future in running:
+                future.cancel()
 
 
 def _groups(tables: Tables, workload: str, days: list[date], workers: int) -> Iterator[tuple[list[date], int]]:
@@ -337,12 +337,12 @@ def _facts(
     connection.register("measured", _measured(connection, settings))
     status = settings.status.model_dump()
     in_words = status.pop("drop_refused_in_words")
-    run(connection, "curating/clean/rules/status", whole=WHOLE, **status)
-    run(connection, "curating/clean/rules/tools", **settings.tools.model_dump())
-    run(connection, "curating/clean/rules/language", allow=settings.language.allow)
-    run(connection, "curating/clean/rules/repetition", **settings.repetition.model_dump())
-    run(connection, "curating/clean/rules/length", **settings.length.model_dump())
-    run(connection, "curating/clean/rules/refusal", drop_refused_in_words=in_words)
+    run(connection, "curating/rules/status", whole=WHOLE, **status)
+    run(connection, "curating/rules/tools", **settings.tools.model_dump())
+    run(connection, "curating/rules/language", allow=settings.language.allow)
+    run(connection, "curating/rules/repetition", **settings.repetition.model_dump())
+    run(connection, "curating/rules/length", **settings.length.model_dump())
+    run(connection, "curating/rules/refusal", drop_refused_in_words=in_words)
     run(connection, "curating/clean/broken_rules", keep_thumbs_up=settings.feedback.keep_thumbs_up)
     facts = rows(connection, "curating/clean/facts", cleaned_with=cleaned_with(settings, topics))
     connection.register("facts", facts)

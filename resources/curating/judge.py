@@ -32,12 +32,13 @@ NONSENSE = 32
 
 @dataclass
 class JudgeReport:
-    """wanted: distinct texts to judge; known: scored before; scored, unscored: sent in this run."""
-
     wanted: int = 0
+    """Distinct texts to judge."""
     known: int = 0
+    """Texts that were scored before."""
     scored: int = 0
     unscored: int = 0
+    """`scored`, `unscored`: texts sent in this run."""
 
     def as_metrics(self) -> dict[str, Any]:
         return asdict(self)

@@ -62,13 +62,13 @@ class JudgeSettings(EndpointSettings):
 
 @dataclass(frozen=True)
 class Reply:
-    """Scores, or None; `answer` is the judge's text, or the reason why there is no text. unreachable: the endpoint did not
-    answer."""
+    """Scores, or None; `answer` is the judge's text, or the reason why there is no text."""
 
     quality: float | None
     difficulty: float | None
     answer: str
     unreachable: bool = False
+    """The endpoint did not answer."""
     no_text: bool = False
     """Whether the endpoint did not answer; `answer` says why."""
 

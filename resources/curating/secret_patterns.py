@@ -2,7 +2,7 @@
 
     list(assigned_secrets('API_KEY = "9f8a7c6b5d4e3f2a1b0c"'))     # [Span(11, 31, "SECRET", "9f8a7c6b5d4e3f2a1b0c")]
 
-Tokens are told by the prefixes that their issuers document; other secrets by the name that they are assigned to, and by how
+Tokens are recognised by the prefixes that issuers document; other secrets by the name that they are assigned to, and by how
 random they look. `pii_patterns` calls this where a text holds something rare, such as a prefix.
 """
 

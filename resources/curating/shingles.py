@@ -106,7 +106,7 @@ def in_groups(work: Callable[..., Any], *columns: TextBuffer) -> Iterator[Any]:
 
     At most two groups per thread are in flight.
     """
-    total = sum(column.edges for column in columns)
+    total: np.ndarray = sum(column.edges for column in columns)
     bounds = [0]
     while bounds[-1] < len(total) - 1:
         last = int(np.searchsorted(total, total[bounds[-1]] + GROUP_BYTES, side="right")) - 1

@@ -34,11 +34,12 @@ SPELLED: dict[Action, str] = {
 
 @dataclass(frozen=True)
 class Work:
-    """stages: made again, in order. kept: models that are taken as they are. overrides: of the recipe, by stage."""
-
     stages: list[str]
+    """Stages to make again, in order."""
     kept: list[str] = field(default_factory=list)
+    """Models that are used as they are."""
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Overrides of the recipe, by stage."""
 
 
 def work_decided(decision: Decision, facts: RecipeFacts, settings: DecideSettings) -> Work:

@@ -26,14 +26,14 @@ LATE_DAYS = 14
 
 @dataclass(frozen=True)
 class Episode:
-    """value, bound: of the newest day. start: the day of its first alarm."""
-
     test: str
     window_days: int
     start: date
+    """The day of its first alarm."""
     end: date
     value: float
     bound: float
+    """`value`, `bound`: of the newest day."""
 
     def __str__(self) -> str:
         return f"{self.test} over {self.window_days} d since {self.start} ({self.value:.3g}, bound {self.bound:.3g})"

@@ -12,7 +12,8 @@ import hashlib
 import time
 from pathlib import Path
 
-from resources.artefacts.manifest import File, Manifest, files_digest, files_under
+from resources.artefacts.erased import File
+from resources.artefacts.manifest import Manifest, files_digest, files_under
 from resources.artefacts.remembered import Remembered
 from resources.lake import Lake
 

@@ -20,13 +20,14 @@ ACCEPTANCE = "acceptance"
 
 @dataclass(frozen=True)
 class Found:
-    """A cause that holds. window: what identifies it, so that it is decided once. request: what a person asked for; None for
-    what was noticed."""
+    """A cause that holds."""
 
     kind: Cause
     text: str
     window: str
+    """Identifies the cause, so that it is decided once."""
     request: Request | None = None
+    """What a person asked for; None for a cause that the lake shows."""
 
 
 def asked(requests: Iterable[Request]) -> list[Found]:

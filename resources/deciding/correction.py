@@ -26,12 +26,13 @@ WIDEST = (0.0, 10.0)
 
 @dataclass(frozen=True)
 class Ratio:
-    """real / predicted. low: from 0 to 1, the lower end of the one-sided 95 % interval, by Student's t, of the mean of those
-    ratios that are below 1, and of 1 for each other; n: outcomes that it is taken over."""
+    """real / predicted."""
 
     value: float = 1.0
     low: float = 1.0
+    """Lower end of the one-sided 95 % interval (Student's t) of the mean ratio, between 0 and 1; ratios above 1 count as 1."""
     n: int = 0
+    """Number of outcomes behind it."""
 
 
 def recent(decisions: Sequence[Decision], now: datetime) -> list[Decision]:

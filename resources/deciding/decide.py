@@ -4,7 +4,7 @@
     made.decision            # None: nothing new
     made.again_at            # when to look again although nothing changed
     made.work                # what its run makes; None where nothing is started
-    preview(request, lake, facts, settings, decisions, now)      # what would be decided about a request that nobody made yet
+    preview(request, lake, facts, settings, decisions, now)      # what would be decided about a request, before it is made
 
 Nothing is written or started here: pipelines/graph/deciding.py records the decision and asks Dagster for the run.
 """

@@ -25,24 +25,27 @@ FAILED = ("failed", "refused_by_gates")
 
 @dataclass(frozen=True)
 class Option:
-    """One thing that could be done. predicted_cost_s: seconds on `devices`; None: unknown. gain_lower: lower bound of
-    predicted_gain, a relative gain of the acceptance length for drafters, a fall of the held-out loss in nats per token else.
-    why_not: why it was not chosen; "" for the chosen one. payback_days, break_even_requests: at the lower bound of the gain.
-    stage_costs_s: predicted seconds by stage.
-    corrected_cost, corrected_gain: the ratios that earlier outcomes gave."""
+    """One thing that could be done."""
 
     action: Action
     predicted_cost_s: float | None = None
+    """Seconds on `devices`; None: unknown."""
     predicted_money: float | None = None
     predicted_gain: float | None = None
     gain_lower: float | None = None
+    """Lower bound of predicted_gain: the relative rise of the acceptance length for drafters, else the fall of the held-out
+    loss in nats per token."""
     why_not: str = ""
+    """Why it was not chosen; "" for the chosen one."""
     gain_says: str = ""
     payback_days: float | None = None
     break_even_requests: float | None = None
+    """`payback_days`, `break_even_requests`: at the lower bound of the gain."""
     stage_costs_s: dict[str, float] = field(default_factory=dict)
+    """Predicted seconds by stage."""
     corrected_cost: float = 1.0
     corrected_gain: float = 1.0
+    """`corrected_cost`, `corrected_gain`: ratios of real to predicted values in earlier outcomes."""
 
 
 @dataclass(frozen=True)

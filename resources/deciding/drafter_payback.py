@@ -33,16 +33,18 @@ STAGES = ("speculator_dataset", "speculator")
 
 @dataclass(frozen=True)
 class DrafterPayback:
-    """stage_costs_s: seconds by stage. saved_s: device seconds that a request saves. break_even_requests: a day, from which on
-    the costs are saved within `days`; None if unknown or never. requests_a_day: now. says: all in one sentence."""
-
     release: str
     says: str
+    """The result in one sentence."""
     days: float = DAYS
     stage_costs_s: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage."""
     saved_s: float | None = None
+    """Device seconds that a request saves."""
     break_even_requests: float | None = None
+    """Requests a day from which on the costs are saved within `days`; None if unknown or never."""
     requests_a_day: float | None = None
+    """Requests a day now."""
 
 
 def drafter_payback(lake: Lake, workload: str, release: str, settings: DecideSettings | None = None,

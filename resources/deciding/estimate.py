@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Estimate:
-    """low: the lower end of the one-sided 95 % interval of the fit or the measurements that it is made from; what an
-    extrapolation adds is not in it. says: where the number comes from, in words."""
-
     value: float
     low: float
+    """Lower end of the one-sided 95 % interval of the fit or measurements behind it, without the error of extrapolation."""
     says: str
+    """Source of the number, in words."""
 
     def times(self, ratio: float, low_ratio: float) -> Estimate:
         """The estimate corrected by the ratio that earlier predictions were off by, and its lower bound by the ratio's."""

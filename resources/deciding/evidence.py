@@ -16,19 +16,17 @@ from resources.deciding.alarms import Episode
 
 @dataclass(frozen=True)
 class Trained:
-    """What a model was trained on. rows: cleaned rows that the grouping pass had read then."""
+    """What a model was trained on."""
 
     version: str
     rows: int
+    """Cleaned rows that the grouping pass had read by then."""
     at: str
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Counts are of one workload. tau_released: of the champion's drafter in its evaluation report; tau_served: of the last
-    days, by servers' counters, with the standard error over its days (None: one day or none). missing: models of the recipe
-    that were never made. drafter_tau: of the current drafter on its own held-out answers. drafting: up to which concurrency the
-    release's drafting pays, in words. base_now, base_then: digests of the base model's files; None where it cannot change."""
+    """Counts are of one workload."""
 
     workload: str
     release: str = ""
@@ -39,8 +37,11 @@ class Evidence:
     model: Trained | None = None
     episodes: tuple[Episode, ...] = ()
     tau_released: float | None = None
+    """Acceptance length of the champion's drafter in its evaluation report."""
     tau_released_low: float | None = None
     tau_served: float | None = None
+    """Acceptance length of the last days by the servers' counters, with its standard error over days (None: one day or
+    none)."""
     tau_served_error: float | None = None
     tau_served_days: int = 0
     served_drafts: int = 0
@@ -48,12 +49,16 @@ class Evidence:
     answer_tokens_a_request: float | None = None
     tokens_per_second: float | None = None
     drafter_tau: float | None = None
+    """Acceptance length of the current drafter on its own held-out answers."""
     base_then: str | None = None
     base_now: str | None = None
+    """`base_now`, `base_then`: digests of the base model's files; None where it cannot change."""
     schedule_due: str = ""
     candidate: str = ""
     drafting: tuple[str, ...] = ()
+    """Up to which concurrency the release's drafting pays, in words."""
     missing: tuple[str, ...] = ()
+    """Models of the recipe that were never made."""
     devices: int = 1
 
     @property

@@ -114,7 +114,7 @@ def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> t
 
 
 def _waits(lake: Lake, candidate: Path) -> bool:
-    """Whether a person still has to decide: nobody has, or one of two has approved it. Also where the keys of approvals cannot
+    """Whether a person still has to decide: no approval yet, or one of two. Also where the keys of approvals cannot
     be read: a run would replace the candidate."""
     try:
         approvals = approvals_of(lake, candidate)
@@ -256,6 +256,6 @@ def _number(manifest: Manifest | None, name: str) -> float | None:
 
 
 def _drafting(lake: Lake, workload: str, release: str) -> tuple[str, ...]:
-    """Up to which concurrency each measured drafting of the release pays, in words."""
+    """A sentence for each measured drafting of the release: up to which concurrency it pays."""
     choice = read_choice(lake.artefacts("release") / workload / release) if release else None
     return tuple(f"{each.label} {each.says}" for each in choice.break_even) if choice else ()

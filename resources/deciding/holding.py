@@ -22,11 +22,10 @@ LEAST_BACK_OFF = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Hold:
-    """until: when it ends by itself; None if it does not."""
-
     kind: str
     text: str
     until: datetime | None = None
+    """When it ends by itself; None if it does not."""
 
 
 def held_by(seen: Evidence, decisions: Sequence[Decision], settings: DecideSettings, now: datetime,

@@ -30,9 +30,10 @@ WISHES = ("base_revision", "schedule", "request")
 
 @dataclass(frozen=True)
 class Predicted:
-    """Of one action, before corrections. stages: seconds by stage; None: unknown, because of the stages in `unknown`."""
+    """Of one action, before corrections."""
 
     stages: Mapping[str, float] | None
+    """Seconds by stage; None if the cost of a stage in `unknown` is missing; `known` has the others."""
     gain: Estimate | None
     unknown: tuple[str, ...] = ()
 

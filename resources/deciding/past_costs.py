@@ -28,11 +28,12 @@ LEAST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Made:
-    """One version of a stage, newest first in lists. seconds: of its step, or of the work within it. rows: cleaned rows of the
-    workload then."""
+    """One version of a stage, newest first in lists."""
 
     seconds: float
+    """Seconds of the stage's step, or of the work within it."""
     rows: int
+    """Cleaned rows of the workload at that time."""
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     continued: bool = False

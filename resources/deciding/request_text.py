@@ -1,4 +1,4 @@
-"""What a person is told about a request for a retraining: it is kept, what would be decided about it, it is withdrawn."""
+"""Sentences about a request for a retraining: recorded, previewed, withdrawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of people for a retraining, in words: the cause `request` of a decision.
+"""People's requests for a retraining: the cause `request` of a decision.
 
     requests = Requests(lake, "math-tutor")
     wanted = Request.of("math-tutor", Actor.of_command("the prices of June are wrong"), action="full", despite=["quiet"])
@@ -45,17 +45,18 @@ class RequestError(Misuse):
 
 @dataclass(frozen=True)
 class Request:
-    """by, identity_from: who asked, and where the name is from. why: in the person's own words, one line. despite: of DESPITE.
-    ts: when it was asked for."""
-
     workload: str
     by: str
     identity_from: str
+    """`by`, `identity_from`: the person, and the source of the name."""
     why: str
+    """Reason in the person's own words, one line."""
     action: Action = "full"
     despite: tuple[str, ...] = ()
+    """Limits that the request overrides, from DESPITE."""
     request_id: str = ""
     ts: datetime = NEVER
+    """Time of the request."""
 
     @classmethod
     def of(cls, workload: str, by: Actor, action: str = "full", despite: Iterable[str] = ()) -> Request:
@@ -77,7 +78,7 @@ class Request:
 
 
 def despite_of(decision: Decision) -> tuple[str, ...]:
-    """What the person who asked for a decision's run has set aside; () where nobody asked."""
+    """Limits that the person behind a decision's request has overridden; () without a request."""
     return tuple(decision.evidence.get(REQUEST, {}).get("despite", ()))
 
 
@@ -124,8 +125,7 @@ class Requests:
         return found
 
     def withdraw(self, named: str, by: Actor, now: datetime) -> Request:
-        """Records that the request with this id is not wanted any more, and returns it. Raises RequestError if there is none,
-        or if it was decided before, also by another process just now."""
+        """Withdraws a request and returns it. Raises RequestError if it is unknown or decided already, here or elsewhere."""
         request, table = self.find(named), Decisions(self._lake, self._workload)
         words = f": {by.reason}" if by.reason else ""
         withdrawn = Decision(

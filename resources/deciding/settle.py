@@ -27,13 +27,15 @@ DRAFTERS = ("drafter_continued", "drafter_new")
 
 @dataclass(frozen=True)
 class RunSeen:
-    """The newest Dagster run of a decision. status: as Dagster names it. earlier_s: seconds of the tries before it."""
+    """The newest Dagster run of a decision."""
 
     run_id: str
     status: str
+    """Dagster's status of the run."""
     started: datetime | None = None
     ended: datetime | None = None
     earlier_s: float = 0.0
+    """Seconds of earlier tries."""
 
 
 def settled(decision: Decision, run: RunSeen | None, lake: Lake, facts: RecipeFacts, settings: DecideSettings) -> Decision:

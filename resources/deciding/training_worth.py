@@ -1,14 +1,13 @@
 """What a further interval of a training costs and is worth, looked up when the training begins: the recipe's `early_end`.
 
-    retraining = Retraining(facts, decide_settings)
-    settings = looked_up(speculator_settings, lake, "speculator", retraining)      # early_end: with all that is known
+    settings = looked_up(speculator_settings, lake, "speculator", facts)      # early_end: with all that is known
 
 Keys that the recipe gives stay. Keys that nothing is known of stay empty: the training then goes to its end and says why.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -18,7 +17,6 @@ from resources.artefacts.registry import Registry
 from resources.deciding.facts import RecipeFacts
 from resources.deciding.gather import gather
 from resources.deciding.schedule import days_between
-from resources.deciding.settings import DecideSettings
 from resources.lake import Lake
 from resources.releasing.drafting_decision import read_choice
 
@@ -27,16 +25,7 @@ DAYS = 30.0
 """Days that a drafter serves, where neither a schedule nor `payback_days` says."""
 
 
-@dataclass(frozen=True)
-class Retraining:
-    """What a recipe says about retraining."""
-
-    facts: RecipeFacts
-    settings: DecideSettings
-
-
-def looked_up(settings: AnyTraining, lake: Lake, stage: str, retraining: Retraining,
-              now: datetime | None = None) -> AnyTraining:
+def looked_up(settings: AnyTraining, lake: Lake, stage: str, facts: RecipeFacts, now: datetime | None = None) -> AnyTraining:
     """The settings of a training with `early_end` filled from the lake; the same where it is not enabled.
 
     stage: whose earlier versions say how many tokens a second it reads.
@@ -44,9 +33,9 @@ def looked_up(settings: AnyTraining, lake: Lake, stage: str, retraining: Retrain
     stop: EarlyEndSettings = getattr(settings, "early_end", None) or EarlyEndSettings()
     if not stop.enabled:
         return settings
-    found: dict[str, Any] = {"trained_tokens_per_second": _tokens_per_second(lake, retraining.facts.workload, stage, settings)}
+    found: dict[str, Any] = {"trained_tokens_per_second": _tokens_per_second(lake, facts.workload, stage, settings)}
     if isinstance(stop, EarlyEndOfDrafter):
-        found |= _decoding(lake, retraining, continues=getattr(settings, "continue_from", None) is not None,
+        found |= _decoding(lake, facts, continues=getattr(settings, "continue_from", None) is not None,
                            now=now or datetime.now(UTC))
     filled = {name: value for name, value in found.items() if getattr(stop, name) is None and value is not None}
     return settings.model_copy(update={"early_end": stop.model_copy(update=filled)})
@@ -64,12 +53,12 @@ def _tokens_per_second(lake: Lake, workload: str, stage: str, settings: Training
     return None
 
 
-def _decoding(lake: Lake, retraining: Retraining, continues: bool, now: datetime) -> dict[str, float | None]:
+def _decoding(lake: Lake, facts: RecipeFacts, continues: bool, now: datetime) -> dict[str, float | None]:
     """Device hours of a day's answers as the release drafts now, and for how long a new drafter serves.
 
     decode_hours_at_tau is left out for a drafter that continues the last one: the training measures that one on its own
     held-out answers."""
-    facts, settings = retraining.facts, retraining.settings
+    settings = facts.decide
     days = days_between(facts.cron, settings.timezone, now) if facts.cron else settings.payback_days or DAYS
     seen, _ = gather(lake, facts, settings, now)
     choice = read_choice(lake.artefacts("release") / facts.workload / seen.release) if seen.release else None

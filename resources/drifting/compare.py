@@ -152,7 +152,7 @@ def _together(counts: Counts, days: Sequence[date]) -> np.ndarray:
 
 def _can_differ(columns: Columns, strata: Sequence[np.ndarray]) -> bool:
     """Whether window and reference together have counts in two categories. A test that cannot differ is not one of the many."""
-    return np.count_nonzero(sum(columns.of(part).sum(axis=0) for part in strata)) > 1
+    return bool(np.count_nonzero(sum(columns.of(part).sum(axis=0) for part in strata)) > 1)
 
 
 def _has_counts(columns: Columns, strata: Sequence[np.ndarray]) -> bool:

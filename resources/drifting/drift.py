@@ -37,9 +37,8 @@ from resources.tables import SCHEMAS, Tables
 
 ACCEPTANCE = "acceptance"
 DAYS_A_COMMIT = 32
-COUNTED_BY = ("sql/drifting/categories.sql", "sql/drifting/traffic.sql", "sql/drifting/sessions.sql",
-              "sql/drifting/session_counts.sql", "sql/curating/macros/beginning.sql",
-              "sql/curating/macros/refused_in_words.sql")
+COUNTED_BY = ("sql/drifting/categories", "sql/drifting/traffic", "sql/drifting/sessions", "sql/drifting/session_counts",
+              "sql/curating/macros/beginning", "sql/curating/macros/refused_in_words")
 """What counts a session in the tests that need no texts."""
 ALL_TESTS = (*TESTS, *EMBEDDED)
 NO_TEXTS = "rows of the reference window are no longer in the lake, and its texts are not kept"

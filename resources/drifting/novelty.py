@@ -8,13 +8,15 @@ A text with fewer words than an n-gram has none. Texts are compared by hashes of
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Int64, UInt64
 
 from resources.curating.shingles import ngrams, word_hashes
 
-Texts = pa.Array | pa.ChunkedArray
+Texts: TypeAlias = pa.Array | pa.ChunkedArray
 
 
 def vocabulary(texts: Texts, size: int) -> UInt64[np.ndarray, " known"]:

@@ -4,7 +4,7 @@
     counts.columns                          # the tests, and which columns are theirs
     counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
 
-SQL counts (sql/drifting); n-grams are counted by the kernels of resources.curating.shingles. What is told apart (shapes,
+SQL counts (sql/drifting.sql); n-grams are counted by the kernels of resources.curating.shingles. What is distinguished (shapes,
 languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days.
 """
 

@@ -22,7 +22,7 @@ from resources.lake import Lake
 
 @dataclass(frozen=True)
 class Answers:
-    """Numbers of lines: of erased rows, and of nobody known."""
+    """Numbers of lines: of erased rows, and of rows that no dataset has."""
 
     theirs: int
     unattributed: int

@@ -37,13 +37,15 @@ _SHAPES = pa.schema([(SHAPE, pa.string()), ("is_erased", pa.bool_())])
 
 @dataclass(frozen=True)
 class Hit:
-    """Erased rows in one file of a dataset. path: in the version's directory. learnt: whether models learn the file."""
+    """Erased rows in one file of a dataset."""
 
     node: str
     directory: Path
     path: str
+    """Path in the version's directory."""
     rows: int
     learnt: bool
+    """Whether models learn the file."""
 
 
 def rows_in_artefacts(lake: Lake, selection: Selection) -> Iterator[Hit]:

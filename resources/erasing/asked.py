@@ -27,12 +27,12 @@ class ForgetError(LakeError):
 
 @dataclass(frozen=True)
 class Asked:
-    """hashes: of the ids that are meant, as tombstones have them. workload, sources: what kind `source` means instead."""
-
     kind: Kind
     hashes: tuple[str, ...]
+    """Hashes of the ids that are meant, as tombstones have them."""
     workload: str = ""
     sources: tuple[str, ...] = ()
+    """`workload`, `sources`: the target of kind `source`, which has no hashes."""
 
 
 def ask_for(tables: Tables, kind: Kind, identifier: str) -> Asked:

@@ -49,29 +49,33 @@ from resources.tables import SCHEMAS, Tables
 
 @dataclass
 class Plan:
-    """What an erasure touches, or touched. tables: rows by table. tainted: models and releases, also of earlier erasures.
-    endpoints: aliases that name a tainted release. shared: sessions of other users, and these users' rows in them. later:
-    interactions that stay and lose their cleaned rows, which begin with erased turns. is_known: whether the same was asked
-    before. completed: erasures that had been stopped and were completed first."""
+    """What an erasure touches, or touched."""
 
     kind: str
     interactions: int = 0
     workloads: dict[str, int] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
+    """Rows by table."""
     files: list[Hit] = field(default_factory=list)
     answers: dict[Path, Answers] = field(default_factory=dict)
     pages: list[Page] = field(default_factory=list)
     unfinished: int = 0
     tainted: list[Taint] = field(default_factory=list)
+    """Tainted models and releases, also by earlier erasures."""
     endpoints: list[str] = field(default_factory=list)
+    """Aliases that name a tainted release."""
     places: list[Place] = field(default_factory=list)
     shared: tuple[int, int] = (0, 0)
+    """Sessions of other users, and these users' rows in them."""
     later: list[str] = field(default_factory=list)
+    """Interactions that stay but lose their cleaned rows, because these begin with erased turns."""
     old_bytes: int = 0
     erasure: str = ""
     vacuumed: bool = False
     is_known: bool = False
+    """Whether the same erasure was requested before."""
     completed: int = 0
+    """Interrupted erasures that were completed first."""
     unmapped: list[str] = field(default_factory=list)
     """Where logs name the user, or users, under keys that nothing reads."""
 

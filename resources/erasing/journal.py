@@ -20,8 +20,7 @@ from resources.lake import Lake, LakeError
 
 
 class Request(BaseModel):
-    """One erasure. vacuum: also remove old files of the tables. digests: of the workload's table slices before the erasure of
-    sources, which artefacts keep as their inputs."""
+    """One erasure."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,9 +31,11 @@ class Request(BaseModel):
     who: str
     reason: str = ""
     vacuum: bool = False
+    """Also remove old files of the tables."""
     workload: str = ""
     sources: list[str] = Field(default_factory=list)
     digests: dict[str, str] = Field(default_factory=dict)
+    """Digests of the workload's table slices before the erasure of sources, which artefacts keep as their inputs."""
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property

@@ -44,13 +44,14 @@ _DATABASE = b"SQLite format 3\0"
 
 @dataclass(frozen=True)
 class Page:
-    """A file that shows erased rows. model: whether it belongs to a model, and is only named. rated: it is a rated answer of a
-    chat, and goes whole: what is left of it would be read as another row."""
+    """A file that shows erased rows."""
 
     path: Path
     found: Found
     model: bool = False
+    """Whether the file belongs to a model: it is named, not changed."""
     rated: bool = False
+    """Whether it is a rated chat answer, which is removed whole: a part of it would be read as another row."""
 
 
 def pages_showing(lake: Lake, sought: Sought) -> Iterator[Page]:

@@ -51,7 +51,7 @@ def named_in_logs(lake: Lake, identifier: str) -> Iterator[str]:
                 found[item.source, path, leads] += 1
                 first.setdefault((item.source, path), f"{item.uri}:{row}")
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):  # an object that is gone holds nobody
+            if not isinstance(error, FileNotFoundError):  # an object that is gone names no user
                 yield f"{item.uri} could not be searched for keys that nothing reads: {error}"
     for (source, path, leads), records in found.items():
         remedy = (f"Add {fields_line({'user': path})} to the source, run the recipe, and forget the user then; --apply "

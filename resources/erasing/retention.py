@@ -91,14 +91,16 @@ class RetentionSettings(Settings):
 
 @dataclass
 class Old:
-    """What is older than the settings keep. rows: by table; emptied: rows that lose what was said, by table; versions:
-    `dataset tutor/sft_dataset 1a2b...`; old_bytes: of all replaced files of tables (before: old enough or not; after: those
-    that were removed)."""
+    """What is older than the settings keep."""
 
     rows: dict[str, int] = field(default_factory=dict)
+    """Rows by table."""
     emptied: dict[str, int] = field(default_factory=dict)
+    """Rows that lose what was said, by table."""
     versions: list[str] = field(default_factory=list)
+    """`dataset tutor/sft_dataset 1a2b...`."""
     old_bytes: int = 0
+    """Old bytes of all replaced files of tables (before: old enough or not; after: those that were removed)."""
     chats: int = 0
     """Rated answers of `millrace chat`, of which each is a file."""
     counts_only: dict[str, int] = field(default_factory=dict)

@@ -5,7 +5,7 @@
         selection.changes("feedback")          # {("tutor", date(2026, 6, 1)): 3}
         remove_rows(tables, selection, "feedback")
 
-Selected are the asked interactions; for a user also rows without a user in sessions that nobody else takes part in; for a
+Selects the interactions to erase; for a user also rows without a user in sessions without other users; for a
 session or an interaction also later turns that repeat its text. Seeds are found by the exchanges that they repeat, everything
 else by ids in the tables `interactions` and `retired`, which lose their rows last, so an erasure that was killed selects the
 same rows again.

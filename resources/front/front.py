@@ -110,7 +110,8 @@ class Front:
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_get("/health", self._health)
         for place, handler in self._answers.items():
-            app.router.add_route(*place.split(" ", 1), handler)
+            method, path = place.split(" ", 1)
+            app.router.add_route(method, path, handler)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False,
                                      shutdown_timeout=max(self.drain_s, 0.01))  # aiohttp reads 0 as no limit

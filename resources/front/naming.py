@@ -26,13 +26,14 @@ class NoModelNamedError(Exception):
 
 @dataclass(frozen=True)
 class Naming:
-    """model: in requests and in answers. served_as: the server's name for it. fingerprint: what answers carry.
-    server_fingerprint: what the server writes into all answers, which is replaced; "" for none."""
-
     model: str
+    """Model in requests and in answers."""
     served_as: str
+    """The server's name for it."""
     fingerprint: str = ""
+    """What answers carry."""
     server_fingerprint: str = ""
+    """What the server writes into all answers, which is replaced; "" for none."""
 
     def asked(self, body: bytes) -> bytes:
         """A request with the server's name of the model. The body is a JSON object with a field `model`."""

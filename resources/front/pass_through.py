@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 
 import aiohttp
 from aiohttp import web
@@ -272,7 +273,7 @@ def error_response(status: int, message: str, kind: str, headers: dict[str, str]
     return web.Response(status=status, text=json.dumps(said), content_type="application/json", headers=headers)
 
 
-def _passed_on(headers: object) -> CIMultiDict[str]:
+def _passed_on(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """A message's headers without those of its connection."""
     named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
     return CIMultiDict((name, value) for name, value in headers.items()

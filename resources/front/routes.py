@@ -26,18 +26,21 @@ class NoBackend(Exception):
 
 @dataclass(eq=False)
 class Backend:
-    """A server. url: what a request's path is added to. release: version that it serves; empty for a server that is no
-    release's. in_flight: requests that it has not answered in full; changed by the pass-through only, in its event loop.
-    digest: of the weights that it serves. sampling: parameters that it applies where a request names none. naming: which of a
-    server's models this is; None for a server that has one. Each model of a shared server is a Backend, so its requests are
-    counted apart."""
+    """A server."""
 
     url: str
+    """What a request's path is added to."""
     release: str
+    """Version that it serves; empty for a server without a release."""
     in_flight: int = 0
+    """Requests that it has not answered in full; changed by the pass-through only, in its event loop."""
     digest: str = ""
+    """Digest of the weights that it serves."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that it applies where a request names none."""
     naming: Naming | None = None
+    """Which of a server's models this is; None for a server that has one. Each model of a shared server is a Backend, so its
+    requests are counted apart."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
     waited = waiting.begin("POST", "/v1/chat/completions", len(body))
     while await waited.again(): ...                 # after a pause, or as soon as the servers change; False: answer with 503
     waiting.wake()                                  # the servers changed
-    waiting.end()                                   # the front ends: nobody waits any more
+    waiting.end()                                   # the front ends: no request waits any more
 """
 
 from __future__ import annotations

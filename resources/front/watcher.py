@@ -15,9 +15,10 @@ from resources.front.routes import Backend
 
 
 class Exchange(Protocol):
-    """One request with its answer. body: what is sent to the server."""
+    """One request with its answer."""
 
     body: bytes
+    """What is sent to the server."""
 
     @property
     def wants_whole(self) -> bool:

@@ -24,10 +24,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a drafter or a student is worth training. answer: yes, possible, not yet, or no rows."""
+    """Whether a drafter or a student is worth training."""
 
     question: str
     answer: str
+    """Yes, possible, not yet, or no rows."""
     sentence: str
     checks: list[Check]
 

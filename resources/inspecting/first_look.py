@@ -42,36 +42,39 @@ PROBLEMS = 1_000
 
 @dataclass
 class FirstLook:
-    """formats: sampled records by format. days: the first and last day in keys, else of the objects' times. characters: of the
-    records' JSON. workloads: sampled records by the workload that they name. with_system: number of records with a system
-    prompt. malformed: number of sampled lines that are no JSON object, and the place of the first, as URI:ROW. uris: of the
-    listed objects. problems: (uri, sentence) of opened objects without a readable record. proposed:
-    `fields` that would read the records of no known format, if any. record_days: sampled records by the day that they name,
-    else by that of their object's key. token_ids: the least and the largest of sampled pre-tokenized records.
-    """
-
     objects: int = 0
     has_more: bool = False
     bytes: int = 0
     opened: int = 0
     first_uri: str = ""
     days: tuple[date, date] | None = None
+    """The first and last day in keys, else of the objects' times."""
     formats: Counter[str] = field(default_factory=Counter)
+    """Sampled records by format."""
     unknown_records: int = 0
     malformed: int = 0
+    """Number of sampled lines that are no JSON object, and the place of the first, as URI:ROW."""
     first_malformed: str = ""
     unknown_keys: str = ""
     has_tools: bool = False
     with_system: int = 0
+    """Number of records with a system prompt."""
     has_users: bool = False
     workloads: Counter[str] = field(default_factory=Counter)
+    """Sampled records by the workload that they name."""
     characters: list[int] = field(default_factory=list)
+    """Characters of the records' JSON."""
     uris: frozenset[str] = frozenset()
+    """Uris of the listed objects."""
     record_days: Counter[date] = field(default_factory=Counter)
+    """Sampled records by the day that they name, else by that of their object's key."""
     token_ids: list[int] = field(default_factory=list)
+    """The least and the largest of sampled pre-tokenized records."""
     names_days: bool = False
     problems: list[tuple[str, str]] = field(default_factory=list)
+    """(uri, sentence) of opened objects without a readable record."""
     proposed: dict[str, str] = field(default_factory=dict)
+    """`fields` that would read the records of no known format, if any."""
 
     @property
     def holds_logs(self) -> bool:

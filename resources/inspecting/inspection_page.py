@@ -29,13 +29,14 @@ MOST_BARS = 120
 
 @dataclass(frozen=True)
 class Section:
-    """One table with its note. right: indices of the columns that are right-aligned."""
+    """One table with its note."""
 
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     note: str = ""
     right: frozenset[int] = field(default_factory=frozenset)
+    """Indices of the columns that are right-aligned."""
 
 
 def write_page(found: Inspection, path: Path) -> None:

@@ -38,13 +38,14 @@ _KIND[128:] = _FOREIGN
 
 @dataclass(frozen=True)
 class Replayed:
-    """One number per row. emitted: tokens from the forward passes.
+    """One number per row.
 
     The prompt's own forward, which gives the first token of an answer, is not counted.
     """
 
     forwards: Int64[np.ndarray, " rows"]
     emitted: Int64[np.ndarray, " rows"]
+    """Tokens from the forward passes."""
 
 
 def pieces_of(texts: pa.Array | pa.ChunkedArray) -> Ragged:

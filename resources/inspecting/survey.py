@@ -33,10 +33,11 @@ Kind = Literal["logs", "feedback", "seeds", "evals", "unknown"]
 
 @dataclass(frozen=True)
 class FoundSource:
-    """A source as a recipe could name it. name: unique, valid as a recipe's key. A source whose records are of no known format
-    is of a kind other than unknown if `look.proposed` has fields for them."""
+    """A source as a recipe could name it."""
 
     name: str
+    """Unique, valid as a recipe's key. A source whose records are of no known format is of a kind other than unknown if
+    `look.proposed` has fields for them."""
     uri: str
     kind: Kind
     look: FirstLook

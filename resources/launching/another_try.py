@@ -1,6 +1,6 @@
 """One more try for a run whose worker was killed, by whatever on the machine killed it.
 
-Dagster's daemon retries no run whose step failed (dagster.yaml), since most would fail again. A killed worker is told apart
+Dagster's daemon retries no run whose step failed (dagster.yaml), since most would fail again. A killed worker is distinguished
 here: its run is started again once, from the failed step, which continues from its checkpoint.
 """
 

@@ -66,7 +66,7 @@ def leased_devices() -> Iterator[bool]:
 
 
 def _taken(groups: list[str], folder: Path, stack: ExitStack) -> str:
-    """The first group that nobody has; it is locked until the stack is closed."""
+    """The first free group of devices; it is locked until the stack is closed."""
     while True:
         for group in groups:
             file = (folder / group.replace(",", "_")).open("w")

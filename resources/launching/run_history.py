@@ -36,8 +36,7 @@ LOCATION_TAG = "dagster/code_location"
 
 @dataclass(frozen=True)
 class SeenRun:
-    """is_alive: whether its process still exists; None if the run does not record it, or another machine has it. host: the
-    machine; "" if the run does not record it."""
+    """is_alive: whether its process still exists; None if the run does not record it, or another machine has it."""
 
     run_id: str
     job: str
@@ -46,6 +45,7 @@ class SeenRun:
     ended_at: datetime | None
     process: str = ""
     host: str = ""
+    """The machine; "" if the run does not record it."""
     workload: str = ""
     submitted: str = ""
     """The `millrace run` that it is a part of; "" for none."""

@@ -25,25 +25,29 @@ Columns = Mapping[str, Sequence[tuple[str, str]]]
 
 @dataclass(frozen=True)
 class StepRun:
-    """One run of one step. run_id, parent_run: UUIDs."""
+    """One run of one step."""
 
     namespace: str
     job: str
     run_id: str
     parent_run: str
+    """`run_id`, `parent_run`: UUIDs."""
     parent_job: str
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A table, an artefact or log files. path: or a uri; schema: column -> type; rows, size: of an output, if known."""
+    """A table, an artefact or log files."""
 
     path: str
+    """Path or URI."""
     version: str = ""
     schema: Mapping[str, str] = field(default_factory=dict)
+    """Type by column."""
     columns: Columns = field(default_factory=dict)
     rows: int | None = None
     size: int | None = None
+    """`rows`, `size`: of an output, if known."""
 
 
 def event(

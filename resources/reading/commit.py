@@ -52,10 +52,10 @@ def decide(tables: Tables, batch: Batch, workloads: Collection[str]) -> None:
     for query in ("reread", "loose_ids", "tell_feedback_apart", "tell_apart", "known_ids", "emptied_before"):
         run(connection, f"reading/commit/{query}")
     any_erased = hash_erased(connection, tables, workloads)
-    for query in ("row_decisions", "newly_erased_ids", "erased_feedback"):
-        run(connection, f"reading/commit/{query}", user_hash_key=key)
+    for query in ("commit/row_decisions", "erasures/newly_erased_ids", "erasures/erased_feedback"):
+        run(connection, f"reading/{query}", user_hash_key=key)
     if any_erased:
-        run(connection, "reading/commit/quarantine_without_erased", user_hash_key=key, workload=batch.workload)
+        run(connection, "reading/erasures/quarantine_without_erased", user_hash_key=key, workload=batch.workload)
     run(connection, "reading/commit/new_quarantine", workload=batch.workload)
     for view in ("new_decisions", "new_feedback", "new_interactions"):
         run(connection, f"reading/commit/{view}")
@@ -64,7 +64,7 @@ def decide(tables: Tables, batch: Batch, workloads: Collection[str]) -> None:
 def commit(tables: Tables, batch: Batch) -> None:
     """Writes the batch's rows, and removes the rows that they replace. Tombstones come first: after a kill between the two, the
     objects are read again."""
-    add_tombstones(tables, rows(batch.connection, "reading/commit/new_tombstones")["sha256"].to_pylist())
+    add_tombstones(tables, rows(batch.connection, "reading/erasures/new_tombstones")["sha256"].to_pylist())
     for table in ORDER:
         run(batch.connection, f"reading/commit/{table}_rewritten")
         tables.append(table, stream(batch.connection, f"reading/commit/{table}_added"))

@@ -40,12 +40,12 @@ _SEP_LINE = re.compile(rb"sep=(.)\r?\n", re.IGNORECASE)  # written by Excel
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """separator: one character. escape: "\\" where quotes are escaped with it, "" where they are doubled. skipped: lines before
-    the header."""
-
     separator: str
+    """One character."""
     escape: str = ""
+    """"\" where quotes are escaped with it, "" where they are doubled."""
     skipped: int = 0
+    """Lines before the header."""
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """The cells of each row. Raises csv.Error for a row that is not written so."""
@@ -98,7 +98,7 @@ def _score(text: str, dialect: CsvDialect, named: bool) -> tuple[float, int, int
     header, body = [name.strip() for name in rows[0]], rows[1:]
     equal = sum(len(row) == len(header) for row in body) / max(len(body) + broken, 1)
     wordy = named or (len(body) >= 5 and equal == 1)
-    names_columns = named and len(header) > 1 and all(map(_COLUMN.fullmatch, header))   # its broken rows are told one by one
+    names_columns = named and len(header) > 1 and all(map(_COLUMN.fullmatch, header))   # broken rows are reported one by one
     least = 0.5 if (body or broken) and not names_columns else 0
     if not 2 - named <= len(header) <= MOST_COLUMNS or not (body or broken or named) or equal < least:
         return None

@@ -27,7 +27,7 @@ EVERYWHERE = "*"
 
 def refuse_other_key(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
     """Raises LakeError if the attached tombstones were made with another key than this process has."""
-    if run(connection, "reading/commit/tombstones_of_other_key", key_check=key_check()).fetchall()[0][0]:
+    if run(connection, "reading/erasures/tombstones_of_other_key", key_check=key_check()).fetchall()[0][0]:
         raise LakeError(f"rows of {tables.lake.place} were erased with another {USER_HASH_KEY} than is set now, so the erased "
                         "records would be read again: set the key that the lake was made with")
 
@@ -42,8 +42,8 @@ def refuse_other_key_of(tables: Tables) -> None:
 def hash_erased(connection: duckdb.DuckDBPyConnection, tables: Tables, workloads: Collection[str]) -> bool:
     """Makes the table erased_hashes (workload, kind, sha256); returns whether it has any row. Raises LakeError."""
     refuse_other_key(connection, tables)
-    run(connection, "reading/commit/erased_hashes", workloads=sorted(workloads))
-    return bool(run(connection, "reading/commit/count_erased_hashes").fetchall()[0][0])
+    run(connection, "reading/erasures/erased_hashes", workloads=sorted(workloads))
+    return bool(run(connection, "reading/erasures/count_erased_hashes").fetchall()[0][0])
 
 
 def add_tombstones(tables: Tables, hashes: Sequence[str]) -> None:

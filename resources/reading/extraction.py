@@ -4,7 +4,7 @@
     for line in extraction.extract(FORMATS["messages"], lines, route):     # lines to read again by another format
         ...
 
-A format's own select names the columns that it has (sql/reading/formats/<format>/); sql/reading/extraction adds what all
+A format's own select names the columns that it has (sql/reading/formats/<format>.sql); sql/reading/extraction.sql adds what all
 formats share: ids, hashes and checks. For a record that fails a check, `route` may find another format. Python sees bytes and
 Arrow buffers; SQL parses the JSON.
 """
@@ -25,7 +25,8 @@ from resources.reading.call_turns import call_turns
 from resources.reading.context_elsewhere import NEEDLES, context_of
 from resources.reading.field_mapping import MEASURES
 from resources.reading.finish_reasons import finish_reason_of
-from resources.reading.formats import BY_NAME, Format
+from resources.reading.formats import BY_NAME
+from resources.reading.formats.format import Format
 from resources.reading.json_text import json_text, mended
 from resources.reading.keys_read import WITHOUT, keys_read, looks_beside
 from resources.reading.moments import moment_of
@@ -47,12 +48,17 @@ LONG_LINE_BYTES = BATCH_BYTES // 64
 64 rows."""
 CALL_BYTES = 8 << 20
 
-MACROS = tuple(f"reading/macros/{name}" for name in (
-    "plain_moment", "moment", "time_problem", "logged_time", "called", "names_nothing", "record_digest", "openai_role",
-    "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call", "otlp_items", "transcript_messages",
-    "templated_messages", "error_text", "choice_number", "parameters", "oasst_answers", "provider_calls", "served_digest",
-    "served_release", "beyond_messages", "placeholder_in", "unread_in", "is_weak_id",
-))
+MACROS = (
+    *(f"reading/macros/{name}" for name in (
+        "plain_moment", "moment", "time_problem", "logged_time", "names_nothing", "record_digest", "error_text",
+        "choice_number", "parameters", "served_digest", "served_release", "beyond_messages", "placeholder_in", "unread_in",
+        "is_weak_id",
+    )),
+    *(f"reading/message_macros/{name}" for name in (
+        "called", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call",
+        "otlp_items", "transcript_messages", "templated_messages", "oasst_answers", "provider_calls",
+    )),
+)
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
 """Lines of a batch: the index of their object, their row in it, their text."""
@@ -119,8 +125,8 @@ class Extraction:
             run(self._connection, "reading/extraction/quarantine_checked")
         run(self._connection, "reading/extraction/count_unread")
         if "feedback" in form.fills or looks_beside(form):
-            run(self._connection, "reading/extraction/stage_feedback")
-            run(self._connection, "reading/extraction/quarantine_feedback")
+            run(self._connection, "reading/feedback/stage_feedback")
+            run(self._connection, "reading/feedback/quarantine_feedback")
         rerouted += self._repair_surrogates(form)
         run(self._connection, "reading/extraction/quarantine_lines")
         self._connection.unregister("lines")
@@ -140,7 +146,7 @@ class Extraction:
         run(self._connection, "reading/spans/joined_calls")
         self._stage_interactions(form)
         self._check_feedback(form)
-        for query in ("spans/quarantine_joined", "extraction/stage_feedback", "extraction/quarantine_feedback"):
+        for query in ("spans/quarantine_joined", "feedback/stage_feedback", "feedback/quarantine_feedback"):
             run(self._connection, f"reading/{query}")
         self._connection.unregister("lines")
 
@@ -176,10 +182,10 @@ class Extraction:
     def _check_feedback(self, form: Format) -> None:
         select = f"reading/formats/{form.name}/feedback"
         self._view("extracted_feedback", select if "feedback" in form.fills else None, form.turns)
-        run(self._connection, "reading/extraction/checked_feedback", workload=self._workload, workloads=self._workloads)
+        run(self._connection, "reading/feedback/checked_feedback", workload=self._workload, workloads=self._workloads)
 
     def _view(self, name: str, select: str | None, turns: bool = False) -> None:
-        select = sql_text(select or "reading/extraction/without_feedback")
+        select = sql_text(select or "reading/feedback/without_feedback")
         self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, turns=turns))
 
     def _reroute_faulty(self, form: Format, route: Routing) -> list[Rerouted]:

@@ -31,7 +31,7 @@ ROLES = {
     "human": "user", "prompter": "user", "customer": "user", "gpt": "assistant", "chatgpt": "assistant", "ai": "assistant",
     "bot": "assistant", "model": "assistant", "agent": "assistant", "observation": "tool",
 }
-"""The OpenAI role for other names of a speaker (sql/reading/macros/openai_role.sql has those of published data sets)."""
+"""The OpenAI role for other names of a speaker (the macro openai_role has those of published data sets)."""
 
 
 BODIES = {"lc", "object", "role", "tool_calls"}

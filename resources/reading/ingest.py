@@ -268,7 +268,7 @@ class _IngestRun:
             attach(connection, self._tables, "decisions", self._workloads_of(entries))
             while waiting:
                 connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
-                copies = run(connection, "reading/commit/objects_with_removed_copies").fetchall()
+                copies = run(connection, "reading/erasures/objects_with_removed_copies").fetchall()
                 waiting = {uri for (uri,) in copies} - known - dependents
                 dependents |= waiting
         return self._ledger.named(dependents, self._sources) if dependents else []

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from resources.reading.formats import Format
+from resources.reading.formats.format import Format
 from resources.reading.providers.calls import ENVELOPE, READ, TIMES
 from resources.reading.synonyms import BODIES
 from resources.sql_files import sql_text

@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from model_ops.atomic_files import renamed_when_complete, write_text
-from resources.reading.sources import LogObject, SourceSettings
+from resources.reading.listing import LogObject
+from resources.reading.sources import SourceSettings
 from resources.slice_stamps import slice_stamp
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.tables import Tables

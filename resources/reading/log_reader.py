@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -125,7 +126,7 @@ def record_of(text: bytes | str) -> dict | None:
     return value if isinstance(value, dict) else None
 
 
-def _value(text: bytes | str) -> object:
+def _value(text: bytes | str) -> Any:
     try:
         # json would guess UTF-16 from some bytes, so they are decoded here
         return json.loads(text if isinstance(text, str) else text.decode("utf-8"))
@@ -183,7 +184,7 @@ def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> I
                 return
             known = known or bool(sample)
             if len(records[0]):
-                yield Records(*records, sample)
+                yield Records(*records, sample=sample)
             yield from problems
         data = data[cut:]
         if len(data) > RECORD_BYTES:
@@ -266,7 +267,7 @@ def _values(
             if len(records[0]):
                 parsed = [] if known else [record_of(text.as_py()) for text in records[1][:SAMPLE]]
                 known = True
-                yield Records(*records, [record for record in parsed if record is not None])
+                yield Records(*records, sample=[record for record in parsed if record is not None])
             yield from problems
         if damage:
             break

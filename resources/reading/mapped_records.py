@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from resources.reading.field_mapping import FieldMapping
-from resources.reading.formats import FORMATS, MAPPED, Format
+from resources.reading.formats import FORMATS, MAPPED
+from resources.reading.formats.format import Format
 from resources.reading.json_text import json_text
 from resources.reading.log_reader import RAW_BYTES, Problem, Records, record_of
 from resources.reading.object_reader import normalised_record

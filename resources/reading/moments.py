@@ -1,7 +1,7 @@
 """Reads the time of a log record in the forms that loggers write and DuckDB does not read.
 
     moment_of("01/Jun/2026:12:00:00 +0200")     # "2026-06-01T12:00:00+02:00"
-    moment_of('{"$date": 1780300800000}')       # "1780300800000": an epoch is left to sql/reading/macros/plain_moment.sql
+    moment_of('{"$date": 1780300800000}')       # "1780300800000": an epoch is left to the macro plain_moment
     moment_of("half past ten")                  # None: not known
 
 Python's logging and log4j (a comma before the milliseconds), Apache's logs, RFC 2822 and 850, `date`, asctime, JavaScript's,

@@ -16,7 +16,8 @@ from datetime import date
 from itertools import islice
 
 from resources.reading.ledger import listed_table
-from resources.reading.sources import LogObject, SourceSettings, days_in, objects_after
+from resources.reading.listing import LogObject
+from resources.reading.sources import SourceSettings, days_in, objects_after
 from resources.sql_files import attach_slice, run, workbench
 from resources.tables import Tables
 

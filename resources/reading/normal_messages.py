@@ -4,7 +4,7 @@
 
 Arguments of calls are JSON texts. A call without arguments, or with an empty text or null, calls a tool without parameters: {}.
 A call of a custom tool is one of a function with the argument `input`, as in the Responses API. DuckDB calls it
-(sql/reading/macros/called.sql). It never raises.
+(sql/reading/message_macros.sql). It never raises.
 """
 
 from __future__ import annotations

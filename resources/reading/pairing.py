@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from resources.reading.extraction import LINES, Extraction
-from resources.reading.formats import Format
+from resources.reading.formats.format import Format
 from resources.reading.ledger import Entry
 from resources.reading.span_events import Joined
 from resources.sql_files import rows, run, sql_text

@@ -44,7 +44,7 @@ def _last_values(text: str) -> str:
 
 @compiled
 def _repeat_keys(content, edges):
-    """Marks the texts in which an object has a key twice. Keys are told apart by a hash: a false alarm costs time alone."""
+    """Marks the texts in which an object has a key twice. Keys are compared by a hash: a false alarm only costs time."""
     found = np.zeros(len(edges) - 1, np.bool_)
     keys, begins = np.empty(_MOST_KEYS, np.uint64), np.empty(_DEEPEST, np.int64)
     for row in range(len(found)):

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from resources.reading.digested import Digested
 from resources.reading.field_mapping import FieldMapping
-from resources.reading.formats import FORMATS, Format, detect
+from resources.reading.formats import FORMATS, detect
+from resources.reading.formats.format import Format
 from resources.reading.ledger import Entry
 from resources.reading.log_reader import RAW_BYTES, Problem, Records, record_of
 from resources.reading.mapped_records import by_fields
@@ -87,7 +88,8 @@ class ObjectRouter:
     """
 
     def __init__(self, named: Format | None, fields: FieldMapping | None = None):
-        self._named, self._fields, self._first = named, fields, None
+        self._named, self._fields = named, fields
+        self._first: Format | None = None
         self._folds = named is None or (named.rows_as or named.name) == CHUNKS.rows_as
         self._fold: StreamFold | None = None
         self._mixed = self.hopeless = False
@@ -137,7 +139,7 @@ class ObjectRouter:
         found = list(by_fields(part, self._fields))
         if self._first is None and not self._fold and not any(form for form, _ in found):
             self.hopeless = True
-            first = found[0][1]
+            first = next(each for _, each in found if isinstance(each, Problem))
             message = f"none of the first {len(part.rows)} records can be read, the first because {first.message}"
             yield None, Problem(0, "unknown_format", message, first.raw)
             return

@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.reading.extraction import LINES, Extraction
-from resources.reading.formats import BY_NAME, FORMATS, Format
+from resources.reading.formats import BY_NAME, FORMATS
+from resources.reading.formats.format import Format
 from resources.reading.ledger import Entry
 from resources.reading.log_reader import LONGEST_BYTES, RAW_BYTES, Problem, Records
 from resources.reading.pairing import Pairing, with_unreadable_partners

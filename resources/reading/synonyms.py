@@ -30,7 +30,7 @@ BESIDE = "beside"
 
 THUMBS = frozenset(("up", "thumbs_up", "thumbs-up", "like", "liked", "good", "positive", "👍", "true", "yes",
                     "down", "thumbs_down", "thumbs-down", "dislike", "disliked", "bad", "negative", "👎", "false", "no"))
-"""Words of feedback, as in sql/reading/extraction/checked_feedback.sql."""
+"""Words of feedback, as in the statement reading/feedback/checked_feedback."""
 _MS = {"ms": 1.0, "msec": 1.0, "millis": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3,
        "seconds": 1e3, "us": 1e-3, "micros": 1e-3, "microseconds": 1e-3, "ns": 1e-6, "nanos": 1e-6, "nanoseconds": 1e-6}
 _LEAST_MS, _MOST_MS = 20, 86_400_000
@@ -249,12 +249,12 @@ def column_of(path: Path) -> tuple[str, int, str] | None:
 
 def columns_in(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that the keys of a flat object name, such as a span's attributes."""
-    found: dict[str, tuple[int, Any]] = {}
+    columns: dict[str, tuple[int, Any]] = {}
     for key, value in attributes.items():
-        named = column_of((key,)) if key != "thread.id" else None
-        if named and (told := COLUMNS[named[0]].shape(named[2], value)) is not None:
-            found[named[0]] = min(found.get(named[0], (named[1], told)), (named[1], told), key=lambda each: each[0])
-    return {column: told for column, (_, told) in found.items()}
+        match = column_of((key,)) if key != "thread.id" else None
+        if match and (result := COLUMNS[match[0]].shape(match[2], value)) is not None:
+            columns[match[0]] = min(columns.get(match[0], (match[1], result)), (match[1], result), key=lambda each: each[0])
+    return {column: result for column, (_, result) in columns.items()}
 
 
 @lru_cache(maxsize=4096)
@@ -273,32 +273,32 @@ class Reader:
         self._fields: dict[str, Steps] = {name: steps_of(path) for name, path in (fields or {}).items() if name in FIELDS}
 
     def of(self, record: dict[str, Any]) -> dict[str, Any]:
-        named = {name: told for name, steps in self._fields.items()
-                 if (told := measured(name, steps, value_at(record, steps))) is not None}
-        taken = {_shown(tuple(map(str, steps))) for steps in self._fields.values()}
+        by_fields = {name: result for name, steps in self._fields.items()
+                     if (result := measured(name, steps, value_at(record, steps))) is not None}
+        mapped = {_shown(tuple(map(str, steps))) for steps in self._fields.values()}
         found: dict[str, list[Found]] = {}
         unread: list[tuple[Path, Any]] = []
         for path, value in _leaves(record, ()):
             column = column_of(path)
-            told = COLUMNS[column[0]].shape(column[2], value) if column else None
-            if told is not None:
-                found.setdefault(column[0], []).append((column[1], len(path), path, told))
-            elif not (isinstance(value, dict) or (column and value is False) or self._is_read(path) or _shown(path) in taken):
+            result = COLUMNS[column[0]].shape(column[2], value) if column else None
+            if result is not None:
+                found.setdefault(column[0], []).append((column[1], len(path), path, result))
+            elif not (isinstance(value, dict) or (column and value is False) or self._is_read(path) or _shown(path) in mapped):
                 unread.append((path, value))
-        chosen = {name: min(values, key=lambda each: each[:2]) for name, values in found.items()}
+        best = {name: min(values, key=lambda each: each[:2]) for name, values in found.items()}
         if users := found.get("user"):  # a name that is not the user's in the row: `forget` looks for it in the logs
-            user = named.get("user", self._first(users)[3])
-            unread += [(path, told) for _, _, path, told in users if told != user and _shown(path) not in taken]
-        several = {name: values for name, values in found.items() if len(values) > 1 and name not in named}
+            user = by_fields.get("user", self._first(users)[3])
+            unread += [(path, result) for _, _, path, result in users if result != user and _shown(path) not in mapped]
+        several = {name: values for name, values in found.items() if len(values) > 1 and name not in by_fields}
         clashes = [clash for name, values in several.items() for clash in self._clashes(name, values)]
         is_foreign = any(_is_currency(path) and str(value).upper() not in ("USD", "US$", "$") for path, value in unread)
         if is_foreign:
-            chosen.pop("cost", None)
-        proposals = {_shown(path): _proposal(record, path, value, found.keys() | named.keys()) for path, value in unread}
-        values = {name: told for name, (_, _, _, told) in chosen.items()} | ({"foreign_cost": True} if is_foreign else {})
+            best.pop("cost", None)
+        proposals = {_shown(path): _proposal(record, path, value, found.keys() | by_fields.keys()) for path, value in unread}
+        values = {name: result for name, (_, _, _, result) in best.items()} | ({"foreign_cost": True} if is_foreign else {})
         if "feedback" in values:
-            values["feedback_name"] = _feedback_name(chosen["feedback"][2])
-        return {"named": named, "found": values, "clashes": clashes,
+            values["feedback_name"] = _feedback_name(best["feedback"][2])
+        return {"named": by_fields, "found": values, "clashes": clashes,
                 "unread": [f"{shown}\t{proposed}" for shown, proposed in islice(proposals.items(), _MOST)]}
 
     def _first(self, values: list[Found]) -> Found:

@@ -4,7 +4,7 @@
     found = kind_of(head)               # anything else: UTF-32, Latin-1, HTML, a picture, ...
     found.error_code, found.message     # "the file is UTF-32 text; convert it ...: iconv -f UTF-32 -t UTF-8 old > new"
 
-A message is "reason; remedy"; reasons are grouped in sql/inspecting/quarantined.sql. It has no text of the file.
+A message is "reason; remedy"; reasons are grouped by inspecting/quarantined. It has no text of the file.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from itertools import islice
 
 from resources.reading.known_objects import KnownObjects
+from resources.reading.listing import LogObject
 from resources.reading.new_objects import NewObjects
-from resources.reading.sources import LogObject, SourceSettings, objects_after
+from resources.reading.sources import SourceSettings, objects_after
 from resources.tables import Tables
 
 WALK_TICKS = 240

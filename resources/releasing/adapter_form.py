@@ -20,7 +20,8 @@ from model_ops.atomic_files import write_json
 from model_ops.models.adapter_base import CONFIG, WEIGHTS
 from model_ops.models.template_files import FOLDER as TEMPLATES
 from model_ops.serving.adapters import served_rank
-from resources.artefacts.manifest import File, Manifest, ManifestError, describe_files, files_digest, read_manifest
+from resources.artefacts.erased import File
+from resources.artefacts.manifest import Manifest, ManifestError, describe_files, files_digest, read_manifest
 from resources.lake import Lake
 
 FOLDER = "adapter"

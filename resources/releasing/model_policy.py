@@ -18,21 +18,21 @@ from resources.stages import STAGES, model_chain, stage
 
 @dataclass(frozen=True)
 class ModelPolicy:
-    """The order of a recipe's models.
-
-    off: the switches (`Stage.switch`) that the recipe turns off.
-    drafter_from: the model that the drafter begins from, besides its target; None if it begins untrained or from a directory.
-    If this model is optional (the student), it is not on the way to the served model: it is trained to draft for its teacher.
-    taught: stages that learn a teacher's answers (teacher_answers) instead of the logged ones.
-    taught_by_itself: whether these answers are the fine-tuned model's own, which the student learns.
-    trained_on: the dataset of `datasets.named` that a stage names, by stage.
-    """
+    """The order of a recipe's models, and what the rules of the table (`Stage.reads`) ask about a recipe."""
 
     off: frozenset[str] = frozenset()
+    """The switches (`Stage.switch`) that the recipe turns off."""
     drafter_from: str | None = None
+    """The model that the drafter begins from, besides its target; None if it begins untrained or from a directory. If this
+    model is optional (the student), it is not on the way to the served model: it is trained to draft for its teacher."""
     taught: frozenset[str] = frozenset()
+    """Stages that learn a teacher's answers (teacher_answers) instead of the logged ones."""
     taught_by_itself: bool = False
+    """Whether these answers are the fine-tuned model's own, which the student learns."""
     trained_on: Mapping[str, str] = field(default_factory=dict)
+    """The dataset of `datasets.named` that a stage names, by stage."""
+    rowless: frozenset[str] = frozenset()
+    """Stages whose settings read no rows of a dataset."""
 
     @property
     def stages(self) -> list[str]:
@@ -84,15 +84,3 @@ class ModelPolicy:
     def reference(self) -> str:
         """The model that recovery is relative to: the served model before quantization."""
         return self.source_of(self.served) if stage(self.served).operation == "quantize" else self.served
-
-    def read_by(self, asset: str, model: str) -> str | None:
-        """The model that `asset` reads instead of `model` of the full graph; None if it reads none."""
-        if model in stage(asset).may_start_from:
-            return model if model == self.drafter_from else None
-        if model in stage(asset).also_reads:
-            return model
-        if asset == "teacher_answers":
-            return self.source_of("student_model") if self.taught_by_itself else None
-        if asset in {found.name for found in model_chain()}:
-            return self.source_of(asset)
-        return self.source_of(model) if model in self.disabled else model

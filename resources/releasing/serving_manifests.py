@@ -21,7 +21,7 @@ AFTER_DRAIN_S = 30
 
 def compose(plan: ServingPlan) -> dict[str, Any]:
     """One service for each server. vLLM's is started by `docker compose up`, the others by their profile."""
-    services = {server: _composed(plan, server) for server in plan.servers}
+    services: dict[str, dict[str, Any]] = {server: _composed(plan, server) for server in plan.servers}
     if "sglang" in services:
         services["sglang"]["profiles"] = ["sglang"]
     if plan.gguf is not None and plan.adapter is None:

@@ -30,13 +30,15 @@ GREEDY, SAMPLED = "greedy, held out", "sampled, for the drafter"
 
 @dataclass(frozen=True)
 class Pair:
-    """One prompt and what each release answered. logged: what the log has; "" where it is not kept. how: greedy or sampled."""
+    """One prompt and what each release answered."""
 
     row_id: str
     turn: int
     how: str
+    """greedy or sampled."""
     prompt: str
     logged: str
+    """What the log has; "" where it is not kept."""
     before: str
     after: str
 

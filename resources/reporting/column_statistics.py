@@ -27,7 +27,8 @@ def column_statistics(
     connection: duckdb.DuckDBPyConnection, relation: str, with_texts: bool
 ) -> tuple[int, list[dict[str, str]]]:
     """The number of rows, and a row for each column: name, type, nulls (percent), distinct (approximate), least, most, mean."""
-    found = connection.sql(sql_text("catalog/described_relation").format(relation=relation)).to_arrow_table().to_pylist()
+    query = sql_text("catalog/queries/described_relation").format(relation=relation)
+    found = connection.sql(query).to_arrow_table().to_pylist()
     return found[0]["row_count"] if found else 0, [_column(row, with_texts) for row in found]
 
 

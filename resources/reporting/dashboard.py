@@ -147,7 +147,7 @@ def _latency(facts: Facts) -> list[Markup]:
         return [(row["dt"], row[column]) for row in of if row[column] is not None]
 
     ends = (("median", "p50_ms"), ("p95", "p95_ms"))
-    series = {name: found for name, column in ends if (found := points(column, facts.traffic))}
+    series = {name: line for name, column in ends if (line := points(column, facts.traffic))}
     found = [day_lines("Answer", "ms, as logged", series)] if series else []
     if first := points("ttft_ms", facts.traffic):
         found.append(day_lines("First token", "ms, median", {"first token": first}))

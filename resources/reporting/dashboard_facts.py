@@ -38,13 +38,16 @@ AROUND = "around steps"
 
 @dataclass(frozen=True)
 class ReleaseFacts:
-    """One release. gates: its measurements; problems: the gates that it missed; standing: approved, withdrawn, or "" ."""
+    """One release."""
 
     version: str
     made_at: datetime
     gates: dict[str, GateResult]
+    """Measurements of the release."""
     problems: list[str]
+    """Gates that it missed."""
     standing: str
+    """approved, withdrawn, or none."""
     aliases: list[str]
     report: Path
 

@@ -29,7 +29,7 @@ PREVIEW_ROWS = 3
 
 @dataclass(frozen=True)
 class Described:
-    """A table or dataset. problem: why it could not be read; then the rest is empty."""
+    """A table or dataset."""
 
     relation: str
     comment: str
@@ -37,18 +37,19 @@ class Described:
     columns: list[dict[str, str]] | None = None
     preview: list[tuple[str, list[str]]] | None = None
     problem: str = ""
+    """Why it could not be read; then the rest is empty."""
 
 
 def write_data_report(lake: Lake, path: Path, previews: bool = True) -> None:
     """Writes the page atomically. Raises CatalogError if the lake has no catalog, OSError if the path cannot be written."""
     with open_catalog(lake) as connection:
         tables = ["decisions_history" if name == "decisions" else name for name in SCHEMAS]
-        listed = rows(connection, "catalog/described_relations", tables=tables).to_pylist()
-        traffic = rows(connection, "catalog/traffic_by_day").to_pylist()
+        listed = rows(connection, "catalog/queries/described_relations", tables=tables).to_pylist()
+        traffic = rows(connection, "catalog/queries/traffic_by_day").to_pylist()
         page = _environment().get_template("data.html.j2").render(
             lake=lake.root.name, made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", previews=previews, traffic=traffic,
             most=max([row["requests"] for row in traffic], default=1),
-            reasons=rows(connection, "catalog/drop_reasons").to_pylist(),
+            reasons=rows(connection, "catalog/queries/drop_reasons").to_pylist(),
             described=[_described(connection, item["relation"], item["comment"] or "", previews) for item in listed],
         )
     write_text(path, page)
@@ -62,7 +63,7 @@ def _environment() -> Environment:
 def _described(connection: duckdb.DuckDBPyConnection, relation: str, comment: str, previews: bool) -> Described:
     try:
         count, columns = column_statistics(connection, relation, with_texts=previews)
-        shown = connection.sql(sql_text("catalog/preview").format(relation=relation), params={"rows": PREVIEW_ROWS}) \
+        shown = connection.sql(sql_text("catalog/queries/preview").format(relation=relation), params={"rows": PREVIEW_ROWS}) \
             .to_arrow_table() if previews else None
     except (duckdb.Error, OSError) as error:
         return Described(relation, comment, problem=" ".join(str(error).split())[:200])

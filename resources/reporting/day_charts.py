@@ -97,10 +97,10 @@ def dots(title: str, about: str, given: Sequence[Dot], names: tuple[str, str]) -
 
 @dataclass(frozen=True)
 class Cell:
-    """level: 0 (as usual) to 3 (alarm). said: the tooltip."""
-
     level: int
+    """0 (as usual) to 3 (alarm)."""
     said: str
+    """The tooltip."""
 
 
 def grid(title: str, about: str, days: Sequence[date], rows: Mapping[str, Mapping[date, Cell]]) -> Markup:
@@ -122,11 +122,12 @@ def grid(title: str, about: str, days: Sequence[date], rows: Mapping[str, Mappin
 
 @dataclass(frozen=True)
 class Period:
-    """A time in which a release was champion. until: None while it is."""
+    """A time in which a release was champion."""
 
     release: str
     since: datetime
     until: datetime | None
+    """End of the period; None while it lasts."""
 
 
 def periods(title: str, about: str, given: Sequence[Period], now: datetime) -> Markup:

@@ -32,7 +32,7 @@ def rows_without_texts(
     connection: duckdb.DuckDBPyConnection, query: str, hidden: Collection[str] = ()
 ) -> list[dict[str, str]]:
     """The first rows of a query, a dict for each column that has a value. hidden: further columns that are not shown."""
-    found = connection.sql(sql_text("catalog/preview_of_query").format(query=query), params={"rows": ROWS})
+    found = connection.sql(sql_text("catalog/queries/preview_of_query").format(query=query), params={"rows": ROWS})
     rows = found.to_arrow_table().to_pylist()
     shown = [name for name in found.columns
              if name not in (*IDENTIFYING, *hidden) and any(row[name] is not None for row in rows)]

@@ -27,26 +27,27 @@ from resources.scraping.window import Counted, added, row_of, since
 
 EVERY_S = 60.0
 CLOCKS_APART_S = 60.0
-"""Clocks of a server and of this machine that differ by more are told about."""
+"""A larger difference between the clocks of a server and of this machine is reported."""
 LONG_S = 3_600.0
-"""Windows that are longer are told about: they belong to no hour."""
+"""Longer windows are reported: they belong to no hour."""
 
 Say = Callable[[str], None]
 
 
 @dataclass
 class _Source:
-    """A server that is read. at, clock: when it was read last (wall clock, and time.monotonic). asks: whether it is asked for
-    its release when it was started again. carried: counts of windows that could not be written because the wall clock went
-    back; their seconds."""
+    """A server that is read."""
 
     target: Target
     release: str | None
     reading: Reading
     at: datetime
     clock: float
+    """`at`, `clock`: when it was read last (wall clock, and time.monotonic)."""
     asks: bool = False
+    """Whether its release is asked for after it restarted."""
     carried: Counted = field(default_factory=lambda: Counted({}))
+    """Counts of windows that could not be written because the wall clock went back, with their seconds."""
     carried_s: float = 0.0
 
 
@@ -89,7 +90,7 @@ class Scraper:
         return self._kept.waiting
 
     def begins(self, url: str, release: str | None, target: Target | None = None, asks: bool = False) -> None:
-        """Reads a server from now on. If it cannot be read now, that is told once, and it begins with the `tick` that can.
+        """Reads a server from now on. If it cannot be read now, that is reported once; the first `tick` that can begins.
         asks: whose release an answer of its own names, if `release` is None and whenever it was started again; it is read from
         where a process before this one stopped, if its counters go on."""
         with self._lock:

@@ -56,13 +56,15 @@ LATENCIES = {
 
 @dataclass(frozen=True)
 class Reading:
-    """What a server reported at one moment. counters: since its start. gauges: at this moment. began: a number that another
-    process of the server does not share (seconds since 1970); None: it reports none."""
+    """What a server reported at one moment."""
 
     server: str
     counters: Mapping[str, float] = field(default_factory=dict)
+    """Counters since its start."""
     gauges: Mapping[str, float] = field(default_factory=dict)
+    """Gauges at this moment."""
     began: float | None = None
+    """Identifies the server process, in seconds since 1970; None if the server reports nothing of the kind."""
 
 
 def reading_of(samples: Samples) -> Reading | None:

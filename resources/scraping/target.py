@@ -4,7 +4,7 @@
     scraped = target.scrape()          # Scraped(reading, release, clock_behind_s); raises ScrapeError with one sentence
     target.asked_release()             # asks for one token; None: the answer names no release
 
-A reply is read up to a limit of bytes and of time, so a server that hangs or never ends holds nobody up.
+A reply is read up to a limit of bytes and of time, so a server that hangs or never ends delays nothing.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ class ScrapeError(Misuse):
 
 @dataclass(frozen=True)
 class Scraped:
-    """release: the one that a front names, or None. clock_ahead_s: the server's clock less this one's, to the second; None: it
-    says no time."""
-
     reading: Reading
     release: str | None = None
+    """Release that a front names, or None."""
     clock_ahead_s: float | None = None
+    """The server's clock minus this one's, in whole seconds; None if the server reports no time."""
 
 
 class Target:

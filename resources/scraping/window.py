@@ -23,10 +23,10 @@ SAME_START_S = 1.0
 
 @dataclass(frozen=True)
 class Counted:
-    """counters: what happened in the window, never negative. restarts: whether the server was started again in it, 0 or 1."""
-
     counters: Mapping[str, float]
+    """What happened in the window, never negative."""
     restarts: int = 0
+    """1 if the server restarted in the window, else 0."""
 
 
 def since(before: Reading, after: Reading) -> Counted:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -32,7 +33,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from model_ops.errors import Misuse
 
 SIGNING_KEY, PASSWORD, TRUSTED_KEYS = "MILLRACE_SIGNING_KEY", "MILLRACE_SIGNING_KEY_PASSWORD", "MILLRACE_TRUSTED_KEYS"
-CURVES = {"secp256r1": hashes.SHA256, "secp384r1": hashes.SHA384, "secp521r1": hashes.SHA512}
+CURVES: dict[str, Callable[[], hashes.HashAlgorithm]] = {
+    "secp256r1": hashes.SHA256, "secp384r1": hashes.SHA384, "secp521r1": hashes.SHA512}
 """Curves that OpenSSF model signing takes, and the hash that goes with each."""
 
 
@@ -59,13 +61,15 @@ class SigningKey:
 
 @dataclass(frozen=True)
 class TrustedKey:
-    """A public key. until: its last day. approves: whether it may sign approvals; all may, where the file names none."""
+    """A public key."""
 
     name: str
     path: Path
     public: ec.EllipticCurvePublicKey
     until: date | None = None
+    """Last day on which the key is valid."""
     approves: bool = True
+    """Whether it may sign approvals; all may, where the file names none."""
 
     @property
     def id(self) -> str:
@@ -85,9 +89,10 @@ class TrustedKey:
 
 @dataclass(frozen=True)
 class TrustedKeys:
-    """The keys that a machine trusts. place: where they were read, for messages."""
+    """The keys that a machine trusts."""
 
     place: str
+    """Where the keys were read, for messages."""
     keys: tuple[TrustedKey, ...]
 
     def named(self, id: str) -> TrustedKey | None:

@@ -43,9 +43,8 @@ class TeacherError(FoundWrong):
 
 @dataclass(frozen=True)
 class Reply:
-    """message: the assistant's message in the dataset's form, or None; then `failure` says why."""
-
     message: dict[str, Any] | None
+    """The assistant's message in the dataset's form, or None; then `failure` says why."""
     failure: str = ""
     finish_reason: str = ""
     prompt_tokens: int = 0

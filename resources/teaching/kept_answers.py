@@ -28,17 +28,19 @@ from model_ops.file_locks import is_at, lock, unlock
 
 @dataclass(frozen=True)
 class KeptAnswer:
-    """A reply that will not be asked for again. message: the assistant's message; None with `failure`, why it cannot be used.
-    cost: in the currency of the prices at that time. logprobs: TokenLogs.packed; None without them."""
+    """A reply that will not be asked for again."""
 
     model: str
     message: dict[str, Any] | None
+    """The assistant's message; None with `failure`, why it cannot be used."""
     failure: str
     finish_reason: str
     prompt_tokens: int
     answer_tokens: int
     cost: float
+    """Cost in the currency of the prices at that time."""
     logprobs: str | None = None
+    """TokenLogs.packed; None without them."""
 
     @property
     def message_text(self) -> str:

@@ -16,12 +16,14 @@ from resources.teaching.settings import VerifySettings
 
 @dataclass(frozen=True)
 class Candidate:
-    """One answer. key: of its request. score: None if it was not, or could not be, verified."""
+    """One answer."""
 
     sample: int
     key: str
+    """Key of its request."""
     answer: KeptAnswer
     score: float | None = None
+    """None if it was not, or could not be, verified."""
 
 
 def choose(candidates: Sequence[Candidate], settings: VerifySettings | None, seed: int, row_id: str) -> int | None:

@@ -59,38 +59,45 @@ PREFERENCES = pa.schema([
 
 @dataclass
 class TeacherReport:
-    """rows: training rows of the dataset. answered: with the teacher's answer. reused: of these, answered before.
-    kept_as_they_are: without a conversation. failed_rows: left out, by reason. rejected_rows: left out, since no answer reached
-    the least score. rejected_answers: below it. unverifiable_rows: with nothing to verify with. preferences: pairs of a kept
-    and a rejected answer. attempts_failed: repeated ones included. cost: of all answers that this dataset needed, in the
-    currency of the prices."""
-
     rows: int = 0
+    """Training rows of the dataset."""
     answered: int = 0
+    """Rows with the teacher's answer."""
     reused: int = 0
+    """Of these, answered in an earlier run."""
     kept_as_they_are: int = 0
+    """Rows without a conversation, kept unchanged."""
     beyond_max_rows: int = 0
     failed_rows: Counter[str] = field(default_factory=Counter)
+    """Rows left out, by reason."""
     rejected_rows: int = 0
+    """Rows left out because no answer reached the least score."""
     rejected_answers: int = 0
+    """Answers below the least score."""
     unverifiable_rows: int = 0
+    """Rows without anything to verify an answer with."""
     preferences: int = 0
+    """Pairs of a kept and a rejected answer."""
     attempts_failed: dict[str, int] = field(default_factory=dict)
+    """Failed attempts, repeated ones included."""
     prompt_tokens: int = 0
     answer_tokens: int = 0
     answers_without_usage: int = 0
     answers_with_logprobs: int = 0
     cost: float = 0.0
+    """Cost of all answers that this dataset needed, in the currency of the prices."""
 
     def as_metrics(self) -> dict[str, Any]:
         return {**vars(self), "failed_rows": dict(self.failed_rows)}
 
 
 class Source(Protocol):
-    """Where answers come from. failed: failed attempts by kind. without_usage: answers whose tokens are not known."""
+    """Where answers come from."""
 
     failed: Counter[str]
+    """Failed attempts by kind."""
     without_usage: int
+    """Answers whose tokens are not known."""
 
     def asked_of(self, row: dict[str, Any]) -> list[Asked]:
         """The requests of a row, one for each answer; [] for a row without a conversation."""
@@ -148,26 +155,26 @@ class _Teacher:
 
     def answer_rows(self, batch: Rows, chosen: set[str] | None) -> dict[str, Rows]:
         """The rows of the dataset's files: train, requests and preferences."""
-        wanted = {row["row_id"]: asked for row in batch if chosen is None or row["row_id"] in chosen
-                  if (asked := self.source.asked_of(row))}
-        every = [asked for several in wanted.values() for asked in several]
-        known = {asked.key for asked in every if self.kept.find(asked.key) is not None}
-        replies = self.source.answers(asked for asked in every if asked.key not in known)
-        before = known - self.new
+        requests = {row["row_id"]: request for row in batch if chosen is None or row["row_id"] in chosen
+                  if (request := self.source.asked_of(row))}
+        all_requests = [request for several in requests.values() for request in several]
+        answered = {request.key for request in all_requests if self.kept.find(request.key) is not None}
+        replies = self.source.answers(request for request in all_requests if request.key not in answered)
+        before = answered - self.new
         candidates = self._scored({row["row_id"]: (row, [
-            Candidate(number, asked.key, self.kept.find(asked.key) or replies[asked.key])
-            for number, asked in enumerate(wanted[row["row_id"]])]) for row in batch if row["row_id"] in wanted})
-        found: dict[str, Rows] = {"train": [], "requests": [], "preferences": [], "logprobs": []}
+            Candidate(number, request.key, self.kept.find(request.key) or replies[request.key])
+            for number, request in enumerate(requests[row["row_id"]])]) for row in batch if row["row_id"] in requests})
+        files: dict[str, Rows] = {"train": [], "requests": [], "preferences": [], "logprobs": []}
         for row in batch:
             self.report.rows += 1
             if row["row_id"] in candidates:
-                self._decide(row, candidates[row["row_id"]], before, found)
+                self._decide(row, candidates[row["row_id"]], before, files)
             elif prompt_of(row) is not None:
                 self.report.beyond_max_rows += 1
             else:
                 self.report.kept_as_they_are += 1
-                found["train"].append(row)
-        return found
+                files["train"].append(row)
+        return files
 
     def _scored(self, rows: dict[str, tuple[dict[str, Any], list[Candidate]]]) -> dict[str, list[Candidate]]:
         """The candidates with their scores, by row."""

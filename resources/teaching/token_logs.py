@@ -42,8 +42,9 @@ class TokenLogs:
 
     def packed(self) -> str:
         """As text for a line of the cache."""
-        arrays = [np.array(self.said, np.int32), np.array(self.counts, np.int16), np.array(self.likely, np.int32),
-                  np.array(self.logs, np.float16)]
+        arrays: list[np.ndarray] = [
+            np.array(self.said, np.int32), np.array(self.counts, np.int16), np.array(self.likely, np.int32),
+            np.array(self.logs, np.float16)]
         names = [base64.b64encode(token).decode() for token in self.tokens]
         header = json.dumps([names, [len(array) for array in arrays]]).encode()
         content = len(header).to_bytes(4, "little") + header + b"".join(array.tobytes() for array in arrays)

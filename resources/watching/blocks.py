@@ -12,12 +12,11 @@ LONGEST_WINDOW = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Window:
-    """drafts, accepted_tokens: None where the server reports none; so requests (that ended) and errors."""
-
     start: datetime
     end: datetime
     drafts: int | None = None
     accepted_tokens: int | None = None
+    """`drafts`, `accepted_tokens`: None where the server reports none; so requests (that ended) and errors."""
     requests: int | None = None
     errors: int | None = None
 

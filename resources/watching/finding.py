@@ -15,18 +15,20 @@ def alpha_of(false_alarm: float) -> float:
 
 @dataclass(frozen=True)
 class Finding:
-    """value: what was served, with its 95 % interval (low, high). bound: the worst that it may be. evidence: that it is worse;
-    from `needed` on it is believed. words: the sentence. problem: why there is nothing to say."""
-
     signal: str
     value: float | None = None
+    """What was served, with its 95 % interval (low, high)."""
     low: float | None = None
     high: float | None = None
     bound: float | None = None
+    """The worst that it may be."""
     evidence: float = 1.0
+    """Evidence that the value is worse; it counts as shown from `needed` on."""
     needed: float = float("inf")
     words: str = ""
+    """The result in one sentence."""
     problem: str = ""
+    """Why there is no result."""
 
     @property
     def is_outside(self) -> bool:

@@ -18,10 +18,10 @@ WATCH = "millrace watch"
 
 @dataclass(frozen=True)
 class Promotion:
-    """entry: of the promotion. before: the champion that it replaced."""
-
     entry: Entry
+    """Log entry of the promotion."""
     before: str
+    """The champion that it replaced."""
 
     @property
     def release(self) -> str:
@@ -29,8 +29,8 @@ class Promotion:
 
 
 def promotion_of(entries: Sequence[Entry], aliases: Aliases) -> Promotion | str:
-    """A sentence where nobody is to be watched: without a champion, for the first one, where the champion came by a rollback or
-    by hand, and where the watch has rolled it back before and a person brought it back."""
+    """The promotion to watch, or why this champion is not watched: there is none, it is the first, it came by a rollback or by
+    hand, or a person restored it after the watch rolled it back."""
     if aliases.champion is None:
         return "no release is served yet"
     moved, before = None, None

@@ -40,16 +40,19 @@ LATE = timedelta(minutes=2)
 
 @dataclass(frozen=True)
 class Should:
-    """What the acceptance length should be. level: its mean; low: the lower end of that. by_hour: the level's factor in an hour
-    of the day; 1 for those that are not there. spread: of blocks, as a share of the level; None: not known. words: where it is
-    from."""
+    """What the acceptance length should be."""
 
     level: float
+    """Expected mean."""
     low: float
+    """Lower end of the mean's interval."""
     minutes: int
     words: str
+    """Source of the numbers, in words."""
     by_hour: Mapping[int, float] = field(default_factory=dict)
+    """Factor of the level by hour of the day; 1 for hours without one."""
     spread: float | None = None
+    """Spread of blocks, as a share of the level; None: not known."""
 
     def bound(self, block: Block, drop: float) -> float:
         """The least acceptance length of a block that is as it should be, on average; at least 1."""

@@ -39,14 +39,15 @@ LONGEST_REASON = 1_900
 
 @dataclass(frozen=True)
 class Look:
-    """sentence: the state in words. release: who is watched; "" for nobody. findings: of each signal. rolled_back: the aliases
-    after the rollback of this look."""
-
     sentence: str
+    """The state in words."""
     release: str = ""
+    """Release that is watched; "" for none."""
     promotion: int = 0
     findings: list[Finding] = field(default_factory=list)
+    """Findings of each signal."""
     rolled_back: Aliases | None = None
+    """The aliases after the rollback of this look."""
 
 
 @dataclass
@@ -70,8 +71,8 @@ def look_after_promotion(lake: Lake, workload: str, settings: WatchSettings, now
     promotion = promotion_of(entries, aliases)
     if isinstance(promotion, str):
         return Look(f"nothing is watched: {promotion}")
-    left = promotion.entry.at + timedelta(hours=settings.hours) - now
-    if left < timedelta(0):
+    remaining = promotion.entry.at + timedelta(hours=settings.hours) - now
+    if remaining < timedelta(0):
         return Look(f"the watch of release {promotion.release} is over: it was promoted on "
                     f"{promotion.entry.at:%Y-%m-%d %H:%M} UTC and watched for {settings.hours:g} hours")
     if now < promotion.entry.at:
@@ -80,8 +81,8 @@ def look_after_promotion(lake: Lake, workload: str, settings: WatchSettings, now
     findings = _findings(lake, workload, promotion, settings, now, least or {}, known or Rows())
     outside = [found for found in findings if found.is_outside]
     if not outside:
-        said = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
-        return Look(f"release {promotion.release} is watched for {left.total_seconds() / 3_600:.1f} hours more: {said}",
+        summary = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
+        return Look(f"release {promotion.release} is watched for {remaining.total_seconds() / 3_600:.1f} hours more: {summary}",
                     promotion.release, promotion.entry.number, findings)
     return _rolled_back(lake, workload, promotion, aliases, settings, findings, outside, now)
 
@@ -161,7 +162,7 @@ def _of_release(tables: Tables, workload: str, release: str, since: datetime, un
     days = [since.date() + timedelta(days=place) for place in range((until.date() - since.date()).days + 1)]
     try:
         digest = _release(tables.lake, workload, release).target.digest
-    except ReleaseError:  # removed since: its rows are told by their release alone
+    except ReleaseError:  # removed since: its rows are identified by their release alone
         digest = ""
     with workbench() as connection:
         for name in READ:

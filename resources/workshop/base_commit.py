@@ -13,7 +13,6 @@ from model_ops.models.hub_model import is_commit
 from resources.artefacts.manifest import artefact_version
 from resources.artefacts.registry import Registry
 from resources.artefacts.source_digest import source_digest
-from resources.workshop.training_job import training_source
 
 NAME, OPERATION = "base_model", "import_base"
 
@@ -36,7 +35,7 @@ def commit_to_import(registry: Registry, model: str, branch: str, wanted: str | 
     made = registry.current("model", NAME) if registry.exists("model", NAME) else None
     if made is not None and made.op == OPERATION and outside_name(model, branch) in {item.name for item in made.inputs}:
         known = made.config.get("revision")
-        code = source_digest(training_source(OPERATION))
+        code = source_digest(f"model_ops/operations/{OPERATION}.py")
         if known or artefact_version(OPERATION, code, made.config, made.inputs) == made.version:
             return known
     return ask(model, branch or None) or branch or None

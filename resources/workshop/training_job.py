@@ -1,22 +1,16 @@
-"""The parts of a training operation that decide its artefact's version: its settings, and the file of its code.
-
-    config, counted = training_config("sft", settings)     # all settings for the worker; those that count for the version
-    training_source("sft")                                 # "model_ops/operations/sft.py"
-"""
+"""The settings of a job that decide its artefact's version."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from model_ops.operations.table import settings_of
 from model_ops.settings import Settings
 from model_ops.training.settings import SAME_RESULTS
 
 
-def training_config(operation: str, settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All settings of a job, resolved, and the settings that can change its result."""
-    config = settings_of(operation, settings.resolved().model_dump()).model_dump(mode="json")
-    return config, _counted(config)
+def counted_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that can change a job's result. settings: resolved."""
+    return _counted(settings.model_dump(mode="json"))
 
 
 def _counted(config: dict[str, Any]) -> dict[str, Any]:
@@ -25,8 +19,3 @@ def _counted(config: dict[str, Any]) -> dict[str, Any]:
     ends_early = (config.get("early_end") or {}).get("enabled", False)
     left_out = SAME_RESULTS - {"validation_tokens", "mesh"} if ends_early else SAME_RESULTS | {"early_end"}
     return {key: _counted(value) if isinstance(value, dict) else value for key, value in config.items() if key not in left_out}
-
-
-def training_source(operation: str) -> str:
-    """The file of an operation, relative to the project."""
-    return f"model_ops/operations/{operation}.py"

@@ -29,7 +29,8 @@ from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
 from resources.catalog.build import publish
 from resources.damaged_files import naming_damage
-from resources.deciding.training_worth import Retraining, looked_up
+from resources.deciding.facts import RecipeFacts
+from resources.deciding.training_worth import looked_up
 from resources.lake import Lake
 from resources.launching.launcher import Launcher
 from resources.launching.relay import relay
@@ -38,7 +39,7 @@ from resources.reading.sources import content_digest
 from resources.releasing.version_card import write_version_card
 from resources.tables import Tables
 from resources.workshop.base_commit import commit_to_import
-from resources.workshop.training_job import training_config, training_source
+from resources.workshop.training_job import counted_settings
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ class Workshop:
         made = self.registry.current(kind, name) if self.registry.exists(kind, name) else None
         return made is not None and given.digest in {item.digest for item in made.inputs}
 
-    def made_alike(self, kind: Kind, name: str, operation: str, settings: Settings, given: Manifest) -> bool:
+    def made_alike(self, kind: Kind, name: str, settings: Settings, given: Manifest) -> bool:
         """Whether it was also made with these settings."""
         return self.made_of(kind, name, given) and (
-            self.registry.current(kind, name).config == training_config(operation, settings)[1])
+            self.registry.current(kind, name).config == counted_settings(settings.resolved()))
 
     def learnt_before(self, kind: Kind, name: str, inputs: Mapping[str, Manifest], same: str, dataset: str) -> Manifest | None:
         """The version of the input `dataset` that the parent of a warm start was trained on; None if there is none, if it is
@@ -150,23 +151,24 @@ class Workshop:
         outside: Sequence[str] = (),
         continue_from: str | None = None,
         pinned: Mapping[str, Manifest] | None = None,
-        retraining: Retraining | None = None,
+        facts: RecipeFacts | None = None,
     ) -> Manifest:
         """Makes an artefact with a worker. outside: models that are not artefacts of the lake. continue_from: the warm
         start's parent: `last` for the lake's last version if there is one, or an external directory. pinned: further inputs
-        that stay what they are when a newer version becomes current. retraining: what the recipe says of it, for a training
-        that may end early; what is looked up then counts for no version."""
+        that stay what they are when a newer version becomes current. facts: of the recipe, for a training that may end early;
+        what is looked up then counts for no version. Keys that the settings leave out are filled here, for the job and its
+        version alike."""
+        settings = settings.resolved()
         previous = warm_start_parent(self.registry, kind, name, inputs.values()) if continue_from == "last" else None
         if previous:
             inputs = {**inputs, "previous": previous}
         elsewhere = [place for place in (*outside, continue_from) if place and place != "last"]
-        _, counted = training_config(operation, settings)
 
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in {**inputs, **(pinned or {})}.items()}
-            known = settings if retraining is None else looked_up(settings, self.lake, name, retraining)
-            config, _ = training_config(operation, known)
-            job = Job(operation=operation, output=output, inputs=places, settings=config, threads=self.threads)
+            known = settings if facts is None else looked_up(settings, self.lake, name, facts)
+            job = Job(operation=operation, output=output, inputs=places, settings=known.model_dump(mode="json"),
+                      threads=self.threads)
             tracked_as = f"{self.workload}/{name}/{output.name}"
             with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):
                 began_s = time.monotonic()
@@ -180,8 +182,8 @@ class Workshop:
             kind,
             name,
             op=operation,
-            sources=(training_source(operation),),
-            config=counted,
+            sources=(f"model_ops/operations/{operation}.py",),
+            config=counted_settings(settings),
             inputs=[*taken.values(), *map(self.external, elsewhere)],
             work=work,
         )

@@ -9,7 +9,6 @@ import typer
 import yaml
 
 from pipelines.contract.recipe import load_recipe
-from pipelines.contract.recipe_facts import facts_of
 from pipelines.graph.sensors import OBJECTS_PER_TICK
 from resources.deciding.schedule import next_time
 from resources.reading.watched_objects import WALK_TICKS
@@ -40,7 +39,7 @@ def test_the_weekly_recipe_is_due_on_mondays(tmp_path):
     path.write_text(block.text)
     recipe = load_recipe(path)
     assert recipe.automation.decide.enabled and "schedule" in recipe.automation.decide.causes
-    assert next_time(facts_of(recipe).cron, "UTC", datetime(2026, 6, 3, tzinfo=UTC)) == datetime(2026, 6, 8, 3, tzinfo=UTC)
+    assert next_time(recipe.facts.cron, "UTC", datetime(2026, 6, 3, tzinfo=UTC)) == datetime(2026, 6, 8, 3, tzinfo=UTC)
 
 
 def test_objects_that_are_found_within_four_hours_are_as_many_as_the_page_says():

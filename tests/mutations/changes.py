@@ -78,14 +78,14 @@ CHANGES = {
         "resources/releasing/gate_result.py", "gate.judged >= gate.wanted if", "gate.judged > gate.wanted if", (GATES,)),
     # curation, duplicates, personal data, ids
     "cut answers are kept": Change(
-        "sql/curating/clean/rules/status.sql", "finish_reason in ('length', 'max_tokens')", "finish_reason in ('max_tokens')", (RULES,)),
+        "sql/curating/rules.sql", "finish_reason in ('length', 'max_tokens')", "finish_reason in ('max_tokens')", (RULES,)),
     "near duplicates have to be a fifth more alike": Change(
         "resources/curating/word_kernels.py", "if counted < threshold * (counted + differ) or", "if counted < 1.2 * threshold * (counted + differ) or", ("resources/curating/test_near_duplicates.py",)),
     "any long number is a card's": Change(
         "resources/curating/pii_patterns.py", "for value in doubled)) % 10 == 0", "for value in doubled)) % 10 >= 0",
         ("resources/curating/test_pii.py",)),
     "ids leave out the choice of an answer": Change(
-        "sql/reading/extraction/stage.sql", "epoch_us(read_ts))),\n        choice_index\n", "epoch_us(read_ts)))\n",
+        "sql/reading/extraction.sql", "epoch_us(read_ts))),\n        choice_index\n", "epoch_us(read_ts)))\n",
         ("resources/reading/test_formats.py", "laws/test_ingest_laws.py")),
     # drift, decisions, planner
     "the chart's bound is a nat and a half too high": Change(

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from importlib import import_module
 import dagster as dg
 import pytest
 
+from resources.artefacts.source_digest import PACKAGES
 from resources.stages import STAGES, artefact_stages, daily_stages, logs_stages, model_chain, parent_of, sections, stage
 from tests.conftest import PROJECT
 from tests.reports import process_report
@@ -76,8 +78,8 @@ def literal_lists(tree: ast.AST) -> list[set[str]]:
 def test_no_other_file_lists_the_models():
     """An asset names what it reads in `deps`; nothing else writes down which models there are, or guesses by a name's end."""
     models = {found.name for found in model_chain()}
-    for room in ("assets", "pipelines", "resources", "millrace"):
-        for path in sorted((PROJECT / room).rglob("*.py")):
+    for package in set(PACKAGES) - {"model_ops"}:  # its operations have names of their own
+        for path in sorted((PROJECT / package).rglob("*.py")):
             if path in (TABLE, COMMENTS):
                 continue
             text = path.read_text(encoding="utf-8")
@@ -86,8 +88,9 @@ def test_no_other_file_lists_the_models():
                 assert len(names & models) < 2 and len(names & NAMES) < 5, f"{path} lists {sorted(names & NAMES)}"
 
 
-LINE = '    Stage("preference_model", "model", "models", "sft", role="preference", takes_model_as="model"),\n'
+LINE = '    Stage("preference_model", "model", "models", "sft", role="preference", takes_model_as="model", reads=rows_it_learns),\n'
 BEFORE = '    Stage("student_model"'
+FIELD_BEFORE = "    preference: NotBuiltYet = Field("
 SCRIPT = """
 import json
 from pathlib import Path
@@ -101,28 +104,52 @@ recipe = load_recipe(Path("recipes/demo.yaml"))
 graph = definitions.demo.resolve_asset_graph()
 read = {key.path[-1]: sorted(parent.path[-1] for parent in graph.get(key).parent_keys) for key in graph.get_all_asset_keys()}
 print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEPS), "seconds": list(stage_seconds(recipe, 100.0, Traffic(100, 100)))}))
+
+from pipelines.graph.recipe_graph import definitions as graph_of
+
+def choices(name, more):
+    path = Path(name)
+    path.write_text("workload: w\\nbase_model: tiny\\nsources: {gateway: {uri: logs}}\\nfirst_day: 2026-06-01\\n" + more)
+    graph = graph_of(path, Path("lake"))
+    read = graph.resolve_asset_graph()
+    found = {key.path[-1]: sorted(parent.path[-1] for parent in read.get(key).parent_keys) for key in read.get_all_asset_keys()}
+    return {stage: found[stage] for stage in ("preference_model", "traffic_report") if stage in found} | {
+        "settings": "traffic_report_settings" in graph.resources}
+
+print(json.dumps([choices("plain.yaml", ""), choices("more.yaml", "traffic_report: {}\\nsft: {enabled: false}\\n")]))
 """
 
 
 @pytest.mark.slow
 def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
-    for room in ("assets", "resources"):
-        shutil.copytree(PROJECT / room, tmp_path / room)  # with what Python and numba compiled
-    for room in ("pipelines", "model_ops", "sql", "stores", "recipes"):
-        (tmp_path / room).symlink_to(PROJECT / room)
-    table = tmp_path / "resources" / "stages.py"
-    table.write_text(table.read_text().replace(BEFORE, LINE + BEFORE, 1))
+    """Also the one of docs/extending.md, which has a section of its own in the recipe."""
+    for package in PACKAGES:
+        if package in ("assets", "resources", "pipelines"):
+            shutil.copytree(PROJECT / package, tmp_path / package)  # with what Python and numba compiled
+        else:
+            (tmp_path / package).symlink_to(PROJECT / package)
+    page = (PROJECT / "docs" / "extending.md").read_text(encoding="utf-8").partition("## A stage\n")[2]
+    line, file, field = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for path, before, added in (("resources/stages.py", BEFORE, LINE + f"    {line}"), ("pipelines/contract/fields.py", FIELD_BEFORE, field)):
+        text = (tmp_path / path).read_text()
+        assert before in text
+        (tmp_path / path).write_text(text.replace(before, added + before, 1))
+    (tmp_path / "assets" / "traffic_report.py").write_text(file)
     asset = (tmp_path / "assets" / "sft_model.py").read_text().replace("sft_model", "preference_model")
     (tmp_path / "assets" / "preference_model.py").write_text(asset)
     done = subprocess.run([sys.executable, "-P", "-c", SCRIPT], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path), "PATH": ""},
                           capture_output=True, text=True)
     assert done.returncode == 0, process_report(done)
-    seen = json.loads(done.stdout.splitlines()[-1])
+    seen, (plain, more) = map(json.loads, done.stdout.splitlines()[-2:])
     assert seen["read"]["preference_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]
     assert "preference_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
     assert "preference_model" in seen["read"]["evaluation_report"]
     assert seen["way"] == ["base_model", "sft_model", "second_sft_model", "merged_model", "preference_model", "student_model", "quantized_model"]
     assert "preference_model" in seen["status"] and "preference_model" in seen["seconds"]
+    assert "traffic_report" not in plain and not plain["settings"]
+    assert more["traffic_report"] == ["base_model", "curated_interactions", "traffic_digest"] and more["settings"]
+    assert plain["preference_model"] == seen["read"]["preference_model"]
+    assert more["preference_model"] == ["base_model", "length_report", "served_answers", "sft_dataset", "traffic_digest"]
 
 
 def test_the_drawn_graph_has_every_stage():

@@ -24,7 +24,7 @@ VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
 """Penalty of further tries: a model that was not trained on JSON writes white space up to its limit; a penalty stops that."""
 SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
           "required": ["answer", "count"], "additionalProperties": False}
-TOOL = {"type": "function", "function": {
+TOOL: dict[str, Any] = {"type": "function", "function": {
     "name": "set_colour", "description": "Sets the colour of a lamp.", "strict": True, "parameters": {
         "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"],
         "additionalProperties": False}}}

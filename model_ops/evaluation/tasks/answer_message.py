@@ -66,10 +66,10 @@ def _called(text: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Call], str
     """(calls, the content beside them)."""
     blocks = BLOCK.findall(text)
     if blocks:
-        calls = [calls_in(f"<tool_call>{block}</tool_call>") for block in blocks]
-        if not all(calls):
+        groups = [calls_in(f"<tool_call>{block}</tool_call>") for block in blocks]
+        if not all(groups):
             raise UnusableAnswer("a tool call that is no JSON")
-        return [call for several in calls for call in several], BLOCK.sub("", text)
+        return [call for group in groups for call in group], BLOCK.sub("", text)
     bare = text.strip().removeprefix(CALLS_MARK)
     offered = {(tool.get("function") or tool).get("name") for tool in tools}
     calls = calls_in(bare) if "```" not in bare else []

@@ -22,8 +22,7 @@ from model_ops.evaluation.score_interval import mean_interval
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.evaluation.tasks.accuracy_kept import AccuracyKept
 from model_ops.evaluation.tasks.answers import Answers, answer_items, key_of
-from model_ops.evaluation.tasks.item import Item
-from model_ops.evaluation.tasks.kinds import SCORERS, read_items
+from model_ops.evaluation.tasks.kinds import SCORERS, AnyItem, read_items
 from model_ops.evaluation.tasks.pairwise_judge import PairwiseJudge
 from model_ops.evaluation.tasks.sandbox import run_program
 from model_ops.evaluation.tasks.unit_tests import program_of
@@ -54,7 +53,7 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     result = TaskScores()
     if "tasks" not in job.inputs or not settings.tasks.items or not (job.inputs["tasks"] / "tasks.jsonl").exists():
         return result
-    suites: dict[str, list[Item]] = {}
+    suites: dict[str, list[AnyItem]] = {}
     for item in read_items(job.inputs["tasks"] / "tasks.jsonl"):
         suites.setdefault(item.suite, []).append(item)
     for suite, items in suites.items():
@@ -84,12 +83,12 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     return result
 
 
-def _choice(items: list[Item], settings: EvaluateSettings) -> list[Item]:
+def _choice(items: list[AnyItem], settings: EvaluateSettings) -> list[AnyItem]:
     ordered, most = sorted(items, key=lambda item: item.item_id), settings.tasks.items
     return ordered if len(ordered) <= most else random.Random(settings.seed).sample(ordered, most)
 
 
-def _all_answers(job: Job, settings: EvaluateSettings, items: list[Item], found: TaskScores,
+def _all_answers(job: Job, settings: EvaluateSettings, items: list[AnyItem], found: TaskScores,
                  progress: Progress) -> dict[str, Answers]:
     """Answers by role. A role with the directory of another one has the same answers."""
     by_directory: dict[Any, str] = {}
@@ -107,7 +106,8 @@ def _all_answers(job: Job, settings: EvaluateSettings, items: list[Item], found:
     return answers
 
 
-def _scored(items: list[Item], answers: dict[str, Answers], settings: TaskSettings, progress: Progress) -> list[dict[str, Any]]:
+def _scored(items: list[AnyItem], answers: dict[str, Answers], settings: TaskSettings,
+            progress: Progress) -> list[dict[str, Any]]:
     """One row for each item, model and way of sampling: the mean score of its answers."""
     rows = []
     for place, item in enumerate(items):
@@ -119,13 +119,14 @@ def _scored(items: list[Item], answers: dict[str, Answers], settings: TaskSettin
     return rows
 
 
-def _score(item: Item, text: str, settings: TaskSettings) -> float:
+def _score(item: AnyItem, text: str, settings: TaskSettings) -> float:
     if item.kind == "unit_tests":
         return float(run_program(program_of(item, text), settings.test_seconds, TEST_MEMORY_MB).passed)
     return SCORERS[item.kind](item, text)
 
 
-def _judged(items: list[Item], answers: dict[str, Answers], settings: TaskSettings, progress: Progress) -> list[dict[str, Any]]:
+def _judged(items: list[AnyItem], answers: dict[str, Answers], settings: TaskSettings,
+            progress: Progress) -> list[dict[str, Any]]:
     """One row for each item that the judge compared: 1 for a win of the target over `against`, -1 for a loss, 0 for a tie."""
     rows = []
     with PairwiseJudge(settings.judge) as judge:
@@ -146,7 +147,7 @@ def _judged(items: list[Item], answers: dict[str, Answers], settings: TaskSettin
     return rows
 
 
-def _row(item: Item, model: str, against: str, sampling: str, score: float) -> dict[str, Any]:
+def _row(item: AnyItem, model: str, against: str, sampling: str, score: float) -> dict[str, Any]:
     return {"suite": item.suite, "item_id": item.item_id, "model": model, "against": against, "sampling": sampling,
             "score": score}
 

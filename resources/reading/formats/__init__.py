@@ -3,11 +3,11 @@
     FORMATS["litellm"].recognises(record)      # one parsed record
     detect(sample)                             # the format of most of a file's first records
 
-A new format is one file here, one line in FORMATS, and SQL under sql/reading/formats/<name>/: `interactions.sql` and
-`feedback.sql`, each one select from `records` (object, row, raw). The columns are listed in sql/reading/batch/no_interactions
-and sql/reading/batch/no_feedback; columns that a select does not name are null. The select runs once over each part of the
-text, on several threads. Every record must give at least one row; `error_code` and `message` say what it lacks. (Put an
-expression that parses `raw` again into one `case` and name it once: DuckDB evaluates it for every row where it occurs twice.)
+A new format is one file here, one line in FORMATS, and sql/reading/formats/<name>.sql with the sections `interactions` and
+`feedback`, each one select from `records` (object, row, raw). The columns are those of `no_interactions` and `no_feedback` in
+sql/reading/batch.sql; columns that a select does not name are null. The select runs once over each part of the text, on
+several threads. Every record must give at least one row; `error_code` and `message` say what it lacks. (Put an expression that
+parses `raw` again into one `case` and name it once: DuckDB evaluates it for every row where it occurs twice.)
 """
 
 from __future__ import annotations

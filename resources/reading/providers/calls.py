@@ -3,7 +3,7 @@
     call_of('{"request": {"contents": [...]}, "response": {"candidates": [...]}}', "gemini")
     # '{"messages": [...], "choices": [{"message": {...}, "finish_reason": "stop"}], "usage": {...}, ...}'
 
-DuckDB calls it (sql/reading/macros/provider_calls.sql). It never raises: for a record that it cannot read, the result has a
+DuckDB calls it (sql/reading/message_macros.sql). It never raises: for a record that it cannot read, the result has a
 `code` and `words`, the reason for quarantine.
 """
 

@@ -21,7 +21,7 @@ from model_ops.speculators.eagle3 import Eagle3
 from model_ops.speculators.eagle3_config import Eagle3Config, default_layer_ids
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.training_time_test import unroll
+from model_ops.speculators.unrolled_draft_steps import unroll
 
 
 @pytest.mark.parametrize(("newer", "num_layers"), [(False, 1), (True, 1), (False, 3), (True, 2)])

@@ -18,7 +18,8 @@ from model_ops.serving.drafting import with_drafter
 from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.verify import verify
-from pipelines.contract.recipe import Recipe, RecipeError, read_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import Recipe, read_recipe
 from pipelines.contract.reference import reference
 from pipelines.contract.schema import json_schema
 from resources.releasing.serving_plan import ServingPlan

@@ -19,7 +19,7 @@ from model_ops.progress import Progress, Stopped
 from model_ops.speculators.architectures.eagle3 import Eagle3Settings
 from model_ops.training.early_end import EarlyEnd
 from model_ops.training.early_end_settings import EarlyEndOfDrafter, EarlyEndOfModel
-from model_ops.training.schedules import cooled_learning_rate, learning_rate_at
+from model_ops.training.schedules import RunSchedule, cooled_learning_rate, learning_rate_at
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 from model_ops.training.validation import plan_validation
@@ -169,12 +169,16 @@ def test_an_interval_that_is_always_worth_it_ends_nothing(tmp_path):
     assert result.steps == STEPS and "no interval that was weighed costs more" in result.early_end
 
 
-def after(early, values, tokens=100):
-    """Steps after which the rule ended a run of these evaluations, one every `early.every` steps."""
-    for done in range(1, early.steps + 1):
-        at = done // early.every
-        early.after_step(done, tokens, {"validation_expected_tau": values[at - 1]} if done % early.every == 0 else None)
-        if early.last < early.steps:
+def schedule_of(stop, devices=1, **changes):
+    """A run of 100 steps with an evaluation every 5."""
+    return RunSchedule(settings(steps=100, **changes), 100, EarlyEnd(stop, 5, devices))
+
+
+def after(run, values, tokens=100):
+    """Steps after which the rule ended a run of these evaluations, one every 5 steps."""
+    for done in range(1, run.steps + 1):
+        run.after_step(done, tokens, {"validation_expected_tau": values[done // 5 - 1]} if done % 5 == 0 else None)
+        if run.last < run.steps:
             return done
     return None
 
@@ -186,19 +190,17 @@ def drafter_rule(**changes):
 
 def test_a_drafter_is_trained_for_its_least_share_and_on_more_devices_for_less_long():
     curve = [2 + 0.1 * math.log2(place) for place in range(1, 21)]
-    chosen = settings(steps=100)
-    ended = [after(EarlyEnd(chosen, drafter_rule(**changes), 100, 5, devices), curve) for devices, changes in (
+    ended = [after(schedule_of(drafter_rule(**changes), devices), curve) for devices, changes in (
         (1, {}), (4, {}), (1, {"least_share": 0.7}), (1, {"decode_hours_per_day": 1e6}))]
     assert None not in ended[:3] and ended[1] < ended[0] < ended[2] == 70 and ended[3] is None
 
 
 def test_a_training_whose_rest_is_its_fall_is_not_ended():
-    early = EarlyEnd(settings(steps=100), drafter_rule(least_share=0.8), 100, 5, 1)
-    assert after(early, [2.0] * 20) is None
+    assert after(schedule_of(drafter_rule(least_share=0.8)), [2.0] * 20) is None
 
 
 def test_a_constant_schedule_ends_at_once():
-    early = EarlyEnd(settings(steps=100, schedule="constant"), drafter_rule(), 100, 5, 1)
+    early = schedule_of(drafter_rule(), schedule="constant")
     ended = after(early, [2.0 + 1e-9 * place for place in range(20)])
     assert ended == early.last == 25 and "falls" not in early.says
     assert early.says.startswith("ended after 25 of 100 steps: 5 further steps would cost ")
@@ -206,15 +208,15 @@ def test_a_constant_schedule_ends_at_once():
 
 
 def test_a_loss_that_rises_is_said_to_get_no_lower():
-    early = EarlyEnd(settings(steps=100, schedule="constant"), rule(), 100, 5, 1)
+    early = schedule_of(rule(), schedule="constant")
     for done in range(1, 26):
         early.after_step(done, 20, {"validation_loss": 1 + done / 10} if done % 5 == 0 else None)
     assert early.last == 25 and early.says.endswith(" of a device, and not lower the held-out loss of 3.5000 nats a token")
 
 
 def test_an_evaluation_without_a_number_is_no_point():
-    early = EarlyEnd(settings(steps=100), drafter_rule(), 100, 5, 1)
-    assert after(early, [math.nan] * 20) is None and early.state()["points"] == []
+    early = schedule_of(drafter_rule())
+    assert after(early, [math.nan] * 20) is None and early.state()["early_end"]["points"] == []
     assert early.says.startswith("trained to its end: nothing was weighed, which takes 4 evaluations that measure validation_expected_tau")
 
 

@@ -24,7 +24,8 @@ from pipelines.checks.finding import Check, ok, run_checks
 from pipelines.checks.lengths import check_room
 from pipelines.checks.place import bytes_needed
 from pipelines.contract.base_choice import Base
-from pipelines.contract.recipe import RecipeError, load_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import load_recipe
 from pipelines.planning.stage_seconds import Speed
 from pipelines.running.outcome import Outcome
 from resources.inspecting.first_look import first_look

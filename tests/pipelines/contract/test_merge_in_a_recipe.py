@@ -7,7 +7,8 @@ import dagster as dg
 import pytest
 
 from assets import merged_model
-from pipelines.contract.recipe import RecipeError, read_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import read_recipe
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.workshop.workshop import Workshop

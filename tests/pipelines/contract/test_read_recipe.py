@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.contract.recipe import RecipeError, load_recipe, read_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import load_recipe, read_recipe
 
 TEXT = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nsft: {steps: 3, learning_rate: 1e-3}\n"
 VALUES = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, "first_day": date(2026, 6, 1),

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.contract.recipe import RecipeError, load_recipe, read_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import load_recipe, read_recipe
 
 SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
 PROJECT = Path(__file__).resolve().parents[3]

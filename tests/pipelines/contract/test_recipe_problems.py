@@ -8,7 +8,8 @@ import re
 import pytest
 
 from pipelines.contract.keys import ANY_NAME, accepted, keys_of
-from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.storage.locations import RECIPES
 from tests.pipelines.contract.wrong_recipes import SMALLEST, VALUES, recipe_with, unlike_keys
 from tests.thorough_cases import thorough_except

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from pipelines.cli import app
 from pipelines.contract.keys import keys_of
-from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.contract.reference import reference
 from pipelines.contract.schema import as_text, json_schema
 from pipelines.contract.sections import SECTIONS

@@ -10,7 +10,8 @@ import pytest
 from loopback import loopback
 
 from assets import evaluation_report, sft_model, student_model, teacher_answers
-from pipelines.contract.recipe import RecipeError, read_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import read_recipe
 from pipelines.graph.recipe_graph import recipe_parts
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
@@ -109,7 +110,7 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
                                                   "retries": 0}}, tmp_path)
         given = {"workshop": Workshop(registry, launcher, threads=1), "policy": recipe.policy, "sft_settings": recipe.sft,
                  "teacher_settings": recipe.teacher, "student_settings": recipe.student, "curation_settings": recipe.curation,
-                 "retraining": recipe_parts(recipe)["retraining"][0]}
+                 "facts": recipe_parts(recipe)["facts"][0]}
         assets = [teacher_answers.teacher_answers, sft_model.sft_model, student_model.student_model]
         assert dg.materialize([assets[0], assets[1]], resources={
             name: value for name, value in given.items() if name != "student_settings"}).success

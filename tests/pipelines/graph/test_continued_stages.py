@@ -15,11 +15,10 @@ from model_ops.operations.sft_settings import SftSettings
 from model_ops.speculators.architectures.eagle3 import Eagle3Settings
 from resources.artefacts.manifest import ManifestError
 from resources.artefacts.registry import Registry
-from resources.deciding.training_worth import Retraining
 from resources.lake import Lake
-from resources.workshop.training_job import training_config
+from resources.workshop.training_job import counted_settings
 from resources.workshop.workshop import Workshop
-from tests.resources.deciding.examples import FACTS, SETTINGS
+from tests.resources.deciding.examples import FACTS
 
 DRAFTER = Eagle3Settings(steps=100)
 
@@ -50,7 +49,7 @@ def lake(tmp_path):
     models = [base, make(lake, "model", "sft_model", [base, rows, served])]
     for name in ("student_model", "quantized_model"):
         models.append(make(lake, "model", name, [models[-1], rows]))
-    answers = make(lake, "dataset", "speculator_dataset", [models[-1], rows], **training_config("generate", DRAFTER.answers)[1])
+    answers = make(lake, "dataset", "speculator_dataset", [models[-1], rows], **counted_settings(DRAFTER.answers.resolved()))
     make(lake, "model", "speculator", [models[-1], answers])
     make(lake, "dataset", "eval_suite")
     new = make(lake, "dataset", "sft_dataset", content="2", rows=2)
@@ -63,7 +62,7 @@ def handed(asset, lake, config, kept=(), **more):
     workshop = Workshop(Registry(lake, "shop"), Launcher(), 1, kept=frozenset(kept))
     given = {"context": None, "config": config, "workshop": workshop, "policy": FACTS.policy, "speculator_settings": DRAFTER,
              "sft_settings": SftSettings(), "evaluate_settings": EvaluateSettings(), "evals": {},
-             "retraining": Retraining(FACTS, SETTINGS), **more}
+             "facts": FACTS, **more}
     work = asset.op.compute_fn.decorated_fn
     with pytest.raises(Handed) as found:
         work(**{name: given[name] for name in work.__code__.co_varnames[:work.__code__.co_argcount]})
@@ -144,8 +143,8 @@ def test_a_training_that_may_end_early_gets_what_the_lake_knows_and_keeps_its_ve
     rule = {"early_end": {"enabled": True}}
     job = handed(speculator, lake, DrafterOverrides(), kept=MODELS, speculator_settings=Eagle3Settings(steps=100, **rule))
     assert job.settings["early_end"]["serves_days"] == 30.0 and job.settings["early_end"]["decode_hours_per_day"] is None
-    weekly = Retraining(replace(FACTS, cron="0 3 * * 1"), SETTINGS)
-    again = handed(speculator, lake, DrafterOverrides(), kept=MODELS, retraining=weekly,
+    weekly = replace(FACTS, cron="0 3 * * 1")
+    again = handed(speculator, lake, DrafterOverrides(), kept=MODELS, facts=weekly,
                    speculator_settings=Eagle3Settings(steps=100, **rule))
     assert again.settings["early_end"]["serves_days"] == 7.0 and again.output == job.output
     rule["early_end"]["serves_days"] = 7.0

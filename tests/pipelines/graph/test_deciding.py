@@ -1,6 +1,7 @@
 """The sensor `decide`: asks once for the run of a decision, costs nothing where nothing changed, and says what keeps it."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -18,7 +19,7 @@ NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
 
 
 def tick(lake, recipe, instance, cursor=None, now=NOW, **settings):
-    return deciding.tick(lake, deciding.facts_of(recipe), recipe.automation.decide.model_copy(update=settings), instance, cursor, now)
+    return deciding.tick(lake, replace(recipe.facts, decide=recipe.automation.decide.model_copy(update=settings)), instance, cursor, now)
 
 
 def test_a_new_day_asks_for_one_run_and_a_lost_cursor_asks_for_the_same(lake, recipe, instance):
@@ -157,7 +158,7 @@ def test_the_run_of_every_action_can_be_started_as_it_is(tmp_path, recipe, actio
     path = tmp_path / "shop.yaml"
     path.write_text(json.dumps(RECIPE))
     graph = definitions(path, tmp_path / "lake")
-    work = work_of(action, deciding.facts_of(recipe), recipe.automation.decide, widened=True)
+    work = work_of(action, recipe.facts, recipe.automation.decide, widened=True)
     request = run_request(decision(action=action), work)
     job = graph.resolve_job_def("train").get_subset(asset_selection=set(request.asset_selection))
     assert dg.validate_run_config(job, request.run_config)

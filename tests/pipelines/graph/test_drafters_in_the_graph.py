@@ -50,8 +50,8 @@ def materialized(tmp_path):
         done = dg.materialize(
             [quantized_model.quantized_model, speculator.speculator, evaluation_report.evaluation_report],
             resources={"workshop": Workshop(registry, launcher, threads=1), "policy": policy, "speculator_settings": settings,
-                       "quantize_settings": QuantizeSettings(), "calibration_settings": None,
-                       "evaluate_settings": EvaluateSettings(), "evals": {}, "retraining": None})
+                       "quantize_settings": QuantizeSettings(),
+                       "evaluate_settings": EvaluateSettings(), "evals": {}, "facts": None})
         assert done.success
         return launcher.jobs, registry
 

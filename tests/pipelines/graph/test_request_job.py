@@ -3,6 +3,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -41,20 +42,24 @@ def said_by(name, op, lake, recipe, instance, form):
     return failed.event_specific_data.user_failure_data.description
 
 
+def without_causes(facts):
+    return replace(facts, decide=facts.decide.model_copy(update={"causes": []}))
+
+
 def test_the_next_tick_starts_what_was_asked_for_once_and_before_a_new_day(lake, recipe, instance):
     log_day(lake, date(2026, 6, 4), 400)
-    settings, facts = recipe.automation.decide, deciding.facts_of(recipe)
-    idle = deciding.tick(lake, facts, settings.model_copy(update={"causes": []}), instance, None, NOW)
+    facts = recipe.facts
+    idle = deciding.tick(lake, without_causes(facts), instance, None, NOW)
     assert not idle.run_requests
     said = ask(lake, recipe, instance, name="Ana", because="<b>wrong</b> prices", action="drafter_new")
     assert said.endswith("is kept: the sensor `decide` decides it at its next tick, while the daemon runs")
-    tick = deciding.tick(lake, facts, settings, instance, idle.cursor, NOW + timedelta(minutes=1))
+    tick = deciding.tick(lake, facts, instance, idle.cursor, NOW + timedelta(minutes=1))
     [request] = tick.run_requests
     assert request.tags["millrace/cause"] == "request" and request.job_name == "train"
     assert request.tags["millrace/why"] == "Ana asked for a new drafter: <b>wrong</b> prices"
     [decision] = Decisions(lake, "shop").all()
     assert decision.decision_id == request.run_key and decision.evidence["request"]["identity_from"].startswith("Dagster UI, run ")
-    [again] = deciding.tick(lake, facts, settings, instance, None, NOW + timedelta(minutes=2)).run_requests
+    [again] = deciding.tick(lake, facts, instance, None, NOW + timedelta(minutes=2)).run_requests
     assert again.run_key == request.run_key and len(Decisions(lake, "shop").all()) == 1
     assert not Requests(lake, "shop").waiting([decision])
 
@@ -76,8 +81,7 @@ def test_a_request_is_taken_back_once_and_nothing_is_started(lake, recipe, insta
     [decision] = Decisions(lake, "shop").all()
     assert (decision.why, decision.outcome) == ("Ben withdrew the request: they are right", "cancelled")
     assert "was decided already" in withdraw(lake, recipe, instance, request=request.request_id, name="Ben")
-    settings = recipe.automation.decide.model_copy(update={"causes": []})
-    assert not deciding.tick(lake, deciding.facts_of(recipe), settings, instance, None, NOW).run_requests
+    assert not deciding.tick(lake, without_causes(recipe.facts), instance, None, NOW).run_requests
 
 
 @pytest.mark.parametrize(("form", "says"), [

@@ -88,7 +88,8 @@ def steps_of_checks(job: dg.JobDefinition) -> dict[dg.AssetCheckKey, str]:
 @pytest.mark.parametrize("choice", [choice for choice in EVERY if not makes_sense(choice) and choice.release],
                          ids=name_of)
 def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choice):
-    from pipelines.contract.recipe import RecipeError, load_recipe
+    from pipelines.contract.problems import RecipeError
+    from pipelines.contract.recipe import load_recipe
 
     with pytest.raises(RecipeError) as refused:
         load_recipe(recipe_of(tmp_path, choice))
@@ -131,7 +132,7 @@ class RecordingWorkshop:
         return self._manifest(kind, name)
 
     def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None, pinned=None,
-              retraining=None):
+              facts=None):
         self.made[name] = {manifest.name.split("/")[1] for manifest in inputs.values()}
         return self._manifest(kind, name)
 

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from pipelines.contract.recipe import RecipeError, read_recipe
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.recipe import read_recipe
 from pipelines.running import submit as module
 from pipelines.running.submit import KEPT_RUNS, REQUEST, Run, UnknownRunError, others_running, runs_of, submit
 from resources.lake import Lake, LakeError

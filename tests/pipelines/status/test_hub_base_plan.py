@@ -4,7 +4,6 @@ import pytest
 
 from model_ops.models import hub_model
 from pipelines.contract.recipe import read_recipe
-from pipelines.contract.recipe_facts import facts_of
 from pipelines.status.planned_versions import planned_versions
 from resources.artefacts.manifest import external_input
 from resources.artefacts.registry import Registry
@@ -26,4 +25,4 @@ def test_an_imported_base_is_as_it_would_be_made_now(tmp_path, monkeypatch, comm
     made = registry.finish(draft, {})
     planned = planned_versions(recipe, lake, lambda *_: None)["base_model"]
     assert planned.version == made.version and planned.differs_from(made) == ""
-    assert facts_of(recipe).base_repository == "company/base" and facts_of(recipe).base_directory == ""
+    assert recipe.facts.base_repository == "company/base" and recipe.facts.base_directory == ""

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.asking.why_text import print_history
-from pipelines.releasing.measuring import Level, print_comparison
+from pipelines.releasing.measuring import Level, print_speeds
 from pipelines.terminal import shared_options as terminal
 from pipelines.terminal.plain_console import PlainConsole
 from pipelines.terminal.printing import print_lineage, print_rows
@@ -65,7 +65,7 @@ def test_the_story_of_an_interaction_an_object_and_a_line(console):
 def test_what_a_server_said(console):
     measured = SimpleNamespace(replies=[SimpleNamespace(text=NASTY)], tokens=1, tokens_per_second=1.0, acceptance=None,
                                latency_s={"p50": 1.0, "p90": 1.0, "p99": 1.0})
-    print_comparison([Level(NASTY, NASTY, 1, measured)], console)
+    print_speeds([Level(NASTY, NASTY, 1, measured)], console)
     assert said(console).count(SHOWN) >= 2
 
 

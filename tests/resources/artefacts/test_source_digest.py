@@ -32,9 +32,8 @@ FILES = {
             run(f"rules/{name}")
     ''',
     "resources/sql.py": "def run(name): ...\n",
-    "sql/clean/texts.sql": "select 1 -- one\n",
-    "sql/clean/other.sql": "select 2\n",
-    "sql/rules/length.sql": "select length('a  b')\n",
+    "sql/clean.sql": "-- name: texts\n-- Texts.\nselect 1 -- one\n\n-- name: other\nselect 2\n",
+    "sql/rules.sql": "-- name: length\nselect length('a  b')\n",
 }
 
 
@@ -65,20 +64,21 @@ def test_the_files_that_an_operation_uses(project):
     assert files_used("model_ops/sft.py", project=project) == [
         "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py"]
     assert files_used("resources/clean.py", project=project) == [
-        "resources/clean.py", "resources/sql.py", "sql/clean/texts.sql", "sql/rules/length.sql"]
+        "resources/clean.py", "resources/sql.py", "sql/clean/texts", "sql/rules/length"]
 
 
 @pytest.mark.parametrize(("name", "old", "new", "changes"), [
     ("model_ops/training/loss.py", "# twice", "# two times", (False, False)),
     ("model_ops/sft.py", "Trains.", "Trains a model.", (False, False)),
     ("model_ops/planning.py", "1", "2", (False, False)),
-    ("sql/clean/texts.sql", "-- one", "-- the one\n", (False, False)),
-    ("sql/clean/other.sql", "2", "3", (False, False)),
+    ("sql/clean.sql", "-- one", "-- the one\n", (False, False)),
+    ("sql/clean.sql", "-- Texts.", "-- The texts.\n", (False, False)),
+    ("sql/clean.sql", "2", "3", (False, False)),
     ("model_ops/training/loss.py", "x * 2", "x * 3", (True, False)),
     ("model_ops/chat.jinja", "{{ message }}", "{{ message}}", (True, False)),
     ("model_ops/sft.py", "def run", "REVISION = 1\ndef run", (True, False)),
-    ("sql/clean/texts.sql", "1", "2", (False, True)),
-    ("sql/rules/length.sql", "a  b", "a b", (False, True)),
+    ("sql/clean.sql", "1", "2", (False, True)),
+    ("sql/rules.sql", "a  b", "a b", (False, True)),
     ("resources/sql.py", "...", "return name", (False, True)),
 ])
 def test_what_changes_a_version(project, name, old, new, changes):
@@ -87,9 +87,9 @@ def test_what_changes_a_version(project, name, old, new, changes):
     assert tuple(now != then for now, then in zip(digests(project), before, strict=True)) == changes
 
 
-def test_a_new_file_in_a_folder_of_sql_that_an_operation_chooses_from_counts(project):
+def test_a_new_section_of_a_file_of_sql_that_an_operation_chooses_from_counts(project):
     before = digests(project)
-    (project / "sql/rules/refusal.sql").write_text("select 1")
+    change(project, "sql/rules.sql", "-- name: length", "-- name: refusal\nselect 1\n\n-- name: length")
     assert digests(project)[1] != before[1]
 
 
@@ -198,8 +198,8 @@ def test_a_setting_of_one_operation_is_no_part_of_another():
 def test_cleaning_reads_all_that_it_runs():
     """A few that stand for the rest: a rule, a macro named in a list, what another file runs for it."""
     found = files_used(OPERATIONS["clean"])
-    for file in ("sql/curating/clean/rules/length.sql", "sql/curating/macros/one_line.sql", "resources/curating/pii_patterns.py",
-                 "resources/curating/quality_kernels.py", "sql/curating/clean/row_feedback.sql"):
+    for file in ("sql/curating/rules/length", "sql/curating/macros/one_line", "resources/curating/pii_patterns.py",
+                 "resources/curating/quality_kernels.py", "sql/curating/clean/row_feedback"):
         assert file in found, file
     assert "model_ops/operations/chatml.jinja" in files_used(OPERATIONS["tiny_base"])
 

@@ -67,7 +67,7 @@ FILES = sorted((PROJECT / "sql").rglob("*.sql"))
 
 def test_duckdb_reads_the_same_from_the_tokens_of_every_file():
     """Joined by single spaces, the tokens of each of the project's files are the same SQL to DuckDB's own tokenizer."""
-    assert len(FILES) > 100
+    assert len(FILES) > 50
     for file in FILES:
         text = file.read_text(encoding="utf-8")
         ours, theirs = " ".join(_in_duckdb(" ".join(sql_tokens(text)))), " ".join(_in_duckdb(text))

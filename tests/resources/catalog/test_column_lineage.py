@@ -1,4 +1,4 @@
-"""columns.yaml beside the SQL: what it says of columns is what an experiment shows."""
+"""The YAML files beside the SQL: what they say of columns is what an experiment shows."""
 
 import pytest
 from column_experiment import STEPS, experiment

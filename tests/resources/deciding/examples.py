@@ -12,10 +12,10 @@ from resources.deciding.settings import DecideSettings
 from resources.releasing.model_policy import ModelPolicy
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
+SETTINGS = DecideSettings(enabled=True)
 FACTS = RecipeFacts("shop", ModelPolicy(off=frozenset({"second_sft", "merge", "teacher", "curation.judge", "datasets.rl_prompts",
                                                        "datasets.calibration", "datasets.preference"})), architecture="eagle3",
-                    evaluation_prompts=200)
-SETTINGS = DecideSettings(enabled=True)
+                    evaluation_prompts=200, decide=SETTINGS)
 DRAFTER, MODEL = Trained("d1", 1_000, "2026-06-01"), Trained("m1", 1_000, "2026-06-01")
 SEEN = Evidence("shop", "r1", rows=1_300, newest_day=date(2026, 6, 9), drafter=DRAFTER, model=MODEL, drafter_tau=2.0,
                 requests_a_day=1_000_000, answer_tokens_a_request=100, tokens_per_second=1_000.0)

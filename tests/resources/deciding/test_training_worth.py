@@ -13,14 +13,13 @@ from model_ops.serving.drafting_choice import Choice, CurvePoint
 from model_ops.speculators.architectures.eagle3 import Eagle3Settings
 from resources.artefacts.registry import Registry
 from resources.deciding.schedule import days_between
-from resources.deciding.training_worth import Retraining, looked_up
+from resources.deciding.training_worth import looked_up
 from resources.lake import Lake
 from resources.releasing.drafting_decision import write_choice
 from resources.releasing.endpoints import Endpoint
-from resources.workshop.training_job import training_config
+from resources.workshop.training_job import counted_settings
 
 NOW = datetime(2026, 6, 4, 6, tzinfo=UTC)
-RETRAINING = Retraining(FACTS, SETTINGS)
 DRAFTER = Eagle3Settings(early_end={"enabled": True})
 
 
@@ -39,20 +38,20 @@ def drafter(lake, tokens, seconds, architecture="eagle3"):
     return draft.finished or registry.finish(draft, {"tokens": tokens, "seconds": seconds, "validation_expected_tau": 2.0})
 
 
-def found(lake, settings=DRAFTER, retraining=RETRAINING, stage="speculator"):
-    return looked_up(settings, lake, stage, retraining, NOW).early_end
+def found(lake, settings=DRAFTER, facts=FACTS, stage="speculator"):
+    return looked_up(settings, lake, stage, facts, NOW).early_end
 
 
 def test_a_training_that_is_not_asked_to_end_early_looks_nothing_up(tmp_path):
     settings = Eagle3Settings()
-    assert looked_up(settings, Lake.open(tmp_path / "lake"), "speculator", RETRAINING) is settings
+    assert looked_up(settings, Lake.open(tmp_path / "lake"), "speculator", FACTS) is settings
 
 
 def test_decoding_takes_what_the_evaluation_measured_until_a_server_was_asked(lake):
     known = found(lake)
     assert known.decode_hours_per_day == pytest.approx(100 * 100 / 1_000 / 3_600)
     assert (known.decode_hours_at_tau, known.serves_days) == (2.0, 30.0)
-    declared = found(lake, retraining=Retraining(FACTS, SETTINGS.model_copy(update={
+    declared = found(lake, facts=replace(FACTS, decide=SETTINGS.model_copy(update={
         "tokens_per_second": 50.0, "requests_per_day": 7_200.0, "payback_days": 5.0})))
     assert declared.decode_hours_per_day == pytest.approx(4.0) and declared.serves_days == 5.0
 
@@ -68,7 +67,7 @@ def test_a_drafter_that_continues_measures_the_last_one_itself(lake):
 
 
 def test_a_drafter_serves_from_one_time_of_the_schedule_to_the_next(lake):
-    assert found(lake, retraining=Retraining(replace(FACTS, cron="0 3 * * 1"), SETTINGS)).serves_days == 7.0
+    assert found(lake, facts=replace(FACTS, cron="0 3 * * 1")).serves_days == 7.0
     assert days_between("0 3 * * *", "Europe/Amsterdam", datetime(2026, 7, 1, tzinfo=UTC)) == 1.0
     assert days_between("0 3 * * 1-5", "UTC", datetime(2026, 7, 1, tzinfo=UTC)) == pytest.approx(9 / 7)
 
@@ -96,8 +95,8 @@ def test_the_release_says_how_fast_it_decodes_and_a_release_without_its_drafter_
     release = lake.artefacts("release") / "shop" / Endpoint(lake, "shop").read().champion
     write_choice(release, choice(with_drafter(3)))
     assert found(lake).decode_hours_per_day == pytest.approx(100 * 100 / 400 / 3_600)  # the fastest of what the endpoint runs at
-    on_two = Retraining(FACTS, RETRAINING.settings.model_copy(update={"devices_per_server": 2}))
-    assert found(lake, retraining=on_two).decode_hours_per_day == 2 * found(lake).decode_hours_per_day
+    on_two = replace(FACTS, decide=SETTINGS.model_copy(update={"devices_per_server": 2}))
+    assert found(lake, facts=on_two).decode_hours_per_day == 2 * found(lake).decode_hours_per_day
     for other in (NO_DRAFTING, Drafting(method="ngram", num_speculative_tokens=3)):
         write_choice(release, choice(other))
         assert found(lake).decode_hours_per_day is None and found(lake).serves_days == 30.0
@@ -111,13 +110,14 @@ def test_a_new_lake_knows_nothing_and_a_model_needs_no_traffic(tmp_path):
 
 
 def test_what_is_looked_up_counts_for_no_version_and_what_is_declared_does(lake):
-    version = training_config("speculator", DRAFTER)[1]
-    assert training_config("speculator", Eagle3Settings())[1].keys() == version.keys() - {"early_end", "validation_tokens", "mesh"}
-    off = Eagle3Settings(early_end={"evaluations": 7}, validation_tokens=9)
-    assert training_config("speculator", off)[1] == training_config("speculator", Eagle3Settings())[1]
+    def version(**changed):
+        return counted_settings(Eagle3Settings(**changed).resolved())
+
+    declared = version(early_end={"enabled": True})
+    assert version().keys() == declared.keys() - {"early_end", "validation_tokens", "mesh"}
+    assert version(early_end={"evaluations": 7}, validation_tokens=9) == version()
     for changed in ({"early_end": {"enabled": True, "serves_days": 3.0}},
                     {"early_end": {"enabled": True}, "validation_tokens": 900},
                     {"early_end": {"enabled": True}, "mesh": {"processes": 2}}):
-        assert training_config("speculator", Eagle3Settings(**changed))[1] != version
-    whole, _ = training_config("speculator", looked_up(DRAFTER, lake, "speculator", RETRAINING, NOW))
-    assert whole["early_end"]["decode_hours_per_day"] > 0
+        assert version(**changed) != declared
+    assert looked_up(DRAFTER.resolved(), lake, "speculator", FACTS, NOW).early_end.decode_hours_per_day > 0

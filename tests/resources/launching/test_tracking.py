@@ -116,7 +116,8 @@ def test_nothing_is_tracked_unless_asked(tmp_path):
 
 def test_a_recipe_that_wants_what_is_not_installed_is_refused(tmp_path, monkeypatch):
     import resources.launching.tracking
-    from pipelines.contract.recipe import RecipeError, load_recipe
+    from pipelines.contract.problems import RecipeError
+    from pipelines.contract.recipe import load_recipe
 
     monkeypatch.setattr(resources.launching.tracking.importlib.util, "find_spec", lambda name: None)
     path = tmp_path / "recipe.yaml"

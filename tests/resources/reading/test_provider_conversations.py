@@ -1,5 +1,5 @@
 """A conversation with thoughts, parallel calls and their results, logged turn by turn in each provider's form: every request repeats
-the answers before it, and the dataset recognises them (sql/composing/datasets)."""
+the answers before it, and the dataset recognises them (sql/composing/datasets.sql)."""
 
 import json
 

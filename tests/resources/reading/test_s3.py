@@ -274,7 +274,8 @@ def test_a_profile_brings_its_keys_and_endpoint(server, bucket, monkeypatch, tmp
     "s3://bucket/x?AWSAccessKeyId=hunter2", "https://host/x?a=1;token=hunter2",
 ])
 def test_a_uri_with_credentials_is_refused_and_not_shown(uri, tmp_path):
-    from pipelines.contract.recipe import RecipeError, load_recipe
+    from pipelines.contract.problems import RecipeError
+    from pipelines.contract.recipe import load_recipe
 
     with pytest.raises(ValueError, match="carries credentials") as refused:
         SourceSettings(uri=uri)

@@ -5,22 +5,28 @@ import itertools
 import pytest
 
 from resources.releasing.model_policy import ModelPolicy
+from resources.stages import stage
 
 
 def policy(*off, drafter_from=None):
     return ModelPolicy(frozenset(off), drafter_from)
 
 
+def read_by(found: ModelPolicy, asset: str, model: str) -> str | None:
+    """The model that `asset` reads in place of `model`; None if it reads none."""
+    return next(iter(stage(asset).reads(found, stage(asset), model)), None)
+
+
 @pytest.mark.parametrize("off", [(), ("merge",), ("student",), ("quantize",), ("merge", "student", "quantize")])
 def test_each_stage_starts_from_the_one_before(off):
     found = policy(*off)
-    assert found.read_by("speculator", "student_model") is None
-    for before, stage in itertools.pairwise(found.stages):
-        assert found.source_of(stage) == before
+    assert read_by(found, "speculator", "student_model") is None
+    for before, name in itertools.pairwise(found.stages):
+        assert found.source_of(name) == before
     assert found.served == found.stages[-1]
     for gone in found.disabled:
         assert found.source_of(gone) in found.stages
-        assert found.read_by("evaluation_report", gone) == found.source_of(gone)
+        assert read_by(found, "evaluation_report", gone) == found.source_of(gone)
 
 
 def test_a_switch_turns_off_every_stage_that_has_it():
@@ -40,14 +46,14 @@ def test_the_reference_is_the_served_model_before_quantization():
 def test_a_student_that_is_off_is_replaced_by_its_teacher():
     assert policy("student").source_of("quantized_model") == "merged_model"
     assert policy("student", "merge", "second_sft").source_of("quantized_model") == "sft_model"
-    assert policy("student", "merge", "second_sft").read_by("quantized_model", "student_model") == "sft_model"
+    assert read_by(policy("student", "merge", "second_sft"), "quantized_model", "student_model") == "sft_model"
 
 
 def test_a_merge_reads_its_parent_and_the_base_model():
     found = policy("second_sft")
-    assert found.read_by("merged_model", "sft_model") == "sft_model" and found.read_by("merged_model", "base_model") == "base_model"
-    assert found.read_by("student_model", "merged_model") == "merged_model" and found.source_of("student_model") == "merged_model"
-    assert policy("sft", "second_sft").read_by("merged_model", "sft_model") == "base_model"
+    assert read_by(found, "merged_model", "sft_model") == "sft_model" and read_by(found, "merged_model", "base_model") == "base_model"
+    assert read_by(found, "student_model", "merged_model") == "merged_model" and found.source_of("student_model") == "merged_model"
+    assert read_by(policy("sft", "second_sft"), "merged_model", "sft_model") == "base_model"
 
 
 @pytest.mark.parametrize("quantized", [True, False])
@@ -56,17 +62,17 @@ def test_a_student_that_drafts_is_no_stage_before_what_is_served(quantized):
     assert "student_model" not in found.stages and "student_model" not in found.disabled
     assert found.drafting_model == "student_model" and found.source_of("student_model") == "sft_model"
     assert found.served == ("quantized_model" if quantized else "sft_model") and found.reference == "sft_model"
-    assert found.read_by("speculator", "student_model") == "student_model"
-    assert found.read_by("evaluation_report", "student_model") == "student_model"
-    assert not quantized or found.read_by("quantized_model", "student_model") == "sft_model"
-    assert found.read_by("speculator", "quantized_model") == found.served
+    assert read_by(found, "speculator", "student_model") == "student_model"
+    assert read_by(found, "evaluation_report", "student_model") == "student_model"
+    assert not quantized or read_by(found, "quantized_model", "student_model") == "sft_model"
+    assert read_by(found, "speculator", "quantized_model") == found.served
 
 
 def test_a_base_whose_own_layer_drafts_is_read_by_the_drafter():
     found = policy(drafter_from="base_model")
-    assert found.read_by("speculator", "base_model") == "base_model" and found.drafting_model is None
-    assert policy().read_by("speculator", "base_model") is None
-    assert policy().read_by("evaluation_report", "base_model") == "base_model"
+    assert read_by(found, "speculator", "base_model") == "base_model" and found.drafting_model is None
+    assert read_by(policy(), "speculator", "base_model") is None
+    assert read_by(policy(), "evaluation_report", "base_model") == "base_model"
 
 
 def test_the_first_model_starts_from_none():

@@ -13,6 +13,7 @@ from huggingface_hub import ModelCard
 from model_ops.evaluation.measurement import HELD_OUT, PAIRED, Measurement
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import read_manifest
+from resources.artefacts.source_digest import PACKAGES
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
 from resources.releasing.approval_page import write_approval_page
@@ -34,7 +35,6 @@ MISSED = GateResult(name="acceptance_length", wanted=2.5, measured=2.1, low=2.0,
 EMPTY = GateResult(name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True, reason="none yet")
 
 ROOT = Path(__file__).parents[3]
-PRODUCT = ("millrace", "pipelines", "assets", "resources", "stores", "model_ops")
 
 
 def measured(what, value, of="target", against="", on=HELD_OUT, sampling="", **more):
@@ -105,7 +105,7 @@ def test_a_figure_that_rounds_to_nothing_has_no_sign():
     gate = HELD.model_copy(update={"measured": -0.00001, "low": -0.00002, "high": 0.00001})
     assert gate.interval_text == "0.0000 to 0.0000"
     assert "-0.00 " not in bars("a", [Bar("b", -0.0001)], "tokens", 2)
-    unsigned = [f"{path}: {found}" for folder in PRODUCT for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".j2")
+    unsigned = [f"{path}: {found}" for folder in PACKAGES for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".j2")
                 for found in re.findall(r"\{[^{}]*:\+?,?\.\d%\}", path.read_text(encoding="utf-8"))]
     assert unsigned == [], "write {share:z.1%}: the z leaves out the sign of a nought"
 

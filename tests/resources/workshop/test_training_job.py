@@ -3,11 +3,12 @@
 import pytest
 from pydantic import ValidationError
 
+from model_ops.job import Job
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
-from model_ops.operations.table import settings_of
-from resources.workshop.training_job import training_config
+from model_ops.operations.table import OPERATIONS
+from resources.workshop.training_job import counted_settings
 
 DISTIL_BY_LORA = {"enabled": True, "method": "lora", "lora": {"rank": 4}}
 
@@ -16,10 +17,10 @@ DISTIL_BY_LORA = {"enabled": True, "method": "lora", "lora": {"rank": 4}}
     ("sft", SftSettings()), ("distill", StudentSettings()), ("distill", StudentSettings(base="/models/small")),
     ("quantize", QuantizeSettings()), ("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True})),
     ("quantize", QuantizeSettings(scheme="w4a16", distil=DISTIL_BY_LORA))])
-def test_a_job_with_every_setting_named_is_read_as_the_recipe_was(operation, settings):
-    config, _ = training_config(operation, settings)
-
-    assert settings_of(operation, config).model_dump(mode="json") == config
+def test_a_job_with_every_setting_named_is_read_as_the_recipe_was(tmp_path, operation, settings):
+    config = settings.resolved().model_dump(mode="json")
+    job = Job(operation=operation, output=tmp_path, settings=config)
+    assert job.settings_as(OPERATIONS[operation]).model_dump(mode="json") == config
 
 
 def test_adapters_beside_another_method_are_refused():
@@ -29,7 +30,7 @@ def test_adapters_beside_another_method_are_refused():
 
 def test_settings_that_change_no_result_make_no_new_version_also_within_an_operation():
     def counted(**distil):
-        return training_config("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True, **distil}))[1]
+        return counted_settings(QuantizeSettings(scheme="w4a16", distil={"enabled": True, **distil}).resolved())
 
     assert counted(dry_run=False, keep_checkpoints=7, activation_checkpointing="full") == counted()
     assert counted(seed=7) != counted()

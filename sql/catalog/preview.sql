@@ -1,6 +1,0 @@
--- The first rows of a relation.
--- needs: <relation>
--- placeholders: relation
--- parameters: $rows
--- makes: rows (*)
-from {relation} limit $rows

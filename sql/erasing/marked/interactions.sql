@@ -1,6 +1,0 @@
--- The table interactions, with what an erasure does to each row: erased, or nothing.
--- needs: interactions, selected
--- makes: temp view marked_interactions (*, change)
-create or replace temp view marked_interactions as
-select *, case when interaction_id in (select interaction_id from selected) then 'erased' end as change
-from interactions

@@ -1,0 +1,22 @@
+-- name: runs
+-- SQLite, Dagster's runs.db: the newest runs, each with the process and the machine that it wrote into its tags.
+select
+    runs.run_id, runs.pipeline_name, runs.status, runs.start_time, runs.end_time,
+    (select run_tags.value from run_tags where run_tags.run_id = runs.run_id and run_tags.key = :tag limit 1) as process,
+    (select run_tags.value from run_tags where run_tags.run_id = runs.run_id and run_tags.key = :host limit 1) as host,
+    (select run_tags.value from run_tags where run_tags.run_id = runs.run_id and run_tags.key = :of limit 1) as workload_job,
+    (select run_tags.value from run_tags where run_tags.run_id = runs.run_id and run_tags.key = :submitted limit 1) as submitted
+from runs
+order by runs.id desc
+limit :count
+
+-- name: steps
+-- SQLite, Dagster's events of one run: seconds from start to success of each step, and whether it failed.
+select
+    step_key,
+    (julianday(max(case when dagster_event_type = 'STEP_SUCCESS' then timestamp end))
+        - julianday(min(case when dagster_event_type = 'STEP_START' then timestamp end))) * 86400.0 as seconds,
+    max(dagster_event_type = 'STEP_FAILURE') as has_failed
+from event_logs
+where dagster_event_type in ('STEP_START', 'STEP_SUCCESS', 'STEP_FAILURE')
+group by step_key

@@ -1,0 +1,55 @@
+-- name: interactions
+-- Interactions of Alpaca records: instruction, input, output.
+with parsed as (
+    select
+        object,
+        row,
+        record_digest(raw) as digest,
+        json_transform(raw, '{
+            "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
+            "model": "VARCHAR", "generator": "VARCHAR", "system": "VARCHAR", "instruction": "VARCHAR",
+            "input": "VARCHAR", "context": "VARCHAR", "output": "JSON", "response": "JSON", "history": [["JSON"]]
+        }') as record
+    from records
+),
+
+requests as (
+    select
+        *,
+        concat_ws(
+            chr(10) || chr(10), nullif(record.instruction, ''), nullif(coalesce(record.input, record.context), '')
+        ) as question,
+        openai_messages(coalesce(record.output, record.response), 'assistant') as answers
+    from parsed
+)
+
+select
+    object,
+    row,
+    0 as part,
+    'alpaca' as format,
+    digest as record_digest,
+    record.id as request_id,
+    record.id as trace_id,
+    0 as choice_index,
+    record.timestamp as written_ts,
+    record.workload_id as workload_name,
+    coalesce(record.session_id, record.id || ':' || digest[:16]) as session_id,
+    coalesce(record.model, record.generator) as model,
+    to_json(list_concat(
+        case when record.system <> '' then openai_messages(to_json(record.system), 'system') else [] end,
+        flatten(list_transform(
+            coalesce(record.history, []),
+            lambda turn: list_concat(openai_messages(turn[1], 'user'), openai_messages(turn[2], 'assistant'))
+        )),
+        openai_messages(to_json(question), 'user')
+    )) as messages,
+    answers[1] as completion,
+    'stop' as finish_reason,
+    'success' as status,
+    case when question = '' or len(answers) <> 1 then 'missing_field' end as error_code,
+    case
+        when question = '' then 'the example has neither instruction nor input'
+        when len(answers) <> 1 then 'the example has no text as its output or response'
+    end as message
+from requests

@@ -1,0 +1,3 @@
+-- name: interactions
+-- Interactions of calls of Anthropic's Messages API.
+select * from provider_calls('anthropic')

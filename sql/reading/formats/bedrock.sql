@@ -1,0 +1,3 @@
+-- name: interactions
+-- Interactions of calls of Amazon Bedrock.
+select * from provider_calls('bedrock')

@@ -1,4 +1,0 @@
--- Interactions of calls of Amazon Bedrock.
--- needs: provider_calls()
--- makes: rows (*)
-select * from provider_calls('bedrock')

@@ -1,0 +1,3 @@
+-- name: interactions
+-- Interactions of calls of the older /v1/completions.
+select * from provider_calls('completions')

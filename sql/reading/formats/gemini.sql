@@ -1,0 +1,3 @@
+-- name: interactions
+-- Interactions of calls of the Gemini API.
+select * from provider_calls('gemini')

@@ -1,0 +1,3 @@
+-- name: interactions
+-- Interactions of runs of LangSmith.
+select * from provider_calls('langsmith')

@@ -1,4 +1,0 @@
--- Interactions of runs of LangSmith.
--- needs: provider_calls()
--- makes: rows (*)
-select * from provider_calls('langsmith')

@@ -1,5 +1,0 @@
--- Lines without JSON between records with a prefix: counted.
--- needs: records
--- makes: rows (object, row, part, format, error_code, message)
-select object, row, 0 as part, 'log_lines' as format, 'skipped' as error_code, 'log_line' as message
-from records

@@ -1,4 +1,0 @@
--- Interactions of calls of Ollama's own API.
--- needs: provider_calls()
--- makes: rows (*)
-select * from provider_calls('ollama')

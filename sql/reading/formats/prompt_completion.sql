@@ -1,0 +1,90 @@
+-- name: feedback
+-- Feedback of prompt-completion records: a label that is true or false says whether the completion is wanted.
+with parsed as (
+    select
+        object,
+        row,
+        json_transform(raw, '{
+            "label": "JSON", "timestamp": "VARCHAR", "workload_id": "VARCHAR", "completion": "JSON", "response": "JSON",
+            "answer": "JSON"
+        }') as record
+    from records
+    where contains(raw, '"label"')
+)
+
+select
+    object,
+    row,
+    0 as part,
+    true as extra,
+    0 as about_part,
+    record.workload_id as workload_name,
+    'preference' as name,
+    cast(record.label as varchar) as written_value,
+    'label' as source,
+    record.timestamp as written_ts
+from parsed
+where json_type(record.label) = 'BOOLEAN' and coalesce(record.completion, record.response, record.answer) is not null
+
+-- name: interactions
+-- Interactions of records with prompt and completion.
+with parsed as (
+    select
+        object,
+        row,
+        record_digest(raw) as digest,
+        raw,
+        json_transform(raw, '{
+            "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
+            "model": "VARCHAR", "system": "VARCHAR", "prompt": "JSON", "question": "JSON", "completion": "JSON",
+            "response": "JSON", "answer": "JSON", "tools": "JSON"
+        }') as record
+    from records
+),
+
+conversations as (
+    select
+        *,
+        case when record.prompt is not null then coalesce(record.completion, record.response) else record.answer end
+            as answer_json,
+        list_concat(
+            case when record.system <> '' then openai_messages(to_json(record.system), 'system') else [] end,
+            openai_messages(coalesce(record.prompt, record.question), 'user'),
+            openai_messages(answer_json, 'assistant')
+        ) as conversation
+    from parsed
+)
+
+select
+    object,
+    row,
+    0 as part,
+    'prompt_completion' as format,
+    digest as record_digest,
+    record.id as request_id,
+    record.id as trace_id,
+    0 as choice_index,
+    record.timestamp as written_ts,
+    record.workload_id as workload_name,
+    coalesce(record.session_id, record.id || ':' || digest[:16]) as session_id,
+    record.model as model,
+    to_json(case when answer_json is null then conversation else conversation[:-2] end) as messages,
+    openai_tools(record.tools) as tools,
+    case when answer_json is null then json_merge_patch('{}', to_json(struct_pack("item" := json_merge_patch(raw, '{
+        "id": null, "session_id": null, "timestamp": null, "workload_id": null, "model": null, "system": null,
+        "prompt": null, "question": null, "tools": null
+    }')))) end as params,
+    case when answer_json is not null then conversation[-1] end as completion,
+    case when answer_json is not null then 'stop' end as finish_reason,
+    case when answer_json is null then 'prompt' else 'success' end as status,
+    case
+        when len(openai_messages(coalesce(record.prompt, record.question), 'user')) = 0 then 'missing_field'
+        when answer_json is not null and coalesce(conversation[-1] ->> '$.role', '') <> 'assistant' then 'missing_field'
+    end as error_code,
+    case
+        when len(openai_messages(coalesce(record.prompt, record.question), 'user')) = 0
+            then 'prompt is neither a text nor a list of messages'
+        when answer_json is not null and coalesce(conversation[-1] ->> '$.role', '') <> 'assistant'
+            then 'the completion is neither a text nor a list of messages that ends with the assistant''s'
+    end as message
+from conversations

@@ -1,0 +1,85 @@
+-- name: traffic_by_day
+-- Requests by day: failed ones, tokens, users, latency, cost as logged. Without answers of `millrace chat` ($chats).
+select
+    dt,
+    count(*) as requests,
+    count(*) filter (where status <> 'success') as failed,
+    coalesce(sum(prompt_tokens), 0)::bigint as prompt_tokens,
+    coalesce(sum(completion_tokens), 0)::bigint as answer_tokens,
+    count(distinct user_hash) as users,
+    quantile_cont(latency_ms, 0.5) as p50_ms,
+    quantile_cont(latency_ms, 0.95) as p95_ms,
+    quantile_cont(ttft_ms, 0.5) as ttft_ms,
+    sum(cost) as cost
+from interactions
+where source is distinct from $chats
+group by dt
+order by dt
+
+-- name: feedback_by_day
+-- Feedback by day: values below the least good one of their name are bad, below 0 where none is set.
+select
+    dt,
+    count(*) as rated,
+    count(*) filter (
+        where value < coalesce(map(cast($names as varchar[]), cast($least as double[]))[name], 0)
+    ) as bad
+from feedback
+where value is not null
+group by dt
+order by dt
+
+-- name: judged_by_day
+-- Mean points of a judge, by day.
+select dt, avg(score) as points, count(*) as judged
+from judgements
+where name = 'quality' and score is not null
+group by dt
+order by dt
+
+-- name: served_by_release
+-- What servers reported of each release: acceptance length (tokens per forward of the target) and speed.
+select
+    release,
+    sum(drafts)::bigint as drafts,
+    1 + sum(accepted_tokens) / nullif(sum(drafts), 0) as acceptance_length,
+    avg(tokens_per_second) filter (tokens_per_second > 0) as tokens_per_second,
+    min(window_start) as first_seen,
+    max(window_end) as last_seen
+from serving_metrics
+where release is not null and window_end >= window_start
+group by release
+order by first_seen
+
+-- name: served_by_day
+-- What servers reported by day: acceptance length and tokens per second.
+select
+    cast(window_start as date) as dt,
+    1 + sum(accepted_tokens) / nullif(sum(drafts), 0) as acceptance_length,
+    avg(tokens_per_second) filter (tokens_per_second > 0) as tokens_per_second
+from serving_metrics
+where window_end >= window_start
+group by dt
+order by dt
+
+-- name: drift_by_day
+-- The smallest p of each test on each of the newest days that were compared with a release, and whether any window alarmed.
+select
+    dt,
+    test,
+    min(p) as p,
+    arg_max(value, coalesce(1 - p, value)) as value,
+    coalesce(bool_or(alarm), false) as alarm,
+    count(value) > 0 as compared
+from drift
+where release = $release and dt > (select max(dt) from drift where release = $release) - cast($days as integer)
+group by dt, test
+order by dt, test
+
+-- name: decisions
+-- The newest decisions about retraining; of a decision that was written twice, the settled row.
+select ts, cause, cause_text, action, why, coalesce(dry_run, false) as dry_run, outcome, cost_s, money, gain
+from retraining_decisions
+qualify row_number() over (partition by decision_id order by settled_ts desc nulls last, run_id desc nulls last) = 1
+order by ts desc
+limit cast($count as integer)
