@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch._subclasses import fake_tensor
+from torch.utils import _python_dispatch, _pytree
 
-__all__ = ["FakeTensor", "FakeTensorMode", "TorchDispatchMode", "foreach_multiply", "foreach_norm", "has_forward_hooks",
-           "int8_matmul", "shallow_copy", "tree_leaves", "unset_fake_temporarily"]
-
+FakeTensor = fake_tensor.FakeTensor
+FakeTensorMode = fake_tensor.FakeTensorMode
+TorchDispatchMode = _python_dispatch.TorchDispatchMode
+tree_leaves = _pytree.tree_leaves
+unset_fake_temporarily = fake_tensor.unset_fake_temporarily
 int8_matmul = torch._int_mm
 foreach_multiply = torch._foreach_mul_
 foreach_norm = torch._foreach_norm

@@ -34,7 +34,7 @@ from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.progress import Progress
-from model_ops.speculators.architectures import DRAFT_MODEL
+from model_ops.speculators.architectures.draft_model import DRAFT_MODEL
 from model_ops.speculators.factory import load_draft_model
 
 SEARCHED_PROMPTS = 64
