@@ -5,13 +5,11 @@ import dagster as dg
 from assets.overrides import BaseOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.models.adapter_base import model_places
-from model_ops.operations.import_base_settings import ImportBaseSettings
-from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from resources.artefacts.source_digest import source_digest
-from resources.releasing.model_policy import ModelPolicy
-from resources.workshop.base_commit import outside_name
-from resources.workshop.workshop import Workshop
+from model_ops.adapters import model_places
+from model_ops.operations import ImportBaseSettings, TinyBaseSettings
+from resources.digests import source_digest
+from resources.stages import ModelPolicy
+from resources.workshop import Workshop, outside_name
 
 
 @dg.asset(

@@ -5,11 +5,10 @@ import dagster as dg
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
-from resources.artefacts.source_digest import source_digest
-from resources.composing.calibration import build_calibration
-from resources.composing.other_settings import CalibrationSettings
-from resources.curating.curation import CurationSettings
-from resources.workshop.workshop import Workshop
+from resources.composing import CalibrationSettings, build_calibration
+from resources.curating import CurationSettings
+from resources.digests import source_digest
+from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/calibration.py",)
 

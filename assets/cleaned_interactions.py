@@ -6,16 +6,15 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, report_days
-from resources.artefacts.source_digest import source_digest
-from resources.curating.clean import clean, stale_days
-from resources.curating.curation import CurationSettings
-from resources.workshop.workshop import Workshop
+from resources.curating import CurationSettings, clean, stale_days
+from resources.digests import source_digest
+from resources.workshop import Workshop
 
 
 @dg.asset(
     deps=["interactions", "feedback"], partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
     group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
-    code_version=source_digest("resources/curating/clean.py")[:12],
+    code_version=source_digest("resources/curating/cleaning.py")[:12],
 )
 def cleaned_interactions(
     context: dg.AssetExecutionContext,

@@ -8,18 +8,15 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import shown, table
-from resources.artefacts.manifest import external_input
-from resources.artefacts.source_digest import source_digest
-from resources.catalog.count_records import count_records
-from resources.catalog.enough_rows import shortage
-from resources.composing.seed_settings import SeedSettings
-from resources.curating.curate import curate
-from resources.curating.curation import CurationSettings
-from resources.curating.record_counts import RecordCounts
-from resources.reading.sources import SourceSettings
-from resources.workshop.workshop import Workshop
+from resources.catalog import count_records, shortage
+from resources.composing import SeedSettings
+from resources.curating import CurationSettings, RecordCounts, curate
+from resources.digests import source_digest
+from resources.manifests import external_input
+from resources.sources import SourceSettings
+from resources.workshop import Workshop
 
-SOURCES = ("resources/curating/curate.py",)
+SOURCES = ("resources/curating/selection.py",)
 EMBEDDING = ("model_ops/operations/embed.py",)
 """Code of the worker that embeds rows, for semantic duplicates."""
 

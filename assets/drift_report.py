@@ -8,19 +8,22 @@ from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of
 from assets.presentation import column_schema, embedded, table
 from assets.questions import about_table, as_metadata
-from resources.artefacts.manifest import external_input
-from resources.artefacts.source_digest import source_digest
-from resources.curating.curation import CurationSettings
-from resources.drifting.drift import compare_traffic
-from resources.drifting.page import recent_rows, write_drift_page
-from resources.drifting.plots import plots
-from resources.drifting.prompt_vectors import Embedder
-from resources.drifting.release_reference import served_release
-from resources.drifting.session_counts import Seen
-from resources.drifting.settings import DriftSettings
-from resources.launching.relay import relay
-from resources.tables import SCHEMAS
-from resources.workshop.workshop import Workshop
+from resources.curating import CurationSettings
+from resources.digests import source_digest
+from resources.drifting import (
+    DriftSettings,
+    Embedder,
+    TestInputs,
+    compare_traffic,
+    plots,
+    recent_rows,
+    served_release,
+    write_drift_page,
+)
+from resources.lake import SCHEMAS
+from resources.launching import relay
+from resources.manifests import external_input
+from resources.workshop import Workshop
 
 MOST_TOKENS = 512
 """Tokens of a prompt's beginning that an embedding model reads; one with more gets no vector."""
@@ -45,7 +48,7 @@ def drift_report(
     `drift/<workload>.html` shows it.
     """
     tables, workload = workshop.tables, workshop.workload
-    seen = Seen(curation_settings.judge, curation_settings.feedback.least)
+    seen = TestInputs(curation_settings.judge, curation_settings.feedback.least)
     embedder = _embedder(workshop, drift_settings)
     report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload), embedder=embedder)
     page = write_drift_page(tables, workload, report, drift_settings)

@@ -6,20 +6,17 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.questions import about_endpoint, as_metadata
-from resources.artefacts.source_digest import source_digest
-from resources.releasing.actor import AUTOMATIC
-from resources.releasing.approvals import Approvals, approvals_of, approve, approved_by, closed_now
-from resources.releasing.endpoints import Aliases, Endpoint
-from resources.releasing.recheck import recheck
-from resources.releasing.release import ReleaseError, ReleaseRef, ReleaseSettings, read_release
-from resources.reporting.dashboard import dashboard_path
-from resources.workshop.workshop import Workshop
+from resources.digests import source_digest
+from resources.endpoints import AUTOMATIC, Aliases, Approvals, Endpoint, approvals_of, approve, approved_by, closed_now, recheck
+from resources.releases import ReleaseError, ReleaseRef, ReleaseSettings, read_release
+from resources.reporting import dashboard_path
+from resources.workshop import Workshop
 
 
 @dg.asset(
     deps=["release_candidate"], group_name=RELEASE, kinds={"json"}, owners=OWNERS, pool=LAKE_POOL,
     output_required=False,
-    code_version=source_digest("resources/releasing/endpoints.py", "resources/releasing/approvals.py")[:12],
+    code_version=source_digest("resources/endpoints/endpoints.py", "resources/endpoints/approvals.py")[:12],
 )
 def endpoint(
     context: dg.AssetExecutionContext,

@@ -4,9 +4,9 @@ import dagster as dg
 
 from assets.ownership import OWNERS, TRAFFIC
 from assets.presentation import shown
-from resources.artefacts.source_digest import source_digest
-from resources.composing.eval_suite import EvalSettings, build_eval_suite
-from resources.workshop.workshop import Workshop
+from resources.composing import EvalSettings, build_eval_suite
+from resources.digests import source_digest
+from resources.workshop import Workshop
 
 
 @dg.asset(

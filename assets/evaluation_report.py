@@ -8,15 +8,13 @@ import dagster as dg
 from assets.overrides import EvaluationOverrides
 from assets.ownership import OWNERS, RELEASE, WORKER_POOL
 from assets.presentation import COMPARES, shown, table
-from model_ops.evaluation.settings import EvaluateSettings
-from resources.artefacts.manifest import Manifest
-from resources.artefacts.source_digest import source_digest
-from resources.composing.eval_suite import EvalSettings
-from resources.releasing.approval_page import SIDE_BY_SIDE, WORST
-from resources.releasing.champion import champion_to_beat
-from resources.releasing.model_policy import ModelPolicy
-from resources.stages import model_chain
-from resources.workshop.workshop import Workshop
+from model_ops.evaluation import EvaluateSettings
+from resources.composing import EvalSettings
+from resources.digests import source_digest
+from resources.manifests import Manifest
+from resources.releasing import SIDE_BY_SIDE, WORST, champion_to_beat
+from resources.stages import ModelPolicy, model_chain
+from resources.workshop import Workshop
 
 OF_THE_DRAFTER = ("served_answers", "speculator_dataset", "speculator")
 
@@ -24,7 +22,7 @@ OF_THE_DRAFTER = ("served_answers", "speculator_dataset", "speculator")
 @dg.asset(
     deps=[*(model.name for model in model_chain()), *OF_THE_DRAFTER, "sft_dataset", "eval_suite"],
     group_name=RELEASE, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
-    code_version=source_digest("model_ops/operations/evaluate.py")[:12],
+    code_version=source_digest("model_ops/evaluation/report.py")[:12],
 )
 def evaluation_report(
     context: dg.AssetExecutionContext,

@@ -2,9 +2,9 @@
 
 import dagster as dg
 
-from resources.artefacts.manifest import Kind
-from resources.composing.held_out import held_out_in_training
-from resources.workshop.workshop import Workshop
+from resources.composing import held_out_in_training
+from resources.manifests import Kind
+from resources.workshop import Workshop
 
 
 def nothing_held_out_is_learnt(workshop: Workshop, kind: Kind, name: str) -> dg.AssetCheckResult:

@@ -6,17 +6,13 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, calendar_of, days_of, report_days
-from resources.artefacts.source_digest import source_digest
-from resources.launching.relay import relay
-from resources.reading.chats import with_chats
-from resources.reading.ingest import ingest
-from resources.reading.ingest_notes import notes_on
-from resources.reading.sources import SourceSettings
-from resources.reading.ties import TIES
-from resources.reading.user_hash import USER_HASH_KEY, unkeyed_sentence
-from resources.workshop.workshop import Workshop
+from resources.digests import USER_HASH_KEY, source_digest, unkeyed_sentence
+from resources.launching import relay
+from resources.reading import TIES, ingest, notes_on, with_chats
+from resources.sources import SourceSettings
+from resources.workshop import Workshop
 
-CODE = source_digest("resources/reading/ingest.py")[:12]
+CODE = source_digest("resources/reading/ingestion.py")[:12]
 
 
 @dg.multi_asset(

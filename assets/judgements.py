@@ -5,15 +5,14 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import numbers
 from assets.questions import about_table, as_metadata
-from resources.artefacts.source_digest import source_digest
-from resources.curating.curation import CurationSettings
-from resources.curating.judge import judge
-from resources.workshop.workshop import Workshop
+from resources.curating import CurationSettings, judge
+from resources.digests import source_digest
+from resources.workshop import Workshop
 
 
 @dg.asset(
     deps=["cleaned_interactions"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS, pool=LAKE_POOL,
-    code_version=source_digest("resources/curating/judge.py")[:12],
+    code_version=source_digest("resources/curating/judgements.py")[:12],
 )
 def judgements(
     context: dg.AssetExecutionContext,

@@ -4,12 +4,11 @@ import dagster as dg
 
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.training.settings import TrainingSettings
-from resources.artefacts.source_digest import source_digest
-from resources.releasing.release import ReleaseSettings
-from resources.workshop.length_limits import length_limits
-from resources.workshop.workshop import Workshop
+from model_ops.evaluation import EvaluateSettings
+from model_ops.training import TrainingSettings
+from resources.digests import source_digest
+from resources.releases import ReleaseSettings
+from resources.workshop import Workshop, length_limits
 
 
 @dg.asset(

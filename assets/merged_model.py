@@ -4,11 +4,10 @@ import dagster as dg
 
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.merging.settings import MergeSettings
-from resources.artefacts.source_digest import source_digest
-from resources.releasing.model_policy import ModelPolicy
-from resources.stages import parent_of
-from resources.workshop.workshop import Workshop
+from model_ops.operations import MergeSettings
+from resources.digests import source_digest
+from resources.stages import ModelPolicy, parent_of
+from resources.workshop import Workshop
 
 
 @dg.asset(

@@ -13,14 +13,10 @@ from assets.held_out import nothing_held_out_is_learnt
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
-from resources.artefacts.source_digest import source_digest
-from resources.composing.dataset_settings import DatasetSettings
-from resources.composing.datasets import sessions_in_two_splits
-from resources.composing.named_datasets import NamedDataset
-from resources.composing.seed_settings import SeedSettings
-from resources.curating.curation import CurationSettings
-from resources.workshop.sft_datasets import SOURCES, make_sft_dataset
-from resources.workshop.workshop import Workshop
+from resources.composing import DatasetSettings, NamedDataset, SeedSettings, sessions_in_two_splits
+from resources.curating import CurationSettings
+from resources.digests import source_digest
+from resources.workshop import SFT_SOURCES, Workshop, make_sft_dataset
 
 MADE_OF = ("curated_interactions", "seed_examples", "sft_dataset")
 
@@ -30,7 +26,7 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=[*prefix, name], deps=[dg.AssetKey([*prefix, each]) for each in MADE_OF], group_name=DATASETS,
-        kinds={"duckdb", "parquet"}, owners=OWNERS, code_version=source_digest(*SOURCES)[:12],
+        kinds={"duckdb", "parquet"}, owners=OWNERS, code_version=source_digest(*SFT_SOURCES)[:12],
         description=f"Conversations to train on, as datasets.named.{name} mixes and chooses them.\n\nHeld out is what "
         f"`sft_dataset` holds out. Lies in `datasets/<workload>/{name}/<version>/`, with a card in README.md.",
     )

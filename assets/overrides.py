@@ -8,11 +8,11 @@ from typing import TypeVar
 import dagster as dg
 from pydantic import Field
 
-from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.operations.sft_settings import SftSettings
-from model_ops.settings import Settings
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.training.settings import TrainingSettings
+from model_ops.evaluation import EvaluateSettings
+from model_ops.jobs import Settings
+from model_ops.operations import SftSettings
+from model_ops.speculators import SpeculatorSettings
+from model_ops.training import TrainingSettings
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 LEAST_PROMPTS = 16

@@ -13,10 +13,9 @@ import dagster as dg
 
 from assets.presentation import column_lineage, column_schema, described
 from assets.questions import about_table, as_metadata
-from resources.reporting.row_preview import PEOPLE
-from resources.sql_files import attach_slice, sql_text, workbench
-from resources.tables import SCHEMAS
-from resources.workshop.workshop import Workshop
+from resources.lake import SCHEMAS, attach_slice, sql_text, workbench
+from resources.reporting import PEOPLE
+from resources.workshop import Workshop
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2020-01-01", end_offset=1)
 ONE_RUN = dg.BackfillPolicy.single_run()

@@ -4,13 +4,10 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
-from resources.artefacts.source_digest import source_digest
-from resources.composing.dataset_settings import DatasetSettings
-from resources.composing.other_settings import PreferenceSettings
-from resources.composing.preferences import build_preferences
-from resources.curating.curation import CurationSettings
-from resources.teaching.settings import TeacherSettings
-from resources.workshop.workshop import Workshop
+from resources.composing import DatasetSettings, PreferenceSettings, TeacherSettings, build_preferences
+from resources.curating import CurationSettings
+from resources.digests import source_digest
+from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/preferences.py",)
 

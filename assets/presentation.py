@@ -20,16 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.questions import about_artefact, as_metadata
-from resources.artefacts.erased import SPLITS
-from resources.artefacts.manifest import Manifest
-from resources.catalog.column_lineage import columns_of
-from resources.catalog.comments import comment_on
-from resources.composing.dataset_diff import DiffError, compare_versions
-from resources.plain_text import visible
-from resources.reporting.column_statistics import column_statistics, files_relation
-from resources.reporting.row_preview import rows_without_texts
-from resources.sql_files import workbench
-from resources.workshop.workshop import Workshop
+from resources.catalog import columns_of, comment_on
+from resources.lake import workbench
+from resources.manifests import SPLITS, Manifest
+from resources.records import visible
+from resources.reporting import DiffError, column_statistics, compare_versions, files_relation, rows_without_texts
+from resources.workshop import Workshop
 
 COMPARES = "compares"
 """Metadata of an asset check: the model whose measurement it compares. Without that stage the check is not in the graph."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dagster as dg
 
-from resources.artefacts.manifest import Manifest
-from resources.tables import sql_literal
+from resources.lake import sql_literal
+from resources.manifests import Manifest
 
 _OF_TABLES = {
     "interactions": "select dt, count(*) as requests, count(*) filter (where status <> 'success') as failed,\n"

@@ -8,25 +8,20 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
-from model_ops.speculators.settings import SpeculatorSettings
-from resources.artefacts.erased import APPROVAL_PAGE
-from resources.artefacts.manifest import Manifest
-from resources.artefacts.source_digest import source_digest
-from resources.launching.run_history import LOCATION_TAG
-from resources.releasing.gate_result import GateResult
-from resources.releasing.model_policy import ModelPolicy
-from resources.releasing.recheck import recheck_unsigned, superseded
-from resources.releasing.release import ReleaseSettings, erased_rows, read_release
-from resources.releasing.verdict import verdict_of
-from resources.reporting.dashboard import dashboard_path
-from resources.stages import last_model
-from resources.workshop.release_candidate import SOURCES, make_release
-from resources.workshop.workshop import Workshop
+from model_ops.speculators import SpeculatorSettings
+from resources.digests import source_digest
+from resources.endpoints import recheck_unsigned, superseded
+from resources.launching import LOCATION_TAG
+from resources.manifests import APPROVAL_PAGE, Manifest
+from resources.releases import GateResult, ReleaseSettings, erased_rows, read_release, verdict_of
+from resources.reporting import dashboard_path
+from resources.stages import ModelPolicy, last_model
+from resources.workshop import RELEASE_SOURCES, Workshop, make_release
 
 
 @dg.asset(
     deps=[last_model(), "speculator", "evaluation_report"], group_name=RELEASE, kinds={"json"}, owners=OWNERS,
-    pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
+    pool=LAKE_POOL, code_version=source_digest(*RELEASE_SOURCES)[:12],
 )
 def release_candidate(
     context: dg.AssetExecutionContext,

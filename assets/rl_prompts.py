@@ -4,13 +4,10 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
-from resources.artefacts.source_digest import source_digest
-from resources.composing.dataset_settings import DatasetSettings
-from resources.composing.datasets import lent_by
-from resources.composing.other_settings import RlPromptSettings
-from resources.composing.rl_prompts import build_rl_prompts
-from resources.curating.curation import CurationSettings
-from resources.workshop.workshop import Workshop
+from resources.composing import DatasetSettings, RlPromptSettings, build_rl_prompts, lent_by
+from resources.curating import CurationSettings
+from resources.digests import source_digest
+from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/rl_prompts.py",)
 

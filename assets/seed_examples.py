@@ -7,16 +7,12 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
-from resources.artefacts.source_digest import source_digest
-from resources.composing.erased_seeds import Erased, drop_erased_seeds
-from resources.composing.seed_decontamination import drop_contaminated_seeds
-from resources.composing.seed_settings import SeedSettings
-from resources.composing.seeds import import_seeds
-from resources.curating.curation import CurationSettings
-from resources.workshop.workshop import Workshop
+from resources.composing import SeedSettings, SeedTombstones, drop_contaminated_seeds, drop_erased_seeds, import_seeds
+from resources.curating import CurationSettings
+from resources.digests import source_digest
+from resources.workshop import Workshop
 
-SOURCES = ("resources/composing/seeds.py", "resources/composing/erased_seeds.py",
-           "resources/composing/seed_decontamination.py")
+SOURCES = ("resources/composing/seeds.py", "resources/composing/dropped_seeds.py")
 
 
 @dg.asset(
@@ -36,7 +32,7 @@ def seed_examples(
     taken = {name: workshop.elsewhere(seed.dataset, seed.version) for name, seed in seeds.items() if seed.dataset}
     suite = workshop.current("dataset", "eval_suite")
     settings = curation_settings.decontamination
-    erased = Erased.of(workshop.tables, workshop.workload)
+    erased = SeedTombstones.of(workshop.tables, workshop.workload)
 
     def work(output: Path) -> dict[str, Any]:
         home = workshop.lake.artefacts("dataset")

@@ -4,10 +4,10 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
-from resources.artefacts.source_digest import source_digest
-from resources.composing.served_answers import build_served_answers
-from resources.releasing.model_policy import ModelPolicy
-from resources.workshop.workshop import Workshop
+from resources.composing import build_served_answers
+from resources.digests import source_digest
+from resources.stages import ModelPolicy
+from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/served_answers.py",)
 

@@ -8,18 +8,15 @@ from assets.held_out import nothing_held_out_is_learnt
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
-from resources.artefacts.source_digest import source_digest
-from resources.composing.dataset_settings import DatasetSettings
-from resources.composing.datasets import sessions_in_two_splits
-from resources.composing.seed_settings import SeedSettings
-from resources.curating.curation import CurationSettings
-from resources.workshop.sft_datasets import SOURCES, make_sft_dataset
-from resources.workshop.workshop import Workshop
+from resources.composing import DatasetSettings, SeedSettings, sessions_in_two_splits
+from resources.curating import CurationSettings
+from resources.digests import source_digest
+from resources.workshop import SFT_SOURCES, Workshop, make_sft_dataset
 
 
 @dg.asset(
     deps=["curated_interactions", "seed_examples"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
-    code_version=source_digest(*SOURCES)[:12],
+    code_version=source_digest(*SFT_SOURCES)[:12],
 )
 def sft_dataset(
     context: dg.AssetExecutionContext,

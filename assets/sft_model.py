@@ -6,12 +6,11 @@ from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import SftOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.operations.sft_settings import SftSettings
-from resources.artefacts.source_digest import source_digest
-from resources.deciding.facts import RecipeFacts
-from resources.releasing.model_policy import ModelPolicy
-from resources.stages import parent_of
-from resources.workshop.workshop import Workshop
+from model_ops.operations import SftSettings
+from resources.deciding import RecipeFacts
+from resources.digests import source_digest
+from resources.stages import ModelPolicy, parent_of
+from resources.workshop import Workshop
 
 
 @dg.asset(

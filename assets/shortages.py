@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dagster as dg
 
-from resources.artefacts.manifest import Manifest
-from resources.launching.relay import relay
+from resources.launching import relay
+from resources.manifests import Manifest
 
 
 def tell_shortages(context: dg.AssetExecutionContext, manifest: Manifest) -> None:

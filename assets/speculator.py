@@ -6,19 +6,17 @@ from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import DrafterOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.speculators.registry import ARCHITECTURES
-from model_ops.speculators.settings import SpeculatorSettings
-from resources.artefacts.source_digest import source_digest
-from resources.deciding.facts import RecipeFacts
-from resources.releasing.model_policy import ModelPolicy
-from resources.stages import last_model, stage
-from resources.workshop.workshop import Workshop
+from model_ops.speculators import ARCHITECTURES, SpeculatorSettings
+from resources.deciding import RecipeFacts
+from resources.digests import source_digest
+from resources.stages import ModelPolicy, last_model, stage
+from resources.workshop import Workshop
 
 
 @dg.asset(
     deps=[*stage("speculator").may_start_from, last_model(), "speculator_dataset"], group_name=DRAFTER,
     kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
-    code_version=source_digest("model_ops/operations/speculator.py")[:12],
+    code_version=source_digest("model_ops/speculators/operation.py")[:12],
 )
 def speculator(
     context: dg.AssetExecutionContext,

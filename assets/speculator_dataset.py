@@ -5,11 +5,10 @@ import dagster as dg
 from assets.overrides import AnswersOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.speculators.settings import SpeculatorSettings
-from resources.artefacts.source_digest import source_digest
-from resources.releasing.model_policy import ModelPolicy
-from resources.stages import last_model
-from resources.workshop.workshop import Workshop
+from model_ops.speculators import SpeculatorSettings
+from resources.digests import source_digest
+from resources.stages import ModelPolicy, last_model
+from resources.workshop import Workshop
 
 
 @dg.asset(

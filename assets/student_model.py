@@ -6,12 +6,11 @@ from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.models.adapter_base import model_places
-from model_ops.operations.distill_settings import StudentSettings
-from resources.artefacts.source_digest import source_digest
-from resources.releasing.model_policy import ModelPolicy
-from resources.stages import parent_of
-from resources.workshop.workshop import Workshop
+from model_ops.adapters import model_places
+from model_ops.operations import StudentSettings
+from resources.digests import source_digest
+from resources.stages import ModelPolicy, parent_of
+from resources.workshop import Workshop
 
 
 @dg.asset(

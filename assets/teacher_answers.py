@@ -4,18 +4,14 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.models.adapter_base import model_places
-from resources.artefacts.source_digest import source_digest
-from resources.curating.curation import CurationSettings
-from resources.releasing.model_policy import ModelPolicy
-from resources.stages import parent_of, stage
-from resources.teaching.kept_answers import KeptAnswers
-from resources.teaching.model_answers import ModelTeacher
-from resources.teaching.settings import TeacherSettings
-from resources.teaching.teacher_answers import build_teacher_answers
-from resources.workshop.workshop import Workshop
+from model_ops.adapters import model_places
+from resources.composing import AnswerStore, ModelTeacher, TeacherSettings, build_teacher_answers
+from resources.curating import CurationSettings
+from resources.digests import source_digest
+from resources.stages import ModelPolicy, parent_of, stage
+from resources.workshop import Workshop
 
-SOURCES = ("resources/teaching/teacher_answers.py",)
+SOURCES = ("resources/composing/teachers/teacher_answers.py",)
 SAMPLES = "model_ops/operations/sample_answers.py"
 
 
@@ -50,7 +46,7 @@ def teacher_answers(
         if taken:
             teacher = ModelTeacher(taken[0].digest, workshop.answers_of(workshop.directory(tuned) if tuned else base, context))
         workshop.lake.mirror.fetch(workshop.lake.root / "answers")
-        with KeptAnswers(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as kept:
+        with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as kept:
             report = build_teacher_answers(
                 workshop.directory(dataset), output, teacher_settings, kept, context.log.info, judge, teacher)
         return report.as_metrics()

@@ -5,9 +5,8 @@ import hashlib
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
-from resources.artefacts.slice_digest import AS_SERVED, slice_digest
-from resources.artefacts.source_digest import source_digest
-from resources.workshop.workshop import Workshop
+from resources.digests import AS_SERVED, slice_digest, source_digest
+from resources.workshop import Workshop
 
 READ = ("interactions", "feedback", "cleaned_interactions")
 """Tables that training reads and that the job `logs` makes."""
@@ -15,7 +14,7 @@ READ = ("interactions", "feedback", "cleaned_interactions")
 
 @dg.asset(
     deps=[*READ], group_name=TRAFFIC, kinds={"deltalake"}, owners=OWNERS, pool=LAKE_POOL,
-    code_version=source_digest("resources/artefacts/slice_digest.py")[:12],
+    code_version=source_digest("resources/digests/slices.py")[:12],
 )
 def traffic_digest(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult:
     """The digest of all rows that training reads. Its data version changes when any row does, and only then.

@@ -71,13 +71,13 @@ def _raced(home: Path, lake: str, changes: int, processes: int) -> dict[str, Any
 def _change(home: Path, lake: str, worker: int, count: int, begin: Any, results: Any) -> None:
     """Makes its changes and sends (action, release, by, alias, what it was told) of each try."""
     os.environ["MILLRACE_MIRRORS"] = str(home / f"machine-{worker}")
-    from resources.lake import Lake, LakeError
-    from resources.releasing.actor import Actor
-    from resources.releasing.endpoint_log import EndpointLogError
-    from resources.releasing.endpoints import Endpoint, EndpointError
-    from resources.releasing.release import ReleaseRef
+    from resources.endpoints.actor import Actor
+    from resources.endpoints.endpoint_log import EndpointLogError
+    from resources.endpoints.endpoints import Endpoint, EndpointError
+    from resources.lake.lake import LakeError, LakeLayout
+    from resources.releases.release import ReleaseRef
 
-    endpoint, by = Endpoint(Lake.open(lake), WORKLOAD), Actor(f"worker-{worker}", "benchmark")
+    endpoint, by = Endpoint(LakeLayout.open(lake), WORKLOAD), Actor(f"worker-{worker}", "benchmark")
     alias, named, tries = f"alias-{worker}", "", []
     begin.wait(SECONDS)
     for number in range(count):
@@ -107,10 +107,10 @@ def _change(home: Path, lake: str, worker: int, count: int, begin: Any, results:
 def _read(home: Path, lake: str, end: Any, results: Any) -> None:
     """Reads the endpoint's file all the while, as a gateway does. Sends the number of reads; raises where one went wrong."""
     os.environ["MILLRACE_MIRRORS"] = str(home / "reader")
-    from resources.lake import Lake
-    from resources.releasing.endpoints import Endpoint
+    from resources.endpoints.endpoints import Endpoint
+    from resources.lake.lake import LakeLayout
 
-    endpoint, generation, reads = Endpoint(Lake.open(lake), WORKLOAD), 0, 0
+    endpoint, generation, reads = Endpoint(LakeLayout.open(lake), WORKLOAD), 0, 0
     try:
         while not end.is_set():
             seen = endpoint.read().generation
@@ -125,10 +125,10 @@ def _read(home: Path, lake: str, end: Any, results: Any) -> None:
 def _lost(home: Path, lake: str, confirmed: list[tuple[str, ...]]) -> int:
     """Changes that the log does not hold once, entries of nobody, and disagreements of log and file. A fresh machine looks."""
     os.environ["MILLRACE_MIRRORS"] = str(home / "afterwards")
-    from resources.lake import Lake
-    from resources.releasing.endpoints import Endpoint
+    from resources.endpoints.endpoints import Endpoint
+    from resources.lake.lake import LakeLayout
 
-    endpoint = Endpoint(Lake.open(lake), WORKLOAD)
+    endpoint = Endpoint(LakeLayout.open(lake), WORKLOAD)
     entries = endpoint.entries()
     logged = Counter((entry.action, entry.release) for entry in entries)
     wanted = Counter((action, release) for action, release, *_ in confirmed)

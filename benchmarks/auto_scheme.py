@@ -33,15 +33,15 @@ import torch
 from benchmarks.house import House
 from benchmarks.record import record
 from benchmarks.sft_material import gsm8k
-from model_ops.evaluation.scored_model import scored_model
-from model_ops.job import Job
+from model_ops.documents.conversations import tokenize
+from model_ops.evaluation.token_scores import scored_model
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.objectives.row_divergences import RowDivergence, mean_divergence, row_divergences
+from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
 from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.operations import quantize
-from model_ops.progress import Progress
-from model_ops.tensor_files import read_directory
-from model_ops.training.conversations import tokenize
 
 PROJECT = Path(__file__).resolve().parent.parent
 UNIFORM = ("w4a16_g64", "w4a16_g32")

@@ -37,7 +37,7 @@ import psutil
 import zstandard
 
 from benchmarks.record import record
-from resources.launching.python_process import child_environment, python_module
+from resources.launching.processes import child_environment, python_module
 
 ROUNDS, REQUESTS, AT_A_TIME, BURST, KILLS = 7, 1_000, 16, 6_000, 10
 LIVES_S = (0.5, 2.0)

@@ -24,10 +24,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.record import record
-from resources.curating.clean import clean
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 
 WORKLOAD = "clean-bench"
 START = datetime(2026, 6, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ def main() -> None:
     given = parser.parse_args()
     wanted = given.rows or (20_000 if given.quick else 200_000)
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        tables = Tables(Lake.open(Path(folder) / "lake"))
+        tables = Tables(LakeLayout.open(Path(folder) / "lake"))
         rows, size = 0, 0
         for number, chunk in enumerate(traffic(wanted)):
             tables.append("interactions", chunk)

@@ -106,18 +106,18 @@ def _curate(logs: Path, place: Path) -> dict[str, Any]:
     """From the logs to the dataset, by the pipeline's functions with a recipe's defaults."""
     from resources.composing.dataset_settings import DatasetSettings
     from resources.composing.datasets import build_sft_dataset
-    from resources.curating.clean import clean
-    from resources.curating.curate import curate
+    from resources.curating.cleaning import clean
     from resources.curating.curation import CurationSettings
-    from resources.lake import Lake
-    from resources.reading.ingest import ingest
-    from resources.reading.sources import SourceSettings
-    from resources.tables import Tables
+    from resources.curating.selection import curate
+    from resources.lake.lake import LakeLayout
+    from resources.lake.tables import Tables
+    from resources.reading.ingestion import ingest
+    from resources.sources.sources import SourceSettings
 
     settings = CurationSettings()
 
     def curated(source: Path, place: Path) -> int:
-        tables = Tables(Lake.open(place / "lake"))
+        tables = Tables(LakeLayout.open(place / "lake"))
         ingest(tables, WORKLOAD, {"gateway": SourceSettings(uri=str(source))})
         clean(tables, WORKLOAD, sorted(tables.rows_by_day("interactions", WORKLOAD)), settings)
         report = curate(tables, WORKLOAD, place / "curated", settings, eval_items=None)

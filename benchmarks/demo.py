@@ -20,11 +20,11 @@ from rich.console import Console
 from benchmarks.record import record
 from model_ops.evaluation.measurement import find, measurements_of
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
+from model_ops.jobs.job import Job
 from model_ops.operations.distill_settings import StudentSettings
-from pipelines.demo.run_demo import WORKLOAD, run_demo
+from pipelines.demo.demo import WORKLOAD, run_demo
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from resources.launching.local_launcher import LocalLauncher
 from resources.releasing.summary import summarise
 
@@ -37,7 +37,7 @@ def main() -> None:
         place = given or Path(folder) / "lake"
         if given is None and (code := run_demo(Console(), place, approved=True)):
             raise SystemExit(code)
-        lake = Lake.open(place, create=False)
+        lake = LakeLayout.open(place, create=False)
         summary = summarise(lake, WORKLOAD)
         run = json.loads((lake.root / "demo-run.json").read_text())
         control = _plain_sft_student(lake, Path(folder) / "control")
@@ -69,7 +69,7 @@ def main() -> None:
     )
 
 
-def _plain_sft_student(lake: Lake, folder: Path) -> float:
+def _plain_sft_student(lake: LakeLayout, folder: Path) -> float:
     """Held-out loss of the control: what the student becomes when it learns the labels instead of its teacher."""
     registry = Registry(lake, WORKLOAD)
     student = registry.current("model", "student_model")

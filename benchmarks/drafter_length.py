@@ -29,16 +29,16 @@ import torch
 
 from benchmarks.one_case import one_case
 from benchmarks.record import RESULTS, record
-from model_ops.heap import give_back_memory, keep_freed_memory
-from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
+from model_ops.machine.heap import give_back_memory, keep_freed_memory
 from model_ops.parallel.world import World
-from model_ops.speculators.eagle3 import Eagle3
-from model_ops.speculators.eagle3_config import Eagle3Config
-from model_ops.speculators.hidden_states import AnswerRow
+from model_ops.speculators.eagle3.config import Eagle3Config
+from model_ops.speculators.eagle3.network import Eagle3
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.training_loss import SpeculatorLoss
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.speculator_batches import make_batch
-from model_ops.speculators.teacher import Teacher
-from model_ops.speculators.training_loss import SpeculatorLoss
+from model_ops.speculators.states.hidden_states import AnswerRow
+from model_ops.speculators.states.speculator_batches import make_batch
+from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.step import optimizer_step
 
@@ -108,7 +108,7 @@ def measure(tokens: int, quick: bool) -> dict[str, Any]:
 
 
 class _RandomStates:
-    """In place of model_ops.speculators.hidden_states.HiddenStates: one row's states, drawn."""
+    """In place of model_ops.speculators.states.hidden_states.HiddenStates: one row's states, drawn."""
 
     def __init__(self, row: AnswerRow, hidden: int):
         self.states = torch.randn(len(row.ids), 3 * hidden).bfloat16(), torch.randn(row.window + 1, hidden).bfloat16()

@@ -27,8 +27,8 @@ from typing import Any
 from benchmarks.drafter_cell import Cell, Found, Size, cell_arguments, decoded, measured, size_of, tau
 from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.record import record
-from model_ops.decoding.acceptance import SEED_INTERVALS, AcceptanceRow, Gain, paired_gain
-from model_ops.decoding.measure_acceptance import baselines
+from model_ops.drafting.acceptance import SEED_INTERVALS, AcceptanceRow, Gain, paired_gain
+from model_ops.drafting.measure_acceptance import baselines
 
 DRAFTERS = ("eagle3", "medusa")
 UNTRAINED = "untrained"

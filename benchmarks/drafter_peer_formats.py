@@ -21,10 +21,10 @@ from jaxtyping import Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from model_ops.speculators.draft_layers import DraftLayer, Norm
-from model_ops.speculators.eagle3 import Eagle3
-from model_ops.speculators.eagle3_config import CAPTURED, Eagle3Config
-from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
+from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm
+from model_ops.speculators.eagle3.config import CAPTURED, Eagle3Config
+from model_ops.speculators.eagle3.network import Eagle3
+from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates
 
 IN_A_STATE = CAPTURED + 2
 """The states of a token: what the drafter reads, the last block's output, and that after the final norm."""

@@ -64,15 +64,15 @@ from benchmarks.drafter_peer_formats import (
 from benchmarks.house import MAX_LENGTH, WORKLOADS, House, K
 from benchmarks.peer_environment import environment
 from benchmarks.record import record
-from model_ops.decoding.acceptance import SEED_INTERVALS, AcceptanceRow, paired_gain, summarize
 from model_ops.decoding.incremental import FINAL
+from model_ops.drafting.acceptance import SEED_INTERVALS, AcceptanceRow, paired_gain, summarize
 from model_ops.models.model_directory import read_config
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.eagle3_config import default_layer_ids
+from model_ops.speculators.eagle3.config import default_layer_ids
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.hidden_states import AnswerRow, read_answers
-from model_ops.speculators.teacher import Teacher
-from model_ops.speculators.training_loss import measure_alpha
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.training_loss import measure_alpha
+from model_ops.speculators.states.hidden_states import AnswerRow, read_answers
 
 PROJECT = Path(__file__).resolve().parent.parent
 PEERS = {"speculators": ("speculators==0.9.0", "hs-connectors==0.9.0"), "specforge": ("specforge==0.2.0",)}

@@ -33,7 +33,7 @@ from benchmarks.one_case import PROJECT, one_case
 from benchmarks.record import record
 from benchmarks.vllm_environment import HOME, vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.decoding.served import ServedMeasure, measure_served
+from model_ops.answering.served import ServedMeasure, measure_served
 
 THREADS, SEEDS, CONCURRENCY = 2, 3, 16
 MAX_MODEL_LEN = 2_048
@@ -160,9 +160,9 @@ def offline(case: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    from model_ops.decoding.acceptance import tau_of
-    from model_ops.decoding.decode import decode
+    from model_ops.decoding.decode_loop import decode
     from model_ops.decoding.target import load_runner
+    from model_ops.drafting.acceptance import tau_of
     from model_ops.models.end_of_text import end_of_text_ids
     from model_ops.speculators.factory import load_draft_model
 

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.drafter_cell import Cell, Found, cell_arguments, measured, size_of, tau
 from benchmarks.house import WORKLOADS, House, K
 from benchmarks.record import record
-from model_ops.decoding.acceptance import paired_gain
+from model_ops.drafting.acceptance import paired_gain
 
 GENERIC = Cell("eagle3", "lk_lambda", 0)
 SPECIAL = {workload: Cell("eagle3", "lk_lambda", 0, (workload,)) for workload in WORKLOADS}

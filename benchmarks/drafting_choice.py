@@ -9,7 +9,7 @@ Target ../shared/models/house in vLLM, three workloads: GSM8K's test questions (
 if the first half of the prompts promises more from it, K by batch size. Every drafting has a server of its own, and all of them
 run at once: they are asked by turns, in ROUNDS rounds, so that other work on the machine slows all of them alike. Each gets the
 same requests, greedy, with a fixed number of tokens (ignore_eos), at 1, 2, 4 and 8 at a time. The conversations of a workload
-are two halves: the drafting of each workload and concurrency is chosen on the first (model_ops.serving.drafting_choice, as a
+are two halves: the drafting of each workload and concurrency is chosen on the first (model_ops.drafting.drafting_choice, as a
 release chooses) and judged on the second.
 
 rows: a workload at a concurrency: chosen; best: the fastest on the second half of those whose tail latency there is within the
@@ -43,16 +43,10 @@ from benchmarks.house import House
 from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.decoding.acceptance import tau_of
-from model_ops.decoding.lookup import replay
-from model_ops.decoding.ngram import NgramIndex
+from model_ops.answering.served import ServedAcceptance, ServedMeasure, ServedModel, measure_served
 from model_ops.decoding.prompts import render_prompt
-from model_ops.decoding.served import ServedAcceptance, ServedMeasure, ServedModel, measure_served
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.rendering.row import Row
-from model_ops.serving.command import serving_of, speculative_config, varies_by_batch_size
-from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
-from model_ops.serving.drafting_choice import (
+from model_ops.drafting.acceptance import tau_of
+from model_ops.drafting.drafting_choice import (
     P99_ABOVE,
     MeasuredDrafting,
     Rate,
@@ -60,7 +54,13 @@ from model_ops.serving.drafting_choice import (
     choose_in_server,
     varying,
 )
-from model_ops.serving.latency_tail import tail_s
+from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
+from model_ops.drafting.lookup import replay
+from model_ops.drafting.ngram import NgramIndex
+from model_ops.evaluation.served_forms import tail_s
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.rendering.row import Row
+from model_ops.serving.command import serving_of, speculative_config, varies_by_batch_size
 from model_ops.speculators.registry import ARCHITECTURES
 
 SERVING = ARCHITECTURES["eagle3"].serving

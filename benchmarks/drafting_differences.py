@@ -6,7 +6,7 @@
 
 Target ../shared/models/house as it is (bfloat16) and in W8A8, EAGLE-3 with K = 5, held-out prompts of three workloads. vLLM
 answers greedily: alone with 1 and with 16 requests at a time, and with the drafter with 16. Each pair of answers that differs
-is judged at its first difference by own layers in float32 (model_ops.evaluation.first_differences): it ties if the two logits
+is judged at its first difference by own layers in float32 (model_ops.evaluation.token_scores): it ties if the two logits
 are at most two bfloat16 steps apart.
 
 forms: of each weights, `batch` (alone, 1 against 16 at a time: what the server's own batches change, without any drafting) and
@@ -33,9 +33,9 @@ from benchmarks.one_case import one_case
 from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.decoding.served import measure_served
+from model_ops.answering.served import measure_served
+from model_ops.jobs.progress import Progress
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 from model_ops.serving.command import speculative_config
 from model_ops.speculators.registry import ARCHITECTURES
 
@@ -95,8 +95,7 @@ def judged(given: Mapping[str, Any]) -> dict[str, Any]:
     """The differences of both pairs of runs, by own layers."""
     import torch
 
-    from model_ops.evaluation.first_differences import first_differences
-    from model_ops.evaluation.scored_model import scored_model
+    from model_ops.evaluation.token_scores import first_differences, scored_model
 
     case = json.loads(Path(given["case"]).read_text())
     directory = Path(case["folder"]) / case["weights"]

@@ -34,18 +34,18 @@ import pyarrow.compute as pc
 
 from benchmarks.curation_peers import FILES, conversations, write_pairs
 from benchmarks.record import record
-from resources.curating.clean import clean
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.drifting.acceptance import Served, acceptance
-from resources.drifting.compare import Comparison
+from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
+from resources.drifting.compare import WindowComparison
 from resources.drifting.days import Reference
 from resources.drifting.permutation import Columns
-from resources.drifting.session_counts import Seen, SessionCounts
+from resources.drifting.session_counts import SessionCounts, TestInputs
 from resources.drifting.settings import DriftSettings
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 WORKLOAD = "drift"
 KINDS = {"gsm8k": "math", "airline": "airline", "tree": "chat"}
@@ -149,7 +149,7 @@ class _Traffic:
         self._end = days[-1]
         self.begin()
         rate = settings.false_alarms_per_1000_days / 1_000 / 2  # the other half is the chart of acceptance's
-        self._comparison = Comparison(reference, usual, pool.columns, settings, rate, str(rng.integers(2**62)))
+        self._comparison = WindowComparison(reference, usual, pool.columns, settings, rate, str(rng.integers(2**62)))
 
     def begin(self) -> None:
         """Forgets all days after the reference window."""
@@ -199,7 +199,7 @@ def _acceptance(settings: DriftSettings, repeats: int) -> dict[str, Any]:
             "delay_days": round(float(np.mean(delays)), 2), "longest_delay_days": max(delays)}
 
 
-def _served(rng: np.random.Generator, days: int, falls_on: int | None) -> list[Served]:
+def _served(rng: np.random.Generator, days: int, falls_on: int | None) -> list[HourlyDrafts]:
     """Hours of a server: more drafts by day than at night, tau with a cycle of the day and noise from hour to hour."""
     noise, hours = 0.0, []
     for hour in range(24 * days):
@@ -208,13 +208,13 @@ def _served(rng: np.random.Generator, days: int, falls_on: int | None) -> list[S
         tau = (TAU + CYCLE * cycle + noise) * (1 - DROP * (falls_on is not None and hour >= 24 * falls_on))
         drafts = int(DRAFTS * (1 + 0.6 * cycle))
         accepted = int(rng.binomial(3 * drafts, min(1.0, max(0.0, (tau - 1) / 3))))
-        hours.append(Served(datetime(2026, 1, 5, tzinfo=UTC) + timedelta(hours=hour), drafts, accepted))
+        hours.append(HourlyDrafts(datetime(2026, 1, 5, tzinfo=UTC) + timedelta(hours=hour), drafts, accepted))
     return hours
 
 
 def _pools(data: Path, folder: Path) -> dict[str, Pools]:
     """Counts of every session, once under the vocabulary of each workload."""
-    tables = Tables(Lake.open(folder / "lake"))
+    tables = Tables(LakeLayout.open(folder / "lake"))
     write_pairs(list(conversations(data)), folder / "logs")
     ingest(tables, WORKLOAD, {"gateway": SourceSettings(uri=str(folder / "logs"))})
     clean(tables, WORKLOAD, sorted(tables.rows_by_day("interactions", WORKLOAD)), CurationSettings())
@@ -225,10 +225,10 @@ def _pools(data: Path, folder: Path) -> dict[str, Pools]:
     for served in kinds:
         days = {kind: POOL_DAY + timedelta(place) for place, kind in enumerate(kinds)}
         simulated = [_on(parts[kind, False], day) for kind, day in days.items()] + [_on(parts[served, True], VOCABULARY_DAY)]
-        pooled = Tables(Lake.open(folder / f"lake-{served}"))
+        pooled = Tables(LakeLayout.open(folder / f"lake-{served}"))
         pooled.append("cleaned_interactions", pa.concat_tables(simulated))
         reference = Reference(VOCABULARY_DAY, VOCABULARY_DAY, (VOCABULARY_DAY,), (VOCABULARY_DAY,))
-        source = SessionCounts(pooled, WORKLOAD, reference, DriftSettings(), Seen())
+        source = SessionCounts(pooled, WORKLOAD, reference, DriftSettings(), TestInputs())
         found[served] = Pools(source.columns, {kind: source.of_day(day) for kind, day in days.items()})
         print(served, {kind: len(counts) for kind, counts in found[served].counts.items()}, flush=True)
     return found

@@ -27,14 +27,13 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.record import record
-from model_ops.job import Job
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.operations.embed import run
-from model_ops.progress import Progress
-from resources.drifting.compare import Comparison
+from resources.drifting.compare import WindowComparison
 from resources.drifting.days import Reference
-from resources.drifting.embedding_novelty import is_far, nearest, usual_similarity
 from resources.drifting.permutation import Columns
-from resources.drifting.session_counts import MOST_KNOWN
+from resources.drifting.session_counts import MOST_KNOWN, is_far, nearest, usual_similarity
 from resources.drifting.settings import DriftSettings
 
 SESSIONS, TOPICS, NEW_TOPICS, HIDDEN, SPREAD = 60, 30, 5, 24, 0.35
@@ -71,7 +70,7 @@ def alarms_of(seed: int, share: float, rate: float, windows: int) -> int:
     usual = usual_similarity(known, np.concatenate([names + SESSIONS * day for day, (_, names) in enumerate(vocabulary)]))
     days = [FIRST + timedelta(place) for place in range(VOCABULARY + COMPARED)]
     reference = Reference(days[0], days[-1], tuple(days[:VOCABULARY]), tuple(days[VOCABULARY:]))
-    comparison = Comparison(
+    comparison = WindowComparison(
         reference, {day: counts(day_of(rng, topics, new, 0.0), known, usual) for day in reference.comparison},
         [Columns("novelty_embeddings", "rise", 0, 2)], DriftSettings(windows=[1]), rate, f"simulated {seed}")
     found = 0

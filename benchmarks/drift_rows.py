@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from benchmarks.record import record
 from resources.drifting.drift import compare_traffic
-from resources.drifting.session_counts import Seen
+from resources.drifting.session_counts import TestInputs
 from resources.drifting.settings import DriftSettings
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 
 WORKLOAD, ROWS, QUICK_ROWS, DAYS, FIRST = "drift", 1_000_000, 50_000, 35, date(2026, 1, 5)
 
@@ -38,7 +38,7 @@ def main() -> None:
     count = QUICK_ROWS if given.quick else ROWS
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        tables = Tables(Lake.open(Path(folder) / "lake"))
+        tables = Tables(LakeLayout.open(Path(folder) / "lake"))
         made = [_store(tables, FIRST + timedelta(day), count // DAYS, rng) for day in range(DAYS)]
         first = _timed(tables, FIRST + timedelta(DAYS))
         made.append(_store(tables, FIRST + timedelta(DAYS), count // DAYS, rng))
@@ -49,7 +49,7 @@ def main() -> None:
 def _timed(tables: Tables, today: date) -> dict[str, Any]:
     began, used = time.perf_counter(), time.process_time()
     now = datetime(today.year, today.month, today.day, tzinfo=UTC)
-    report = compare_traffic(tables, WORKLOAD, DriftSettings(), Seen(), now=now)
+    report = compare_traffic(tables, WORKLOAD, DriftSettings(), TestInputs(), now=now)
     return {"seconds": round(time.perf_counter() - began, 1), "processor_seconds": round(time.process_time() - used, 1),
             "compared_days": len(report.days), "alarms": sum(row["alarm"] for row in report.rows)}
 

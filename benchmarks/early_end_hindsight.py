@@ -6,7 +6,7 @@
     last_paying(log, ends, every, settings.decay_share, worth, seconds_a_step)
 
 A drafter that accepts m tokens a forward pass saves, beside no drafter, DecodingWorth.saved_s(1, m) device seconds
-(model_ops.training.marginal_gain, with m = 1 for no drafter). A training that ends early has the first steps of the whole one,
+(model_ops.training.learning_curve, with m = 1 for no drafter). A training that ends early has the first steps of the whole one,
 bit for bit, and then a fall of its learning rate. The fall lifts its acceptance length; the whole log does not say how far.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from model_ops.training.early_end import EarlyEnd
 from model_ops.training.early_end_settings import EarlyEndOfDrafter
-from model_ops.training.marginal_gain import DecodingWorth
+from model_ops.training.learning_curve import DecodingWorth
 from model_ops.training.schedules import RunSchedule
 from model_ops.training.settings import TrainingSettings
 

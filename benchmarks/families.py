@@ -21,8 +21,8 @@ import transformers
 
 from benchmarks.record import record
 from model_ops.families.table import FAMILIES
-from model_ops.trials.every_operation import OPERATIONS, try_operations, write_material
-from model_ops.trials.recorded import record as record_trials
+from model_ops.operations.trials.every_operation import TRIALS, try_operations, write_material
+from model_ops.operations.trials.recorded import record as record_trials
 from model_ops.verify import verify
 
 QUICK = ("qwen3", "gemma2", "lfm2")
@@ -47,7 +47,7 @@ def main() -> None:
                   f"({time.perf_counter() - began:.1f} s)", flush=True)
     if not quick:
         record_trials(found)
-    works = {one: [sum(of[one] is None for of in found.values()), len(found)] for one in OPERATIONS}
+    works = {one: [sum(of[one] is None for of in found.values()), len(found)] for one in TRIALS}
     record("families", {"ops": works, "whole": [name for name, of in found.items() if not any(of.values())]}, keep=not quick)
 
 

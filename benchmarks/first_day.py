@@ -28,7 +28,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.record import record
-from resources.launching.python_process import child_environment
+from resources.launching.processes import child_environment
 
 CHATS, DAYS = 300, 3
 THINGS = ("order", "invoice", "refund", "parcel", "password", "address", "subscription", "voucher", "warranty", "appointment")

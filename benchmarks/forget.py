@@ -26,20 +26,20 @@ import pyarrow as pa
 from benchmarks.clean import WORKLOAD, traffic
 from benchmarks.lake_bytes import places_of
 from benchmarks.record import record
-from resources.artefacts.manifest import Input, Manifest
 from resources.artefacts.registry import Registry
 from resources.catalog.build import rebuild
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.datasets import build_sft_dataset
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.erasing.asked import ask_for
-from resources.erasing.forget import forget
-from resources.lake import Lake
-from resources.reading.user_hash import keyed_hash
-from resources.releasing.actor import Actor
-from resources.tables import SCHEMAS, Tables
+from resources.curating.selection import curate
+from resources.digests.user_hash import keyed_hash
+from resources.endpoints.actor import Actor
+from resources.erasing.erasure import forget
+from resources.erasing.journal import ask_for
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.manifest import Input, Manifest
 
 ROWS, QUICK_ROWS, DAYS = 1_000_000, 20_000, 30
 ONE_IN = 1_000
@@ -54,7 +54,7 @@ def main() -> None:
     given = parser.parse_args()
     rows = given.rows or (QUICK_ROWS if given.quick else ROWS)
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        lake = Lake.open(Path(folder) / "lake")
+        lake = LakeLayout.open(Path(folder) / "lake")
         began = time.monotonic()
         theirs = _fill(lake, rows)
         made = time.monotonic() - began
@@ -80,7 +80,7 @@ def main() -> None:
     record("forget", figures, keep=not (given.quick or given.rows))
 
 
-def _fill(lake: Lake, rows: int) -> int:
+def _fill(lake: LakeLayout, rows: int) -> int:
     """Makes the lake; returns the number of the user's interactions."""
     tables, registry, theirs = Tables(lake), Registry(lake, WORKLOAD), 0
     for chunk in traffic(rows, DAYS):
@@ -126,7 +126,7 @@ def _with_word(messages: list[dict]) -> str:
     return json.dumps(told)
 
 
-def _show(lake: Lake) -> None:
+def _show(lake: LakeLayout) -> None:
     """A report, a run's log, a teacher's answer and an event that show some of the user's texts."""
     rows = Tables(lake).open("interactions").to_pyarrow_table(columns=["messages"])["messages"].to_pylist()
     texts = [text for text in rows if WORD in text][:50]

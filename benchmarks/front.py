@@ -25,9 +25,9 @@ import numpy as np
 from aiohttp import web
 
 from benchmarks.record import record
-from resources.front.front import Front
-from resources.front.routes import Backend, Route
-from resources.launching.python_process import child_environment, python_module
+from resources.gateway.front import Front
+from resources.gateway.routes import Backend, Route
+from resources.launching.processes import child_environment, python_module
 
 ROUNDS, REQUESTS, AT_A_TIME, BURST = 7, 1_000, 16, 4_000
 PATH = "/v1/chat/completions"

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import RESULTS, described
-from model_ops.atomic_files import write_json
-from model_ops.torch_environment import set_torch_environment
+from model_ops.files.atomic_files import write_json
+from model_ops.machine.torch_environment import set_torch_environment
 
 PROJECT = Path(__file__).resolve().parent.parent
 PART_SECONDS = 590

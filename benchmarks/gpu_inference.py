@@ -12,21 +12,21 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_models import config_for, documents, finish, peak_gib, prompts, random_model, seconds_of
-from model_ops.decoding.decode import decode
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.runner import Runner, new_runner
+from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.jobs.progress import Progress
 from model_ops.models import attention as packed
 from model_ops.models.model_directory import training_device
-from model_ops.models.varlen_kernel import takes_varlen_kernel
-from model_ops.progress import Progress
-from model_ops.quantization.block_layers import block_layers
+from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.schemes.w8a8 import W8A8
 from model_ops.speculators.factory import new_draft_model
-from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.training_loss import SpeculatorLoss
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.speculator_batches import SpeculatorPlan
-from model_ops.speculators.teacher import Teacher
-from model_ops.speculators.training_loss import SpeculatorLoss
-from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.speculators.states.hidden_states import AnswerRow, OnlineStates
+from model_ops.speculators.states.speculator_batches import SpeculatorPlan
+from model_ops.tensors.varlen_kernel import takes_varlen_kernel
 from model_ops.training.trainer import train
 
 BATCHES = (1, 64)

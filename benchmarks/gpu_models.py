@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from model_ops.documents.documents import Document
 from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
-from model_ops.training.documents import Document
 
 LLAMA_8B = {"hidden_size": 4_096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,
             "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128_256, "max_position_embeddings": 131_072,

@@ -15,18 +15,18 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_models import config_for, documents, finish, random_model
-from model_ops.blocks import blocks_of
-from model_ops.devices import Device, peak_bf16_flops, this_machine
-from model_ops.models.lora import add_adapters
-from model_ops.models.lora_settings import LoraSettings
+from model_ops.adapters.lora import add_adapters
+from model_ops.adapters.lora_settings import LoraSettings
+from model_ops.documents.packing import PackedPlan
+from model_ops.families.loading import blocks_of
+from model_ops.jobs.progress import Progress
+from model_ops.machine.devices import Device, peak_bf16_flops, this_machine
 from model_ops.models.model_directory import training_device
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.planning.choice import NothingFits, choose
 from model_ops.planning.memory_plan import GIB
 from model_ops.planning.needs import Training, needs_of
-from model_ops.progress import Progress
-from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 
 TOY_SHARE, TOY_LEAST = 128, 64

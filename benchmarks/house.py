@@ -31,27 +31,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from model_ops.decoding.acceptance import AcceptanceRow
 from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.decoding.measure_acceptance import measure
 from model_ops.decoding.prompts import Prompt, render_prompt
+from model_ops.documents.validation import plan_validation
+from model_ops.drafting.acceptance import AcceptanceRow
+from model_ops.drafting.measure_acceptance import measure
+from model_ops.files.digests import target_digest
+from model_ops.jobs.progress import Progress
+from model_ops.machine.precision import products_dtype
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.models.target_digest import target_digest
-from model_ops.operations.speculator import VALIDATION_ROWS, new_drafter
-from model_ops.precision import products_dtype
-from model_ops.progress import Progress
 from model_ops.rendering.row import Row
 from model_ops.speculators.continue_training import begin_between
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.training_loss import SpeculatorLoss, measure_alpha
+from model_ops.speculators.operation import VALIDATION_ROWS, new_drafter
 from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.speculator_batches import SpeculatorPlan
-from model_ops.speculators.teacher import Teacher
-from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha
+from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.states.speculator_batches import SpeculatorPlan
 from model_ops.training.trainer import TrainingResult, train
-from model_ops.training.validation import plan_validation
 
 WORKLOADS = ("math", "airline", "code")
 VALIDATION_EVERY = 20

@@ -117,12 +117,12 @@ def _duckdb(logs: Path, folder: Path) -> dict:
 
 
 def _ingest(logs: Path, folder: Path) -> dict:
-    from resources.lake import Lake
-    from resources.reading.ingest import ingest
-    from resources.reading.sources import SourceSettings
-    from resources.tables import Tables
+    from resources.lake.lake import LakeLayout
+    from resources.lake.tables import Tables
+    from resources.reading.ingestion import ingest
+    from resources.sources.sources import SourceSettings
 
-    tables = Tables(Lake.open(folder))
+    tables = Tables(LakeLayout.open(folder))
     began, used = time.monotonic(), time.process_time()
     total = ingest(tables, "benchmark", {"gateway": SourceSettings(uri=str(logs))}).total
     seconds, cpu = time.monotonic() - began, time.process_time() - used

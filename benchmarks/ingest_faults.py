@@ -36,11 +36,11 @@ from benchmarks.record import record
 from benchmarks.s3_server import s3_server
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.sql_files import attach_slice, workbench
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.sql_files import attach_slice, workbench
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 WORKLOAD, SEED, CORRUPTED = "tutor", 3, 0.05
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
@@ -142,8 +142,8 @@ def child(place: Place, *words: str) -> subprocess.Popen[str]:
 
 def ingest_now(lake: Path, root: str) -> None:
     """The process that is killed. It prints a line when it begins, because importing is not tested."""
-    mock.patch("resources.reading.staging.BATCH_BYTES", 40_000).start()
-    tables = Tables(Lake.open(lake))
+    mock.patch("resources.reading.batches.BATCH_BYTES", 40_000).start()
+    tables = Tables(LakeLayout.open(lake))
     print("began", flush=True)
     report = ingest(tables, WORKLOAD, Place(root).sources)
     rebuild(tables.lake)
@@ -160,7 +160,7 @@ def read_all_the_while(lake: Path) -> None:
 
     signal.signal(signal.SIGTERM, stop)
     queries, errors = 0, []
-    tables = Tables(Lake.open(lake))
+    tables = Tables(LakeLayout.open(lake))
     while not stopped:
         for name in TABLES:
             for ask in (_by_catalog, _by_table):
@@ -192,7 +192,7 @@ def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def contents(lake: Path) -> dict[str, Counter[tuple]]:
     """Every table's rows, as a multiset."""
-    tables, found = Tables(Lake.open(lake)), {}
+    tables, found = Tables(LakeLayout.open(lake)), {}
     with workbench() as connection:
         for name in TABLES:
             attach_slice(connection, tables, name, WORKLOAD)

@@ -72,12 +72,12 @@ def main() -> None:
 
 def _ingested(lake: str, logs: str) -> list[float]:
     """Seconds of a first and of a second ingest."""
-    from resources.lake import Lake
-    from resources.reading.ingest import ingest
-    from resources.reading.sources import SourceSettings
-    from resources.tables import Tables
+    from resources.lake.lake import LakeLayout
+    from resources.lake.tables import Tables
+    from resources.reading.ingestion import ingest
+    from resources.sources.sources import SourceSettings
 
-    tables, took = Tables(Lake.open(lake)), []
+    tables, took = Tables(LakeLayout.open(lake)), []
     for _ in range(2):
         began = time.monotonic()
         ingest(tables, "benchmark", {"gateway": SourceSettings(uri=logs)})
@@ -108,11 +108,11 @@ def _races(home: Path, lake: str, races: int) -> dict[str, Any]:
 def _machine(mirrors: str, lake: str, name: str, races: int, together: Any, results: Any) -> None:
     """Writes in every race, and sends what it was told: "" where the write counts."""
     os.environ["MILLRACE_MIRRORS"] = mirrors
-    from resources.artefacts.manifest import ManifestError
-    from resources.lake import Lake, LakeError
-    from resources.releasing.endpoint_log import EndpointLogError
+    from resources.endpoints.endpoint_log import EndpointLogError
+    from resources.lake.lake import LakeError, LakeLayout
+    from resources.manifests.manifest import ManifestError
 
-    place = Lake.open(lake)
+    place = LakeLayout.open(lake)
     for number in range(races):
         write = _writer(place, name, number)
         together.wait()
@@ -129,10 +129,10 @@ def _machine(mirrors: str, lake: str, name: str, races: int, together: Any, resu
 def _writer(place: Any, name: str, number: int) -> Any:
     """The write of one machine in one race; what comes before it is done."""
     from resources.artefacts.registry import Registry
-    from resources.releasing.actor import Actor
-    from resources.releasing.endpoints import Endpoint
-    from resources.releasing.release import ReleaseRef
-    from resources.tables import Tables
+    from resources.endpoints.actor import Actor
+    from resources.endpoints.endpoints import Endpoint
+    from resources.lake.tables import Tables
+    from resources.releases.release import ReleaseRef
 
     kind = KINDS[number % 4]
     if kind == "append":
@@ -143,7 +143,7 @@ def _writer(place: Any, name: str, number: int) -> Any:
         release = ReleaseRef(release=f"{name}{number}", digest="0" * 64)
         return lambda: Endpoint(place, "raced").promote(release, Actor(name, "benchmark"))
     registry = Registry(place, "raced")
-    draft = registry.draft("dataset", f"set{number}", op="race", sources=("resources/lake.py",), config={"by": name}, inputs=[])
+    draft = registry.draft("dataset", f"set{number}", op="race", sources=("resources/lake/lake.py",), config={"by": name}, inputs=[])
     (draft.directory / "rows.txt").write_text(name)
     return lambda: registry.finish(draft, {})
 
@@ -151,7 +151,7 @@ def _writer(place: Any, name: str, number: int) -> Any:
 def _rows(workload: str, name: str) -> Any:
     import pyarrow as pa
 
-    from resources.tables import SCHEMAS
+    from resources.lake.tables import SCHEMAS
 
     return pa.Table.from_pylist([{"workload": workload, "source": name, "source_uri": "u", "source_row": row}
                                  for row in range(100)], schema=SCHEMAS["quarantine"])
@@ -162,11 +162,11 @@ def _holds(lake: str, number: int, told: dict[tuple[int, str], str]) -> bool:
     import pyarrow.parquet as pq
 
     from resources.artefacts.registry import Registry
-    from resources.lake import Lake
-    from resources.releasing.endpoints import Endpoint
-    from resources.tables import Tables
+    from resources.endpoints.endpoints import Endpoint
+    from resources.lake.lake import LakeLayout
+    from resources.lake.tables import Tables
 
-    place, kind = Lake.open(lake), KINDS[number % 4]
+    place, kind = LakeLayout.open(lake), KINDS[number % 4]
     counted = [name for name in "ab" if not told[number, name]]
     if kind in ("append", "replace"):
         files = Tables(place).files("quarantine", workload=("=", f"{kind}-{number}"))

@@ -27,13 +27,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.record import record
-from resources.artefacts.manifest import Input, Manifest
 from resources.artefacts.registry import Registry
 from resources.catalog.build import publish
 from resources.catalog.catalog import ask, log_lines_of, query
 from resources.catalog.paging import Page
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.manifest import Input, Manifest
 
 WORKLOAD = "lines"
 DAYS = 30
@@ -48,7 +48,7 @@ def main() -> None:
     given = parser.parse_args()
     count = 20_000 if given.quick else 1_000_000
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        lake = Lake.open(Path(folder) / "lake")
+        lake = LakeLayout.open(Path(folder) / "lake")
         ids = _log_lines(lake, count)
         _artefacts(lake, ids)
         publish_s = _seconds(lambda: publish(lake))
@@ -70,7 +70,7 @@ def main() -> None:
     )
 
 
-def _log_lines(lake: Lake, count: int) -> list[str]:
+def _log_lines(lake: LakeLayout, count: int) -> list[str]:
     """Writes `interactions`, a file for each day, and returns their ids."""
     tables, ids = Tables(lake), []
     each = count // DAYS + 1
@@ -97,7 +97,7 @@ def _row(day: date, place: int, identifier: str) -> dict[str, Any]:
     }
 
 
-def _artefacts(lake: Lake, ids: list[str]) -> None:
+def _artefacts(lake: LakeLayout, ids: list[str]) -> None:
     """A training set of every row, and what was made from it: a model, a quantized model, a release."""
     rows = pa.table({
         "row_id": ids, "origin": pa.repeat("interaction", len(ids)),
@@ -115,14 +115,14 @@ def _weights(home: Path) -> None:
     (home / "config.json").write_text("{}")
 
 
-def _finish(lake: Lake, kind: Any, name: str, inputs: list[Input], fill: Callable[[Path], Any]) -> Manifest:
+def _finish(lake: LakeLayout, kind: Any, name: str, inputs: list[Input], fill: Callable[[Path], Any]) -> Manifest:
     registry = Registry(lake, WORKLOAD)
     draft = registry.draft(kind, name, name, ("benchmarks/lineage.py",), {}, inputs)
     fill(draft.directory)
     return registry.finish(draft, {})
 
 
-def _first_page(lake: Lake) -> int:
+def _first_page(lake: LakeLayout) -> int:
     with ask(lake, LISTED) as answer:
         return sum(batch.num_rows for batch in Page(answer, limit=200).batches)
 

@@ -31,20 +31,20 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from benchmarks.one_case import one_case
 from benchmarks.record import record
 from benchmarks.sft_material import LARGE, MAX_LENGTH, gsm8k
-from model_ops.batch import IGNORED
-from model_ops.errors import ModelError
-from model_ops.heap import keep_freed_memory
-from model_ops.models.lora import add_adapters
-from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
+from model_ops.adapters.lora import add_adapters
+from model_ops.documents.conversations import tokenize
+from model_ops.documents.documents import Document, Documents
+from model_ops.documents.packing import PackedPlan
+from model_ops.jobs.errors import ModelError
+from model_ops.machine.heap import keep_freed_memory
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
-from model_ops.training.conversations import tokenize
-from model_ops.training.documents import Document, Documents
+from model_ops.tensors.batch import IGNORED
+from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.training.flops import matrix_work, needed_flops
 from model_ops.training.optimizers import build_optimizer
-from model_ops.training.packing import PackedPlan
 from model_ops.training.step import optimizer_step
 from model_ops.training.tied_embedding import sparse_lookup_gradients
 

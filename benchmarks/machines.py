@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import RESULTS, record
-from model_ops.precision import processor
-from pipelines.demo.fitting_steps import fit
-from pipelines.demo.run_demo import FULL, QUICK, SECONDS_BEFORE, DemoSize
+from model_ops.machine.precision import processor
+from pipelines.demo.demo import FULL, QUICK, SECONDS_BEFORE, DemoSize
+from pipelines.demo.fitting_steps import fit_steps
 from pipelines.storage.locations import RECIPES
-from resources.launching.python_process import child_environment, python_module
+from resources.launching.processes import child_environment, python_module
 
 ISAS = {"avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}, "native": {}}
 FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16", "sve")
@@ -66,7 +66,7 @@ def _predictions() -> dict[str, Any]:
     found: dict[str, Any] = {}
     speed = None
     for name, size in SIZES.items():
-        choice = fit(RECIPES / size.recipe, size.budget - SECONDS_BEFORE, size.traffic, speed)
+        choice = fit_steps(RECIPES / size.recipe, size.budget - SECONDS_BEFORE, size.traffic, speed)
         speed = choice.speed
         found[f"{name}_predicted"] = {"seconds": round(sum(choice.seconds.values())), "whole": round(choice.whole),
                                       "share_of_steps": choice.share}

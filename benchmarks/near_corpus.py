@@ -28,7 +28,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from model_ops.compiled import compiled
+from model_ops.machine.compilation import compiled
 
 RATES = (0.02, 0.05, 0.10)
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

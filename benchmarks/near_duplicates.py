@@ -4,8 +4,8 @@
     python -m benchmarks.near_duplicates --quick    # 4,000 documents: under a minute
     python -m benchmarks.near_duplicates --peers VENV      # an environment that holds the peers already
 
-The stage is `resources.curating.near_duplicates.group_turns` with the recipe's defaults: words, signatures, banding, exact
-verification, groups, as the pipeline runs them; the texts are in memory when the clock starts, the machine code was
+The stage is `resources.curating.duplicates.near_duplicates.group_turns` with the recipe's defaults: words, signatures, banding,
+exact verification, groups, as the pipeline runs them; the texts are in memory when the clock starts, the machine code was
 compiled before, and the best of three runs counts, on one core and on all. Documents, copies and truth:
 benchmarks/near_corpus.py. Peers: benchmarks/near_peers.py, as installed from the registry into an environment of their own, on
 one core and on all; peers that take word 5-grams get them before the clock starts, while ours splits texts inside its clock.
@@ -36,7 +36,7 @@ import pyarrow as pa
 from benchmarks.near_corpus import Corpus, Truth, expected_recall, make_corpus, true_pairs
 from benchmarks.record import record
 from resources.curating.curation import NearDuplicates
-from resources.curating.near_duplicates import group_turns, groups_of
+from resources.curating.duplicates.near_duplicates import group_turns, groups_of
 from resources.curating.shingles import threads
 
 PEERS = {"datatrove": ["datatrove[io,processing]", "spacy"], "text-dedup": ["text-dedup"], "datasketch": ["datasketch"],

@@ -8,7 +8,7 @@ few words changed; three evaluation suites of 500 items, ten items of them plant
 
 ratio: seconds to clean the new day (status, personal data, quality, signatures, commit) in the lake of thirty days, over
 seconds to clean the same rows in an empty lake; both three times by turns, the fastest of each. grouping_s_per_100k: seconds of
-`resources.curating.curate` over all 31 days after that, scaled to 100,000 rows: it reads the tables, searches the new day
+`resources.curating.selection` over all 31 days after that, scaled to 100,000 rows: it reads the tables, searches the new day
 for evaluation items (the old ones were searched before), bands and verifies, decides, and writes
 curated.parquet and the decisions. grouping_first_s_per_100k: the same where no day was searched before. parts: where its
 time goes. digest_s_per_100k: the digest of the cleaned rows that an asset computes before it.
@@ -35,13 +35,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.clean import WORKLOAD, traffic
 from benchmarks.record import record
-from resources.artefacts.slice_digest import slice_digest
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.curating.eval_items import EVAL_ITEMS
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.curating.decontamination import EVAL_ITEMS
+from resources.curating.selection import curate
+from resources.digests.slices import slice_digest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 
 DAYS = 31
 PARTS = {
@@ -60,14 +60,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         home = Path(folder)
         items = _items(rows, home / "items.parquet")
-        lake = Tables(Lake.open(home / "lake"))
+        lake = Tables(LakeLayout.open(home / "lake"))
         for day in days:
             lake.replace("interactions", rows.filter(pc.equal(rows["dt"], day)), workload=WORKLOAD, dt=[day])
         clean(lake, WORKLOAD, days[:-1], SETTINGS)
         curate(lake, WORKLOAD, home / "before", SETTINGS, items)
         first, new = [], []
         for turn in range(3):
-            empty = Tables(Lake.open(home / f"empty-{turn}"))
+            empty = Tables(LakeLayout.open(home / f"empty-{turn}"))
             empty.replace("interactions", newest, workload=WORKLOAD, dt=days[-1:])
             first.append(_seconds(lambda tables=empty: clean(tables, WORKLOAD, days[-1:], SETTINGS)))
             new.append(_seconds(lambda: clean(lake, WORKLOAD, days[-1:], SETTINGS)))

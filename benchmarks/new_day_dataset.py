@@ -26,14 +26,14 @@ import pyarrow as pa
 
 from benchmarks.clean import START, WORKLOAD, traffic
 from benchmarks.record import record
-from resources.artefacts.slice_digest import slice_digest
 from resources.composing.dataset_settings import DatasetSettings
 from resources.composing.datasets import build_sft_dataset
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.curating.selection import curate
+from resources.digests.slices import slice_digest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 SETTINGS = CurationSettings()
 TABLES = ("cleaned_interactions", "interactions", "feedback")
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _prepared(home: Path, rows: pa.Table, of_new_day: int, days: int) -> Tables:
     """A lake of `days` old days, whose digests are remembered, and a new day that was cleaned and not yet looked at."""
-    tables = Tables(Lake.open(home))
+    tables = Tables(LakeLayout.open(home))
     old, new = rows.slice(0, len(rows) - of_new_day), rows.slice(len(rows) - of_new_day)
     tables.append("interactions", _dated(old, np.arange(len(old)) * days // len(old)))
     old_days = sorted(tables.rows_by_day("interactions", WORKLOAD))

@@ -8,7 +8,7 @@ speculator), start, output. RESULT: peak_mb, steps (seconds, tokens, loss). The 
 
 from __future__ import annotations
 
-from model_ops.torch_environment import set_torch_environment
+from model_ops.machine.torch_environment import set_torch_environment
 
 set_torch_environment()
 
@@ -21,16 +21,16 @@ import torch  # noqa: E402
 
 from benchmarks.speculators_peer import peak_mb  # noqa: E402
 from model_ops.decoding.target import load_runner  # noqa: E402
-from model_ops.models.target_digest import target_digest  # noqa: E402
-from model_ops.operations.speculator import new_drafter  # noqa: E402
-from model_ops.progress import Progress  # noqa: E402
-from model_ops.speculators.eagle3 import Eagle3  # noqa: E402
-from model_ops.speculators.hidden_states import AnswerRow, HiddenStates  # noqa: E402
+from model_ops.files.digests import target_digest  # noqa: E402
+from model_ops.jobs.progress import Progress  # noqa: E402
+from model_ops.speculators.eagle3.network import Eagle3  # noqa: E402
+from model_ops.speculators.losses.teacher import Teacher  # noqa: E402
+from model_ops.speculators.losses.training_loss import SpeculatorLoss  # noqa: E402
+from model_ops.speculators.operation import new_drafter  # noqa: E402
 from model_ops.speculators.registry import speculator_settings  # noqa: E402
 from model_ops.speculators.settings import SpeculatorSettings  # noqa: E402
-from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource  # noqa: E402
-from model_ops.speculators.teacher import Teacher  # noqa: E402
-from model_ops.speculators.training_loss import SpeculatorLoss  # noqa: E402
+from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates  # noqa: E402
+from model_ops.speculators.states.speculator_batches import SpeculatorPlan, StateSource  # noqa: E402
 from model_ops.training.trainer import train  # noqa: E402
 
 

@@ -8,7 +8,7 @@ without imports), peak_mb, output_error and output_error_rounded where rows cali
 
 from __future__ import annotations
 
-from model_ops.torch_environment import set_torch_environment
+from model_ops.machine.torch_environment import set_torch_environment
 
 set_torch_environment()
 
@@ -21,16 +21,16 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks.llmcompressor_peer import peak_mb  # noqa: E402
-from model_ops.calibration.calibrated_weights import calibrated_weights  # noqa: E402
+from model_ops.calibration.weights import calibrated_weights  # noqa: E402
+from model_ops.documents.documents import Document  # noqa: E402
+from model_ops.documents.packing import to_batches  # noqa: E402
+from model_ops.files.tensor_files import read_directory  # noqa: E402
+from model_ops.jobs.progress import Progress  # noqa: E402
 from model_ops.models.blockwise import load_blockwise  # noqa: E402
 from model_ops.models.model_directory import read_config, training_device  # noqa: E402
 from model_ops.operations.quantize import calibration_dtype, quantize_directory  # noqa: E402
-from model_ops.progress import Progress  # noqa: E402
-from model_ops.quantization.block_layers import block_layers, model_of_config  # noqa: E402
+from model_ops.quantization.model_layers import block_layers, model_of_config  # noqa: E402
 from model_ops.quantization.registry import SCHEMES  # noqa: E402
-from model_ops.tensor_files import read_directory  # noqa: E402
-from model_ops.training.documents import Document  # noqa: E402
-from model_ops.training.packing import to_batches  # noqa: E402
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.our_trainer JOB.json RESULT.json
 
-JOB: a job of operation sft (model_ops.job.Job). RESULT: peak_mb (largest resident size before weights are saved), and of every
-step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens), loss.
+JOB: a job of operation sft (model_ops.jobs.job.Job). RESULT: peak_mb (largest resident size before weights are saved), and of
+every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens), loss.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from benchmarks.speculators_peer import peak_mb
-from model_ops.heap import keep_freed_memory
-from model_ops.progress import Progress
-from model_ops.torch_environment import set_torch_environment
+from model_ops.jobs.progress import Progress
+from model_ops.machine.heap import keep_freed_memory
+from model_ops.machine.torch_environment import set_torch_environment
 from model_ops.worker import carry_out
 
 

@@ -5,7 +5,7 @@
 Efficiency is ceil(total / capacity) / rows: 1 where no packing could have fewer rows, whatever the lengths. Real lengths
 are those of GSM8K and of tau-bench dialogues by the house tokenizer's chat template, whole, none split; the others are
 drawn with a fixed seed, a million of each (--quick: two of these cases). For those the bound may be out of reach, so the
-lower bound that takes lengths into account (model_ops.training.bin_packing.fewest_rows) stands beside it. Plain best-fit
+lower bound that takes lengths into account (model_ops.documents.bin_packing.fewest_rows) stands beside it. Plain best-fit
 decreasing is measured on the same lengths. seconds_per_million is the slowest of the million-length cases, in one process
 with machine code already compiled; compiling it once, on a machine's first run, is timed apart.
 
@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import record
+from model_ops.documents.bin_packing import fewest_rows, pack
+from model_ops.documents.conversations import tokenize
+from model_ops.documents.packing_kernels import best_fit
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering.row import Row
-from model_ops.training.bin_packing import fewest_rows, pack
-from model_ops.training.conversations import tokenize
-from model_ops.training.packing_kernels import best_fit
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 QUICK = ("log-normal", "a tenth to four tenths")

@@ -8,7 +8,7 @@ in code, and some 700 that only look so. A value counts as found where a span of
 span is a false alarm. The patterns and the texts have one author: what the figures show is that no form is lost, not
 how often people use others. Beside them the hits in real texts of ../shared, where there is hardly anything to find:
 problems, code, prompts, an airline's agent. `scan_missed` counts labelled texts that the quick pass over bytes
-(resources/curating/pii_scan.py) would not let the patterns see; it must be 0.
+(resources/curating/personal_data/pii_scan.py) would not let the patterns see; it must be 0.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from benchmarks.pii_cases import Case, cases
 from benchmarks.record import record
-from resources.curating.pii_patterns import KINDS, find
-from resources.curating.pii_scan import might_hold
+from resources.curating.personal_data.pii_scan import might_hold
+from resources.curating.pii_patterns import PERSONAL_DATA_KINDS, find_personal_data
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -46,7 +46,7 @@ def measure(labelled: list[Case], show: bool = False) -> dict[str, Any]:
     wrong: Counter[str] = Counter()
     groups: dict[str, Counter[str]] = {}
     for case in labelled:
-        found = Counter((span.kind, case.text[span.start : span.end]) for span in find(case.text))
+        found = Counter((span.kind, case.text[span.start : span.end]) for span in find_personal_data(case.text))
         wanted = Counter(case.values)
         outcomes = ((wanted & found, right, ""), (wanted - found, missed, "missed"), (found - wanted, wrong, "wrong"))
         for values, into, word in outcomes:
@@ -62,7 +62,7 @@ def measure(labelled: list[Case], show: bool = False) -> dict[str, Any]:
         "precision": _share(right.total(), wrong.total()), "recall": _share(right.total(), missed.total()),
         "positives": len(holding), "negatives": len(labelled) - len(holding), "scan_missed": int((~seen).sum()),
         "by_kind": {kind: {"precision": _share(right[kind], wrong[kind]), "recall": _share(right[kind], missed[kind]),
-                           "values": right[kind] + missed[kind]} for kind in KINDS},
+                           "values": right[kind] + missed[kind]} for kind in PERSONAL_DATA_KINDS},
         "groups_with_mistakes": {
             name: dict(counts) for name, counts in sorted(groups.items()) if counts["missed"] or counts["wrong"]
         },
@@ -91,7 +91,7 @@ def _real_texts(show: bool) -> dict[str, dict[str, Any]]:
     for name, rows in texts.items():
         hits = [
             (span.kind, text[span.start : span.end], text[max(0, span.start - 40) : span.end + 20])
-            for text in rows for span in find(text)
+            for text in rows for span in find_personal_data(text)
         ]
         found[name] = {"texts": len(rows), "hits": dict(Counter(kind for kind, _, _ in hits))}
         for hit in hits if show else ():

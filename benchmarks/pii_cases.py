@@ -5,8 +5,9 @@
 Card numbers follow ISO/IEC 7812 with the networks' published ranges, accounts ISO 13616 with the SWIFT registry's country
 formats, telephone numbers the national numbering plans, social security numbers the assignable areas, tokens the forms
 their issuers document. Code and commands hold values as well, and more that only looks
-so: products of matrices, labels, units, decorators, packages, logins, versions, ranges. Hard negatives: numbers of the same shape that fail a checksum, order numbers, hashes, UUIDs,
-versions, dates, prices, ISBNs, coordinates, code and arithmetic. Nobody's data is in here.
+so: products of matrices, labels, units, decorators, packages, logins, versions, ranges. Hard negatives: numbers of the same
+shape that fail a checksum, order numbers, hashes, UUIDs, versions, dates, prices, ISBNs, coordinates, code and arithmetic.
+Nobody's data is in here.
 """
 
 from __future__ import annotations

@@ -94,14 +94,14 @@ def _config(case: Case):
 
 
 def _predict(case: Case) -> float:
-    from model_ops.devices import this_machine
-    from model_ops.planning.memory_plan import Mesh, Setup, memory_of
+    from model_ops.machine.devices import this_machine
+    from model_ops.planning.memory_plan import MeshSizes, Setup, memory_of
     from model_ops.planning.needs import Training, needs_of
 
     training = Training(case.method, case.micro_batch_tokens, case.micro_batch_tokens * case.micro_batches,
                         micro_batch_tokens=case.micro_batch_tokens)
     needs = needs_of(_config(case), training, "case", "cpu", document_tokens=case.document_tokens)
-    memory = memory_of(needs, Setup(Mesh(), case.micro_batch_tokens, case.checkpointing), this_machine())
+    memory = memory_of(needs, Setup(MeshSizes(), case.micro_batch_tokens, case.checkpointing), this_machine())
     return memory.total - memory.device - memory.spare
 
 
@@ -111,7 +111,7 @@ def _measure(case: Case) -> float:
     import psutil
     import torch
 
-    from model_ops.training.memory import peak_memory_mb
+    from model_ops.training.step_meter import peak_memory_mb
 
     torch.set_num_threads(1)
     _train(Case(128, 1, 128, 512, 32, 64, method=case.method, checkpointing=case.checkpointing))
@@ -125,14 +125,14 @@ def _train(case: Case) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from model_ops.adapters.lora import add_adapters
+    from model_ops.adapters.lora_settings import LoraSettings
+    from model_ops.documents.documents import Document
+    from model_ops.documents.packing import PackedPlan
+    from model_ops.jobs.progress import Progress
     from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
-    from model_ops.models.lora import add_adapters
-    from model_ops.models.lora_settings import LoraSettings
     from model_ops.objectives.sft import next_token_loss
     from model_ops.operations.sft_settings import SftSettings
-    from model_ops.progress import Progress
-    from model_ops.training.documents import Document
-    from model_ops.training.packing import PackedPlan
     from model_ops.training.trainer import train
 
     config = _config(case)

@@ -58,13 +58,13 @@ def main() -> None:
 
 def _publish(lake: str, number: int) -> None:
     """Makes a release and approves it, as a run with `approval: automatic` does."""
-    from resources.lake import Lake
-    from resources.releasing.actor import Actor
-    from resources.releasing.approvals import approve
-    from resources.releasing.endpoints import Endpoint
-    from resources.releasing.release import ReleaseRef
+    from resources.endpoints.actor import Actor
+    from resources.endpoints.approvals import approve
+    from resources.endpoints.endpoints import Endpoint
+    from resources.lake.lake import LakeLayout
+    from resources.releases.release import ReleaseRef
 
-    place = Lake.open(lake)
+    place = LakeLayout.open(lake)
     place.mirror.pull()
     print(READY, flush=True)
     directory = small_release(place, number, WORKLOAD, drafts=True, weights_mib=WEIGHTS_MIB)
@@ -130,15 +130,15 @@ class _Looks:
 
     def look(self) -> int | None:
         """The number of the champion's release, as a machine finds it that never saw the lake."""
-        from resources.lake import Lake
-        from resources.releasing.endpoints import Endpoint
-        from resources.releasing.recheck import recheck
-        from resources.releasing.release import read_release
+        from resources.endpoints.endpoints import Endpoint
+        from resources.endpoints.release_checks import recheck
+        from resources.lake.lake import LakeLayout
+        from resources.releases.release import read_release
 
         with self._lock:
             self.made += 1
             os.environ["MILLRACE_MIRRORS"] = str(self.home / f"reader-{self.made}")
-            place = Lake.open(self.lake)
+            place = LakeLayout.open(self.lake)
             place.mirror.pull()
             aliases = Endpoint(place, WORKLOAD).read()
             for version in set(aliases.all().values()):

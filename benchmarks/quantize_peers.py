@@ -40,10 +40,10 @@ from benchmarks.peer_environment import environment
 from benchmarks.record import record
 from benchmarks.sft_material import gsm8k
 from benchmarks.widened import widened
+from model_ops.documents.conversations import tokenize
+from model_ops.documents.likelihood import held_out_loss, mean_loss
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.training.conversations import tokenize
-from model_ops.training.likelihood import held_out_loss, mean_loss
 
 PROJECT = Path(__file__).resolve().parent.parent
 ROWS, MAX_LENGTH, RUNS, HELD_OUT = 256, 512, 3, 300

@@ -14,24 +14,24 @@ from pathlib import Path
 import torch
 
 from benchmarks.finished_artefact import finished_artefact
-from model_ops.models.lora import adapted_layers
-from model_ops.models.lora_settings import LoraSettings
+from model_ops.adapters.lora import adapted_layers
+from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.speculators.serving import Serving
+from model_ops.speculators.serving import DrafterServing
 from model_ops.training.tuning import load_to_tune, save_tuned
 from model_ops.training.tuning_settings import TuningSettings
-from resources.artefacts.manifest import CARD, RUN_RECORDS
 from resources.artefacts.registry import Registry
-from resources.attesting.attest import write_attestations
-from resources.lake import Lake
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import ReleaseSettings, write_release
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import CARD, RUN_RECORDS
+from resources.releases.gate_result import GateResult
+from resources.releases.release import ReleaseSettings, write_release
+from resources.releasing.attestations import write_attestations
 
 STANDARD_DEVIATION = 0.3
 """Of the weights of B: enough that greedy answers differ."""
 
 
-def random_adapter(lake: Lake, base: Path, workload: str, seed: int, rank: int = 4) -> Path:
+def random_adapter(lake: LakeLayout, base: Path, workload: str, seed: int, rank: int = 4) -> Path:
     """Finishes base, target, report and release, and returns the release's directory."""
     registry = Registry(lake, workload)
 
@@ -50,7 +50,7 @@ def random_adapter(lake: Lake, base: Path, workload: str, seed: int, rank: int =
 
     def released(output: Path) -> None:
         gate = GateResult(name="recovery", wanted=0.9, measured=1.0, passed=True)
-        made = write_release(output, workload, target, None, 0, [gate], Serving("eagle3", None), None,
+        made = write_release(output, workload, target, None, 0, [gate], DrafterServing("eagle3", None), None,
                              ReleaseSettings(form="adapter"), registry.directory(target), base=under)
         write_attestations(output, lake, made, [target, under], "random")
 

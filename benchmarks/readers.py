@@ -35,8 +35,8 @@ import millrace
 from benchmarks.record import record
 from benchmarks.s3_server import s3_server
 from resources.catalog.build import publish
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 from stores.mirror.delta import storage_options
 
 WORKLOAD = "busy"
@@ -67,7 +67,7 @@ def main() -> None:
 def _measured(place: str, seconds: float, ways: Sequence[str]) -> dict[str, Any]:
     """Reads a lake in these ways while it is written."""
     context = multiprocessing.get_context("spawn")
-    lake = Lake.open(place)
+    lake = LakeLayout.open(place)
     _commit(lake, 0)
     ended, results = context.Event(), context.SimpleQueue()
     readers = [context.Process(target=_read, args=(place, ways[number % len(ways)], number, ended, results))
@@ -92,7 +92,7 @@ def _measured(place: str, seconds: float, ways: Sequence[str]) -> dict[str, Any]
     }
 
 
-def _commit(lake: Lake, number: int) -> None:
+def _commit(lake: LakeLayout, number: int) -> None:
     """Replaces all rows in one commit."""
     rows = [{"workload": WORKLOAD, "dt": DAYS[place % 3], "interaction_id": f"i{place}", "client": str(number),
              "messages": f"[{{\"role\": \"user\", \"content\": \"{place} {number}\"}}]"} for place in range(ROWS)]

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from model_ops.atomic_files import write_json
+from model_ops.files.atomic_files import write_json
 
 RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("dagster", "deltalake", "duckdb", "pyarrow", "torch", "transformers")

@@ -34,13 +34,13 @@ from typing import Any
 from benchmarks.record import record
 from benchmarks.signed_release import make_keys, signed_copy
 from benchmarks.vllm_environment import HOME, vllm_python
-from model_ops.decoding.served import ServedModel, measure_served
+from model_ops.answering.served import ServedModel, measure_served
 from model_ops.serving.cpu_dtype import dtype_words
 from model_ops.serving.server_process import running_server
-from resources.artefacts.manifest import read_manifest
-from resources.attesting.packaging import package
-from resources.lake import Lake
-from resources.releasing.release import read_release
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import read_manifest
+from resources.releases.release import read_release
+from resources.releasing.packaging import package
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 PASSES, STARTS_WITHIN_S, CONCURRENCY, TIE = 3, 900, 8, 0.25
@@ -63,7 +63,7 @@ def main() -> None:
         home = Path(folder)
         keys = make_keys(home)
         os.environ[SIGNING_KEY], os.environ[TRUSTED_KEYS] = str(keys / "ann.pem"), str(keys / "trusted")
-        lake, directory = signed_copy(Lake.open(given.lake, create=False), home, given.release)
+        lake, directory = signed_copy(LakeLayout.open(given.lake, create=False), home, given.release)
         package(lake, directory, home / "package", "directory")
         verified = _verified(home, keys / "trusted" / "ann.pub", directory.name)
         record("release_served", _served(home, lake, directory, python, 1 if given.quick else PASSES, verified),
@@ -80,7 +80,7 @@ def _verified(home: Path, trusted: Path, version: str) -> bool:
     return done.returncode == 0
 
 
-def _served(home: Path, lake: Lake, directory: Path, python: Path, passes: int, verified: bool) -> dict[str, Any]:
+def _served(home: Path, lake: LakeLayout, directory: Path, python: Path, passes: int, verified: bool) -> dict[str, Any]:
     release, report, dataset = read_release(directory), *_measured_on(lake, directory)
     asked = report["settings"]
     target = home / "package" / release.target.path
@@ -117,7 +117,7 @@ def _served(home: Path, lake: Lake, directory: Path, python: Path, passes: int, 
     }
 
 
-def _measured_on(lake: Lake, directory: Path) -> tuple[dict[str, Any], Path]:
+def _measured_on(lake: LakeLayout, directory: Path) -> tuple[dict[str, Any], Path]:
     """The release's report.json, and the dataset whose held-out prompts it measured."""
     inputs = {item.name.rsplit("/", 1)[-1]: item for item in read_manifest(directory).inputs}
     report = lake.artefacts("dataset") / inputs["evaluation_report"].name / inputs["evaluation_report"].version

@@ -22,9 +22,9 @@ import numpy as np
 
 from benchmarks.record import record
 from benchmarks.served_series import PROMOTED, sessions, windows
-from resources.releasing.watch_settings import WatchSettings
-from resources.watching.bad_shares import compared_errors, compared_sessions
-from resources.watching.served_acceptance import compared, from_windows
+from resources.monitoring.champions.bad_shares import compare_errors, compare_sessions
+from resources.monitoring.champions.served_acceptance import compare_acceptance, from_windows
+from resources.releases.settings import WatchSettings
 
 SETTINGS = WatchSettings()
 WATCHES, FALLS = 600, 20
@@ -96,8 +96,8 @@ def _outside(rng: np.random.Generator, old: dict[str, float], old_talk: dict[str
     for hour in range(1, HOURS + 1):
         now = PROMOTED + timedelta(hours=hour)
         seen = [window for window in served if window.end <= now]
-        found = [compared(seen, should, SETTINGS, PROMOTED, now), compared_errors(seen, usual, SETTINGS, PROMOTED, now),
-                 *compared_sessions([row for row in talked if row["last"] <= now], said, SETTINGS, PROMOTED)]
+        found = [compare_acceptance(seen, should, SETTINGS, PROMOTED, now), compare_errors(seen, usual, SETTINGS, PROMOTED, now),
+                 *compare_sessions([row for row in talked if row["last"] <= now], said, SETTINGS, PROMOTED)]
         if outside := next((each.signal for each in found if each.is_outside), None):
             return hour, outside
     return None

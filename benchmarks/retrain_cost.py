@@ -31,16 +31,15 @@ from benchmarks.record import record
 from pipelines.demo.traffic import write_traffic
 from pipelines.keeping.dagster_servers import code_locations
 from pipelines.running.instance import open_instance
-from pipelines.running.submit import submit
+from pipelines.running.submission import submit
 from pipelines.storage.locations import RECIPES
 from resources.artefacts.registry import Registry
-from resources.deciding.decision import Decision
-from resources.deciding.decisions_table import Decisions
-from resources.lake import Lake
-from resources.launching.python_process import child_environment
-from resources.launching.run_history import SeenRun, runs
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
+from resources.deciding.decisions import Decision, Decisions
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.lake.lake import LakeLayout
+from resources.launching.processes import child_environment
+from resources.launching.run_history import RunRecord, runs
 
 WORKLOAD, BY = "code-assistant", Actor("benchmark", "MILLRACE_USER", "the first release")
 REQUESTS_A_DAY = 1_000_000
@@ -56,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         home = (given.home or Path(folder)).resolve()
         recipe = _released(home, "quick" if given.quick else "demo")
-        lake = Lake.open(home / "lake")
+        lake = LakeLayout.open(home / "lake")
         before = {run.run_id: run for run in runs(lake)}
         whole = sum(_seconds(run) for run in before.values())
         arrived = time.time()
@@ -97,7 +96,7 @@ def _released(home: Path, size: str) -> Path:
         "enabled": True, "cool_down_hours": 0, "requests_per_day": REQUESTS_A_DAY, "least_new_rows": 50}}
     recipe.write_text(text.replace("../demo/traffic", "traffic") + yaml.safe_dump({"automation": automation}), encoding="utf-8")
     _wait(submit(recipe, home / "lake"))
-    registry = Registry(Lake.open(home / "lake"), WORKLOAD)
+    registry = Registry(LakeLayout.open(home / "lake"), WORKLOAD)
     approve(registry.lake, registry.directory(registry.current("release", "release")), BY)
     _wait(submit(recipe, home / "lake", ["endpoint"]))
     (home / "released").touch()
@@ -124,12 +123,12 @@ def _wait(run) -> None:
         raise RuntimeError("; ".join(outcome.messages))
 
 
-def _seconds(run: SeenRun) -> float:
+def _seconds(run: RunRecord) -> float:
     return (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else 0.0
 
 
 @contextmanager
-def _daemon(lake: Lake, recipe: Path) -> Iterator[None]:
+def _daemon(lake: LakeLayout, recipe: Path) -> Iterator[None]:
     """Dagster's daemon with the recipe's sensors, as `millrace ui` starts it."""
     open_instance(lake)
     workspace = lake.root.parent / "workspace.yaml"
@@ -145,7 +144,7 @@ def _daemon(lake: Lake, recipe: Path) -> Iterator[None]:
             daemon.wait(60)
 
 
-def _settled(lake: Lake) -> Decision:
+def _settled(lake: LakeLayout) -> Decision:
     """The first decision with a run that has ended."""
     until = time.monotonic() + WAITS_S
     while time.monotonic() < until:

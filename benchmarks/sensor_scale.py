@@ -27,13 +27,13 @@ import pyarrow as pa
 
 from benchmarks.record import record
 from pipelines.contract.recipe import Recipe, read_recipe
-from pipelines.graph.deciding import deciding
-from pipelines.graph.jobs import jobs
+from pipelines.graph.decide_sensor import deciding
+from pipelines.graph.job_definitions import jobs
 from pipelines.graph.sensors import new_logs
-from resources.lake import Lake
-from resources.reading.ledger import listed_table
-from resources.reading.sources import SourceSettings, objects_after
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.sources.ledger import listed_table
+from resources.sources.sources import SourceSettings, objects_after
 
 FIRST, DAYS, ROUNDS = date(2026, 3, 1), 30, 3
 SOURCE = "gateway"
@@ -48,7 +48,7 @@ def main() -> None:
         home = Path(folder)
         names = [f"w{number:04}" for number in range(workloads)]
         source = _write_objects(home / "logs", objects)
-        lake = Lake.open(home / "lake")
+        lake = LakeLayout.open(home / "lake")
         _write_tables(lake, names, source)
         recipes = [_recipe(name, home) for name in names]
         ticks = _Ticks(recipes, lake, instance)
@@ -74,7 +74,7 @@ def main() -> None:
 class _Ticks:
     """Both sensors of every workload, with their cursors."""
 
-    def __init__(self, recipes: list[Recipe], lake: Lake, instance: dg.DagsterInstance):
+    def __init__(self, recipes: list[Recipe], lake: LakeLayout, instance: dg.DagsterInstance):
         self._instance, self.requests = instance, 0
         self._sensors = []
         for recipe in recipes:
@@ -110,7 +110,7 @@ def _write_objects(folder: Path, count: int) -> SourceSettings:
     return SourceSettings(uri=str(folder))
 
 
-def _write_tables(lake: Lake, names: list[str], source: SourceSettings) -> None:
+def _write_tables(lake: LakeLayout, names: list[str], source: SourceSettings) -> None:
     """The ledger, and rows of 30 days, of every workload: written for the first one, linked for the others."""
     tables = Tables(lake)
     listed = listed_table(list(objects_after(SOURCE, source)))

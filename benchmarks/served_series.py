@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resources.watching.blocks import Window
+from resources.monitoring.champions.blocks import MetricsWindow
 
 PROMOTED = datetime(2026, 6, 8, 9, tzinfo=UTC)
 
@@ -16,7 +16,7 @@ def windows(
     rng: np.random.Generator, start: datetime, hours: int, *, tau: float = 2.5, fall: float = 0.0, falls_after_h: float = 0.0,
     cycle: float = 0.12, hourly: float = 0.03, together: float = 0.5, scatter: float = 0.045, drafts: int = 1_500,
     minutes: int = 5, errors: float = 0.0, requests: int = 60,
-) -> list[Window]:
+) -> list[MetricsWindow]:
     """fall: of tau, as a share of it, from an hour on. hourly: standard deviation of an hour's innovation, as a share;
     together: what an hour keeps of the one before. scatter: of a window. errors: share of requests."""
     count = hours * 60 // minutes
@@ -29,7 +29,7 @@ def windows(
     taus = np.maximum(1, taus * np.where(hour >= falls_after_h, 1 - fall, 1))
     made, failed = rng.poisson(drafts, count), rng.binomial(requests, errors, count)
     step = timedelta(minutes=minutes)
-    return [Window(start + step * place, start + step * (place + 1), int(made[place]), int(made[place] * (taus[place] - 1)),
+    return [MetricsWindow(start + step * place, start + step * (place + 1), int(made[place]), int(made[place] * (taus[place] - 1)),
                    requests, int(failed[place])) for place in range(count)]
 
 

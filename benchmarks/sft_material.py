@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from model_ops.batch import IGNORED
+from model_ops.documents.conversations import tokenize
+from model_ops.documents.documents import Document
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering.row import Row
-from model_ops.training.conversations import tokenize
-from model_ops.training.documents import Document
+from model_ops.tensors.batch import IGNORED
 
 MAX_LENGTH = 2_048
 LARGE = {

@@ -12,11 +12,11 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from resources.artefacts.manifest import read_manifest
-from resources.attesting.attest import attest
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import read_manifest
+from resources.releasing.attestations import attest
 from resources.signing.keys import signing_key
 
 
@@ -34,10 +34,10 @@ def make_keys(home: Path) -> Path:
     return keys
 
 
-def signed_copy(source: Lake, home: Path, version: str = "") -> tuple[Lake, Path]:
+def signed_copy(source: LakeLayout, home: Path, version: str = "") -> tuple[LakeLayout, Path]:
     """A copy of a lake's release in a lake of its own, signed and approved. version: its beginning; "": the newest."""
     shutil.copytree(source.root, home / "lake", symlinks=True, ignore=shutil.ignore_patterns("tables", "dagster", ".mirror"))
-    lake = Lake.open(home / "lake")
+    lake = LakeLayout.open(home / "lake")
     found = [path.parent for path in lake.root.glob(f"releases/*/{version}*/manifest.json")]
     made = {path: read_manifest(path).created_at for path in found}
     directory = max(made, key=lambda path: made[path])

@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.finished_artefact import finished_artefact
-from model_ops.models.adapter_base import CONFIG, WEIGHTS
-from model_ops.speculators.serving import Serving
+from model_ops.adapters.adapter_base import CONFIG, WEIGHTS
+from model_ops.speculators.serving import DrafterServing
 from resources.artefacts.registry import Registry
-from resources.attesting.attest import write_attestations
-from resources.lake import Lake
-from resources.releasing.adapter_form import FOLDER
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import ReleaseSettings, write_release
+from resources.lake.lake import LakeLayout
+from resources.releases.adapter_form import FOLDER
+from resources.releases.gate_result import GateResult
+from resources.releases.release import ReleaseSettings, write_release
+from resources.releasing.attestations import write_attestations
 
 
-def small_adapter(lake: Lake, number: int, workload: str = "tutor", base: str = "small", rank: int = 8, template: str = "plain",
+def small_adapter(lake: LakeLayout, number: int, workload: str = "tutor", base: str = "small", rank: int = 8, template: str = "plain",
                   zero_retention: bool = False) -> Path:
     """Finishes a release and returns its directory. base: the content of its base. template: of its chat template."""
     registry = Registry(lake, workload)
@@ -49,7 +49,7 @@ def small_adapter(lake: Lake, number: int, workload: str = "tutor", base: str = 
 
     def released(home: Path) -> None:
         settings = ReleaseSettings(form="adapter", zero_retention=zero_retention)
-        made = write_release(home, workload, target, None, 0, [gate], Serving("eagle3", None), None, settings,
+        made = write_release(home, workload, target, None, 0, [gate], DrafterServing("eagle3", None), None, settings,
                              registry.directory(target), base=under)
         write_attestations(home, lake, made, [target, under], "run-1")
 

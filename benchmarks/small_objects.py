@@ -27,12 +27,12 @@ import psutil
 
 from benchmarks.record import record
 from benchmarks.s3_server import DAYS, s3_server
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.new_objects import new_objects
-from resources.reading.prefetch import prefetched
-from resources.reading.sources import SourceSettings, objects_after
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.prefetch import prefetched
+from resources.sources.sources import SourceSettings, objects_after
+from resources.sources.unread_objects import new_objects
 
 WORDS = ["bird", "bread", "sings", "while", "rain", "falls", "over", "the", "long", "road", "where", "people", "sell", "apples"]
 
@@ -88,8 +88,8 @@ def on_s3(objects: int, home: Path, figures: dict[str, float]) -> None:
         turns = [range(turn, objects, objects // 500) for turn in range(objects // 500)]
         for turn, numbers in enumerate(turns):
             filesystem.pipe({f"logs/{turn}/2026/06/01/{number:07}.json": payload(number) for number in numbers}, batch_size=32)
-        ingest(Tables(Lake.open(home / "warm")), "w", {"warm": SourceSettings(uri=first_key(filesystem))})  # imports, DuckDB
-        tables = Tables(Lake.open(home / "s3"))
+        ingest(Tables(LakeLayout.open(home / "warm")), "w", {"warm": SourceSettings(uri=first_key(filesystem))})  # imports, DuckDB
+        tables = Tables(LakeLayout.open(home / "s3"))
         plain = ours = alone = 0.0
         for turn, numbers in enumerate(turns):
             source = SourceSettings(uri=f"s3://logs/{turn}")
@@ -127,7 +127,7 @@ def on_disk(objects: int, home: Path, figures: dict[str, float]) -> None:
     answers = [json.loads(path.read_bytes()) for path in sorted(folder.iterdir())]
     plain = time.perf_counter() - began
     began = time.perf_counter()
-    report = ingest(Tables(Lake.open(home / "local")), "w", {"files": SourceSettings(uri=str(home / "files"))})
+    report = ingest(Tables(LakeLayout.open(home / "local")), "w", {"files": SourceSettings(uri=str(home / "files"))})
     ours = time.perf_counter() - began
     assert report.total.kept == len(answers) == objects
     figures["local_objects_per_s"] = round(objects / ours)
@@ -138,7 +138,7 @@ def listing(keys: int, home: Path, figures: dict[str, float]) -> None:
     with s3_server(keys={"many": keys}) as server:
         os.environ.update(server.environment)
         source = SourceSettings(uri="s3://many/logs/")
-        tables = Tables(Lake.open(home / "listing"))
+        tables = Tables(LakeLayout.open(home / "listing"))
         next(objects_after("many", source))
         began = time.perf_counter()
         with peak_growth(figures, "listing_peak_growth_mib"):

@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.finished_artefact import finished_artefact
-from model_ops.speculators.serving import Serving, VllmOptions
+from model_ops.speculators.serving import DrafterServing, VllmOptions
 from resources.artefacts.registry import Registry
-from resources.attesting.attest import write_attestations
-from resources.lake import Lake
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import write_release
+from resources.lake.lake import LakeLayout
+from resources.releases.gate_result import GateResult
+from resources.releases.release import write_release
+from resources.releasing.attestations import write_attestations
 
 
 def small_release(
-    lake: Lake, number: int, workload: str = "tutor", recovery: float = 0.999, drafts: bool = False, policy=None,
+    lake: LakeLayout, number: int, workload: str = "tutor", recovery: float = 0.999, drafts: bool = False, policy=None,
     weights_mib: int = 0,
 ) -> Path:
     """Finishes a release with its report, target and (drafts) drafter, and returns its directory. What is finished already is
-    left as it is. recovery: what its one gate measured; policy: its resources.releasing.release.Policy."""
+    left as it is. recovery: what its one gate measured; policy: its resources.releases.release.Policy."""
     registry = Registry(lake, workload)
 
     finished = partial(finished_artefact, registry)
@@ -43,7 +43,7 @@ def small_release(
     report = finished("dataset", "evaluation_report", {}, served, lambda home: (home / "report.json").write_text("{}"))
     gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
 
-    serving = Serving("eagle3", VllmOptions("eagle3") if drafts else None)
+    serving = DrafterServing("eagle3", VllmOptions("eagle3") if drafts else None)
 
     def released(home: Path) -> None:
         made = write_release(home, workload, target, drafter, number, [gate], serving, policy)

@@ -22,14 +22,14 @@ from typing import Any
 from benchmarks.record import record
 from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
-from model_ops.decoding.served import ServedModel
-from model_ops.evaluation.smoke.asking import Asking, SmokePrompt
+from model_ops.answering.served import ServedModel
+from model_ops.evaluation.smoke.asking import SmokeClient, SmokePrompt
 from model_ops.evaluation.smoke.constraints import TOOL, calls_tool, follows, schema_format
 from model_ops.serving.command import words_of
 from model_ops.speculators.registry import ARCHITECTURES
-from resources.artefacts.manifest import read_manifest
-from resources.lake import Lake
-from resources.releasing.release import Release, read_release
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import read_manifest
+from resources.releases.release import Release, read_release
 
 PROMPTS, TOKENS, MODEL = 20, 192, "served"
 WORDS = ["--max-model-len", "512", "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--lake", type=Path, required=True, help="lake of a finished demo, such as demo/quick/lake")
     parser.add_argument("--prompts", type=int, default=PROMPTS, help="requests of each kind")
     given = parser.parse_args()
-    lake = Lake.open(given.lake, create=False)
+    lake = LakeLayout.open(given.lake, create=False)
     made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob("releases/*/*/manifest.json")}
     release = read_release(max(made, key=lambda path: made[path]))
     measured = {}
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 @contextmanager
-def _server(lake: Lake, release: Release, drafts: bool) -> Iterator[ServedModel]:
+def _server(lake: LakeLayout, release: Release, drafts: bool) -> Iterator[ServedModel]:
     serving, part = ARCHITECTURES[release.architecture].serving, release.speculator
     drafter = str(lake.root / part.path) if drafts and part else None
     target, *words = words_of("vllm", str(lake.root / release.target.path), MODEL, drafter, serving,
@@ -106,7 +106,7 @@ def _server(lake: Lake, release: Release, drafts: bool) -> Iterator[ServedModel]
 
 def _measured(server: ServedModel, kind: Kind, count: int) -> dict[str, Any]:
     """Answers of one server to one kind."""
-    asking = Asking(server.url, MODEL, 300)
+    asking = SmokeClient(server.url, MODEL, 300)
     prompts = [SmokePrompt("", [{"role": "user", "content": kind.ask.format(number)}]) for number in range(count)]
 
     def answers(**more: Any) -> tuple[list[dict[str, Any]], float | None]:

@@ -37,16 +37,16 @@ from benchmarks.small_release import small_release
 from benchmarks.stand_in_vllm import stand_in_vllm
 from benchmarks.vllm_environment import vllm_python
 from model_ops.speculators.registry import ARCHITECTURES
-from resources.artefacts.manifest import Manifest, read_manifest
 from resources.artefacts.registry import Registry
-from resources.attesting.attest import write_attestations
-from resources.lake import Lake
-from resources.launching.python_process import child_environment, python_module
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef, read_release, write_release
-from resources.releasing.rollback import roll_back
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.rollback import roll_back
+from resources.lake.lake import LakeLayout
+from resources.launching.processes import child_environment, python_module
+from resources.manifests.manifest import Manifest, read_manifest
+from resources.releases.release import ReleaseRef, read_release, write_release
+from resources.releasing.attestations import write_attestations
 
 BY = Actor("benchmark", "MILLRACE_USER")
 OTHER = "support"
@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         home = Path(folder)
         if given.quick:
-            lake = Lake.open(home / "lake")
+            lake = LakeLayout.open(home / "lake")
             one, two = _made(lake, small_adapter if given.adapters else small_release)
             program, words, server, pause_s = stand_in_vllm(home / "vllm", token_s=0.004), [], "stand-in", 0.05
         else:
@@ -83,20 +83,20 @@ def main() -> None:
     record("switch_adapters" if given.adapters else "switch", {"server": server, **found}, keep=not given.quick)
 
 
-def _adapters(source: Path, home: Path) -> tuple[Lake, Path, Path]:
+def _adapters(source: Path, home: Path) -> tuple[LakeLayout, Path, Path]:
     """Two releases of form adapter on the base model of a lake."""
-    lake, base = Lake.open(home / "lake"), _base_of(source)
+    lake, base = LakeLayout.open(home / "lake"), _base_of(source)
     return lake, *_made(lake, lambda lake, seed: random_adapter(lake, base, "tutor", seed))
 
 
-def _made(lake: Lake, make: Callable[[Lake, int], Path]) -> tuple[Path, Path]:
+def _made(lake: LakeLayout, make: Callable[[LakeLayout, int], Path]) -> tuple[Path, Path]:
     """Two releases; the first is promoted before the second makes it an older one."""
     one = make(lake, 1)
     _promote(lake, one, BY)
     return one, make(lake, 2)
 
 
-def _beside(lake: Lake, source: Path | None) -> str:
+def _beside(lake: LakeLayout, source: Path | None) -> str:
     """Approves a release of a second workload on the same base, and returns the workload."""
     release = random_adapter(lake, _base_of(source), OTHER, seed=3) if source else small_adapter(lake, 1, OTHER)
     _promote(lake, release, BY)
@@ -110,30 +110,30 @@ def _base_of(source: Path) -> Path:
     return made[-1].parent
 
 
-def _copied(source: Path, home: Path) -> tuple[Lake, Path, Path]:
+def _copied(source: Path, home: Path) -> tuple[LakeLayout, Path, Path]:
     """The newest release of a lake in a lake of its own, and a second one of the same models."""
     shutil.copytree(source, home / "lake", symlinks=True,
                     ignore=shutil.ignore_patterns("tables", ".dagster", ".mirror", "endpoints", ".serving"))
-    lake = Lake.open(home / "lake")
+    lake = LakeLayout.open(home / "lake")
     made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob("releases/*/*/manifest.json")}
     one = max(made, key=lambda path: made[path])
     return lake, one, _second(lake, one)
 
 
-def _second(lake: Lake, one: Path) -> Path:
+def _second(lake: LakeLayout, one: Path) -> Path:
     """A release of the same models that drafts one token more."""
     release, manifest = read_release(one), read_manifest(one)
     registry = Registry(lake, release.workload)
     served: list[Manifest] = [read_manifest(lake.root / part.path) for part in (release.target, release.speculator) if part]
     k = release.num_speculative_tokens + 1
-    draft = registry.draft("release", "release", "release", ("resources/releasing/release.py",), {"k": k}, manifest.inputs)
+    draft = registry.draft("release", "release", "release", ("resources/releases/release.py",), {"k": k}, manifest.inputs)
     made = write_release(draft.directory, release.workload, served[0], served[1] if served[1:] else None, k, release.gates,
                          ARCHITECTURES[release.architecture].serving, release.policy)
     write_attestations(draft.directory, lake, made, served, "benchmark")
     return registry.directory(registry.finish(draft, {}))
 
 
-def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words: list[str], rounds: int,
+def _measured(lake: LakeLayout, one: Path, two: Path, home: Path, program: Path, words: list[str], rounds: int,
               requests: int, pause_s: float) -> dict[str, Any]:
     workload = one.parent.name
     if Endpoint(lake, workload).read().champion != one.name:
@@ -165,14 +165,14 @@ def _measured(lake: Lake, one: Path, two: Path, home: Path, program: Path, words
                          "second": sum(each["release"] == two.name for each in found)}}
 
 
-def _promote(lake: Lake, release: Path, by: Actor) -> None:
+def _promote(lake: LakeLayout, release: Path, by: Actor) -> None:
     """What `millrace approve` does."""
     approve(lake, release, by)
     Endpoint(lake, release.parent.name).promote(ReleaseRef.of(release), by)
 
 
 @contextmanager
-def _serving(lake: Lake, workload: str, program: Path, words: list[str], home: Path):
+def _serving(lake: LakeLayout, workload: str, program: Path, words: list[str], home: Path):
     """`millrace serve --watch` in a process of its own; yields its address when it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

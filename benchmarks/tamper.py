@@ -26,11 +26,11 @@ from pathlib import Path
 
 from benchmarks.record import record
 from benchmarks.signed_release import make_keys, signed_copy
-from resources.attesting.packaging import package
-from resources.lake import Lake
-from resources.releasing.approvals import approvals_of
-from resources.releasing.recheck import recheck
-from resources.releasing.release import read_release
+from resources.endpoints.approvals import approvals_of
+from resources.endpoints.release_checks import recheck
+from resources.lake.lake import LakeLayout
+from resources.releases.release import read_release
+from resources.releasing.packaging import package
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 PLACES = {"beginning": 0.0, "middle": 0.5, "end": 1.0}
@@ -45,7 +45,7 @@ def main() -> None:
         home = Path(folder)
         keys = make_keys(home)
         os.environ[SIGNING_KEY], os.environ[TRUSTED_KEYS] = str(keys / "ann.pem"), str(keys / "trusted")
-        lake, directory = signed_copy(Lake.open(given.lake, create=False), home)
+        lake, directory = signed_copy(LakeLayout.open(given.lake, create=False), home)
         package(lake, directory, home / "package", "directory")
         found = [*_in_package(home, keys, directory), *_in_lake(lake, directory)]
     refused = [name for name, said in found if said]
@@ -91,7 +91,7 @@ def _in_package(home: Path, keys: Path, directory: Path) -> Iterator[tuple[str, 
     yield "package: approved by nobody who was named", code == 1 and "0 of 1 approvals" in said
 
 
-def _in_lake(lake: Lake, directory: Path) -> Iterator[tuple[str, bool]]:
+def _in_lake(lake: LakeLayout, directory: Path) -> Iterator[tuple[str, bool]]:
     _must_hold(recheck(lake, directory) == [] and approvals_of(lake, directory).missing == 0)
     folders = [directory, *(lake.root / part.path for part in read_release(directory).parts)]
     for path in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
@@ -109,13 +109,13 @@ def _in_lake(lake: Lake, directory: Path) -> Iterator[tuple[str, bool]]:
     yield "lake: an older signed release in the place of a newer one", _replayed(lake, directory)
 
 
-def own_approval(lake: Lake, directory: Path) -> Path:
+def own_approval(lake: LakeLayout, directory: Path) -> Path:
     """The log's entry of the approval by the key made here; a lake that comes approved has others."""
     entries = {path: path.read_text() for path in sorted((lake.root / "endpoints" / "log").rglob("*.json"))}
     return next(path for path, text in entries.items() if all(word in text for word in ('"ann"', "approved", directory.name)))
 
 
-def _replayed(lake: Lake, directory: Path) -> bool:
+def _replayed(lake: LakeLayout, directory: Path) -> bool:
     """Whether the signed files are refused under the name of another version."""
     newer = directory.with_name("ffffffffffff")
     shutil.copytree(directory, newer)
@@ -125,7 +125,7 @@ def _replayed(lake: Lake, directory: Path) -> bool:
         shutil.rmtree(newer)
 
 
-def _refused(lake: Lake, directory: Path, name: str) -> bool:
+def _refused(lake: LakeLayout, directory: Path, name: str) -> bool:
     """Whether the re-check or the count of approvals refuses, and names what changed."""
     try:
         said = recheck(lake, directory) + approvals_of(lake, directory).refused

@@ -49,8 +49,8 @@ from typing import Any
 
 from benchmarks.record import RESULTS, command, record
 from benchmarks.trl_settings import FIRST, TrlSettings, refinements
-from model_ops.heap import KEPT_BLOCK_BYTES, KEPT_BYTES
-from model_ops.torch_environment import KERNELS_KEPT, SPINS
+from model_ops.machine.heap import KEPT_BLOCK_BYTES, KEPT_BYTES
+from model_ops.machine.torch_environment import KERNELS_KEPT, SPINS
 
 TRL = "trl==1.16.*"
 STEPS, SEARCH_STEPS, COMPILING_STEPS = {"small": 10, "large": 6}, {"small": 5, "large": 2}, 4
@@ -321,8 +321,8 @@ def _peer_environment(folder: Path, given: Path | None) -> Path:
 def _held_out_loss(model: Path, material: dict[str, Path]) -> float:
     code = ("import sys; from pathlib import Path; import torch\n"
             "from model_ops.models.model_directory import load_model, load_tokenizer\n"
-            "from model_ops.training.conversations import read_documents\n"
-            "from model_ops.training.likelihood import held_out_loss, mean_loss\n"
+            "from model_ops.documents.conversations import read_documents\n"
+            "from model_ops.documents.likelihood import held_out_loss, mean_loss\n"
             f"torch.set_num_threads({THREADS}); model = load_model(Path(sys.argv[1]))\n"
             f"tokenizer = load_tokenizer(Path(sys.argv[3]))\n"
             f"documents, _ = read_documents(Path(sys.argv[2]), 'validation', tokenizer, {MAX_LENGTH})\n"

@@ -34,10 +34,10 @@ from pathlib import Path
 import psutil
 
 from benchmarks.record import record
-from model_ops.atomic_files import write_text
+from model_ops.files.atomic_files import write_text
 from pipelines.keeping.up_state import read_state
-from resources.lake import Lake
-from resources.launching.python_process import child_environment, python_module
+from resources.lake.lake import LakeLayout
+from resources.launching.processes import child_environment, python_module
 
 SEED, ROWS, FIRST_DAY, WORKLOAD = 7, 150, date(2026, 6, 1), "kept"
 OBJECT_EVERY_S, SETTLES_S, RUN_WAITS_S = 8.0, 900.0, 120.0
@@ -153,7 +153,7 @@ class _Machine:
                lambda: (self.home / "up.txt").read_text()[-2000:])
 
     def state(self):
-        return read_state(Lake(self.home / "lake").dagster_home)
+        return read_state(LakeLayout(self.home / "lake").dagster_home)
 
     def kill(self, kind: str, logs: _Logs) -> int:
         """1 if something was killed. A run is waited for, while logs go on arriving."""
@@ -216,7 +216,7 @@ def _settled(home: Path, rows: int, last_object: float) -> dict[str, object]:
 
     from pipelines.running.instance import IN_PROGRESS, open_instance
 
-    lake = Lake(home / "lake")
+    lake = LakeLayout(home / "lake")
     waiting = [*IN_PROGRESS, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
     with open_instance(lake) as instance:
         settled_s = None
@@ -235,13 +235,13 @@ def _settled(home: Path, rows: int, last_object: float) -> dict[str, object]:
                 "retried": sum("dagster/retry_number" in run.tags for run in runs)}
 
 
-def _counted(lake: Lake, rows: int) -> dict[str, int]:
+def _counted(lake: LakeLayout, rows: int) -> dict[str, int]:
     ids, cleaned = _ids(lake, "interactions"), _ids(lake, "cleaned_interactions")
     once = sum(1 for times in cleaned.values() if times == 1)
     return {"lost": rows - len(ids), "twice": sum(ids.values()) - len(ids), "uncleaned": max(rows - once, len(cleaned) - once)}
 
 
-def _ids(lake: Lake, table: str) -> Counter[str]:
+def _ids(lake: LakeLayout, table: str) -> Counter[str]:
     from deltalake import DeltaTable
 
     if not DeltaTable.is_deltatable(str(lake.table(table))):

@@ -53,12 +53,12 @@ from benchmarks.week_recipe import QUICK, WORKLOAD, Size, write_recipe
 from benchmarks.week_rows import WeekRows
 from benchmarks.week_traffic import Answer, ask
 from pipelines.contract.recipe import load_recipe
-from resources.lake import Lake
-from resources.launching.python_process import child_environment, python_module
-from resources.reading.new_objects import new_objects
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import read_release
-from resources.tables import Tables
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.launching.processes import child_environment, python_module
+from resources.releases.release import read_release
+from resources.sources.unread_objects import new_objects
 
 AT_A_TIME = 4
 MORNING, NIGHT = timedelta(hours=10), timedelta(hours=24, minutes=10)
@@ -129,7 +129,7 @@ class Week:
         self._rows.write_history(self._captured, days, self.size.before_rows)
         write_recipe(self._recipe, self.size, self._house.target, self._captured, days[0])
         self._millrace("run", str(self._recipe), "--lake", str(self.folder / "lake"))
-        self._lake = Lake.open(self.folder / "lake", create=False)
+        self._lake = LakeLayout.open(self.folder / "lake", create=False)
         candidate = Endpoint(self._lake, WORKLOAD).read().candidate
         if candidate is None:
             raise SystemExit("the days before the week gave no release")

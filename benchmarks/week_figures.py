@@ -10,15 +10,15 @@ from typing import Any
 from benchmarks.week_kills import Kills
 from benchmarks.week_recipe import DEVICE_HOURS_PER_WEEK, REQUESTS_PER_DAY, RUNS_PER_WEEK, Size
 from benchmarks.week_traffic import Answer
-from model_ops.decoding.acceptance import tau_of
-from resources.deciding.decisions_table import Decisions
-from resources.lake import Lake
-from resources.releasing.endpoint_log import EndpointLog
-from resources.sql_files import attach_slice, workbench
-from resources.tables import Tables
+from model_ops.drafting.acceptance import tau_of
+from resources.deciding.decisions import Decisions
+from resources.endpoints.endpoint_log import EndpointLog
+from resources.lake.lake import LakeLayout
+from resources.lake.sql_files import attach_slice, workbench
+from resources.lake.tables import Tables
 
 
-def figures(lake: Lake, workload: str, size: Size, start: datetime, answers: Mapping[int, Sequence[Answer]], kills: Kills,
+def figures(lake: LakeLayout, workload: str, size: Size, start: datetime, answers: Mapping[int, Sequence[Answer]], kills: Kills,
             approved: Sequence[Mapping[str, Any]], quality: Sequence[float]) -> dict[str, Any]:
     """start: midnight before day 1. quality: bits a byte, before and after the week."""
     decisions = Decisions(lake, workload).all()
@@ -67,7 +67,7 @@ def _day(moment: datetime, start: datetime) -> int:
     return (moment - start).days
 
 
-def _of_day(lake: Lake, workload: str, size: Size, start: datetime, day: int, answers: Sequence[Answer]) -> dict[str, Any]:
+def _of_day(lake: LakeLayout, workload: str, size: Size, start: datetime, day: int, answers: Sequence[Answer]) -> dict[str, Any]:
     usual = [each for each in answers if each.kind == "asked" and not each.problem]
     return {
         "day": day, "traffic": "math" if day < size.shift else "airline, broken" if day == size.broken else "airline",
@@ -78,7 +78,7 @@ def _of_day(lake: Lake, workload: str, size: Size, start: datetime, day: int, an
     }
 
 
-def _alarms(lake: Lake, workload: str, start: datetime, day: int) -> list[str]:
+def _alarms(lake: LakeLayout, workload: str, start: datetime, day: int) -> list[str]:
     """Tests of the table drift that alarmed on the day, by any release's reference."""
     with workbench() as connection:
         attach_slice(connection, Tables(lake), "drift", workload)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.house import LONGEST_MESSAGE, House
-from model_ops.atomic_files import write_text
+from model_ops.files.atomic_files import write_text
+from model_ops.files.digests import target_digest
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.models.target_digest import target_digest
 
 Kind = Literal["asked", "refused", "junk", "repeated"]
 MAX_TOKENS = 128

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from model_ops.errors import UserError
+from model_ops.jobs import UserError
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
@@ -68,8 +68,8 @@ def public(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 def _public(error: Exception) -> Error | None:
     # imports much of the project, so only after an error
-    from pipelines.contract.problems import RecipeError as RefusedRecipe
-    from pipelines.storage.storage_errors import storage_sentence
+    from pipelines.contract import RecipeProblemsError as RefusedRecipe
+    from pipelines.storage import storage_sentence
 
     if isinstance(error, RefusedRecipe):
         problems = [(problem.key, problem.sentence, problem.line) for problem in error.problems]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millrace.side_by_side import SideBySide
-    from pipelines.running.submit import Run
+    from pipelines.running import Run
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 """Values of `?`, in order, or of `$name`, by name."""
@@ -36,7 +36,7 @@ def open_lake(path: str | Path) -> Lake:
 
     >>> lake = millrace.open_lake("lake")
     """
-    from resources.lake import Lake as Place
+    from resources.lake import LakeLayout as Place
 
     return Lake(Place.open(path, create=False))
 
@@ -80,7 +80,7 @@ class Lake:
         """
         import pyarrow as pa
 
-        from pipelines.asking.bounded_question import Bounds, bounded_question
+        from pipelines.asking import Bounds, bounded_question
 
         found = bounded_question(self._place, query, parameters, Bounds(timeout, memory_gib),
                                  lambda answer: pa.Table.from_batches(answer.batches, schema=answer.schema))
@@ -95,8 +95,8 @@ class Lake:
         """
         import pyarrow as pa
 
-        from pipelines.asking.bounded_question import Bounds, bounded_question
-        from resources.catalog.paging import Page
+        from pipelines.asking import Bounds, bounded_question
+        from resources.catalog import Page
 
         if limit < 1 or page < 1:
             raise Error(f"limit {limit}, page {page}: give both from 1")
@@ -118,7 +118,7 @@ class Lake:
         """
         import polars as pl
 
-        from resources.tables import PARTITIONS, SCHEMAS, Tables
+        from resources.lake import PARTITIONS, SCHEMAS, Tables
 
         made = {"decisions_history": "decisions", "feedback_records": "feedback", "decisions": "", "feedback": ""}
         stored = made.get(name, name)
@@ -147,7 +147,7 @@ class Lake:
         """
         import polars as pl
 
-        from resources.composing.dataset_diff import CURRENT, PREVIOUS, version_named
+        from resources.reporting import CURRENT, PREVIOUS, version_named
 
         if version in (CURRENT, PREVIOUS):
             name, version = version_named(self._place, name, version)
@@ -183,7 +183,7 @@ class Lake:
         """
         import polars as pl
 
-        from resources.catalog.catalog import lineage_of
+        from resources.catalog import lineage_of
 
         frame = pl.from_arrow(lineage_of(self._place, artefact))
         assert isinstance(frame, pl.DataFrame)
@@ -198,7 +198,7 @@ class Lake:
         """
         import polars as pl
 
-        from resources.catalog.why import history_of
+        from resources.catalog import history_of
 
         frame = pl.from_arrow(history_of(self._place, identifier).steps)
         assert isinstance(frame, pl.DataFrame)
@@ -215,8 +215,8 @@ class Lake:
         >>> lake.side_by_side("3f2a91", "77b0c2", prompts=50)
         """
         from millrace.side_by_side import SideBySide
-        from resources.releasing.release_names import find_release
-        from resources.reporting.answers_side_by_side import answers_side_by_side
+        from resources.releases import find_release
+        from resources.reporting import answers_side_by_side
 
         if prompts < 1:
             raise Error(f"prompts {prompts}: give 1 or more")
@@ -232,20 +232,20 @@ class Lake:
         >>> lake.verify("math-tutor/quantized_model")
         []
         """
-        from pipelines.releasing.verification import verify_directory
+        from pipelines.releasing import verify_directory
 
         return verify_directory(self._artefact(artefact))
 
     @public
     def run(self, run_id: str) -> Run:
         """A run that any process submitted to this lake. Raises Error for an unknown id."""
-        from pipelines.running.submit import Run
+        from pipelines.running import Run
 
         return Run.open(self._place, run_id)
 
     def _artefact(self, artefact: str, below: str = "") -> Path:
         """The directory of an artefact. below: only datasets, models or releases."""
-        from resources.catalog.catalog import find_artefact
+        from resources.catalog import find_artefact
 
         found = find_artefact(self._place, artefact)
         if below and not found.startswith(f"{below}/"):

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from millrace.errors import Error, public
-from pipelines.contract.recipe import Recipe, read_recipe
-from pipelines.contract.recipe import load_recipe as load_file
-from pipelines.running.outcome import Outcome
-from pipelines.running.submit import Run
-from pipelines.running.submit import submit as start
+from pipelines.contract import Recipe, read_recipe
+from pipelines.contract import load_recipe as load_file
+from pipelines.running import Outcome, Run
+from pipelines.running import submit as start
 
 __all__ = ["Outcome", "Recipe", "Run", "load_recipe", "submit"]
 

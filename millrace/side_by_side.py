@@ -40,7 +40,7 @@ class SideBySide:
         return pl.DataFrame([{name: getattr(pair, name) for name in columns} for pair in self._pairs])
 
     def _repr_html_(self) -> str:
-        from resources.reporting.answer_diff import pairs_as_html
+        from resources.reporting import pairs_as_html
 
         return pairs_as_html(self._pairs, self.before, self.after)
 
@@ -50,7 +50,7 @@ class SideBySide:
 
         >>> found.html("answers.html")
         """
-        from model_ops.atomic_files import write_text
+        from model_ops.files import write_text
 
         head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         page = (f'<!doctype html>\n<html lang="en">\n<head>{head}<title>{self.before} and {self.after}</title></head>\n'

@@ -1,6 +1,6 @@
 """The worker process: runs jobs and reports their progress as JSON lines.
 
-    python -m model_ops.worker JOB.json   one Job (model_ops.job)
+    python -m model_ops.worker JOB.json   one Job (model_ops.jobs.job)
     python -m model_ops.worker --stdin    one JSON line per job, {"job": "JOB.json", "pipes": {...} or null}; keeps running
     torchrun --nproc-per-node 4 -m model_ops.worker JOB.json    one job in several processes; the first one reports
 
@@ -29,18 +29,15 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from model_ops.errors import ModelError
-from model_ops.heap import give_back_memory, keep_freed_memory
-from model_ops.job import Job
-from model_ops.operations.table import OPERATIONS
-from model_ops.parallel.processes import local_threads, process_group, rank, report_failure, started_by_torchrun
-from model_ops.progress import Progress, Stopped
-from model_ops.torch_environment import set_torch_environment
+from model_ops.jobs import Job, ModelError, Progress, Stopped
+from model_ops.machine import give_back_memory, keep_freed_memory, set_torch_environment
+from model_ops.operations import OPERATIONS
+from model_ops.parallel import local_threads, process_group, rank, report_failure, started_by_torchrun
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m model_ops.worker", description="Runs model_ops jobs.")
-    parser.add_argument("job", nargs="?", type=Path, help="a job file (model_ops.job.Job as JSON)")
+    parser.add_argument("job", nargs="?", type=Path, help="a job file (model_ops.jobs.job.Job as JSON)")
     parser.add_argument("--stdin", action="store_true", help="read one job per line from standard input")
     given = parser.parse_args(arguments)
     if given.stdin == (given.job is not None):
@@ -81,7 +78,7 @@ def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress, erro
 
         torch.set_num_threads(local_threads(job.threads))
         job.output.mkdir(parents=True, exist_ok=True)
-        from model_ops.parallel.run_precision import run_precision
+        from model_ops.parallel import run_precision
 
         operation = importlib.import_module(f"model_ops.operations.{job.operation}")
         with process_group(), run_precision(job.output / ".work", progress) as used:

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from model_ops.errors import UserError
-from model_ops.process_end import end_process
+from model_ops.jobs import UserError
+from model_ops.machine import end_process
 
 if TYPE_CHECKING:
     import typer
@@ -51,7 +51,7 @@ def _carry_out() -> int | str | None:
         ending = _ending(error)
         if ending is None:
             raise
-        from pipelines.terminal.shared_options import say_error
+        from pipelines.terminal import say_error
 
         code, sentence = ending
         say_error(sentence)
@@ -61,7 +61,7 @@ def _carry_out() -> int | str | None:
 
 def _whole_app() -> typer.Typer:
     """The typer app with all commands: importing a file adds its commands, in the order of the help text."""
-    from pipelines.terminal.shared_options import app
+    from pipelines.terminal import app
 
     for name in ("prepare", "build", "keep", "ask", "trace", "release", "serve", "chat", "capture", "scrape", "erase",
                  "describe"):
@@ -81,7 +81,7 @@ def _ending(error: Exception) -> tuple[int, str] | None:
     """Exit code and sentence for an error that a user can fix; None for a bug."""
     if isinstance(error, UserError):
         return error.exit_code, str(error)
-    from pipelines.storage.storage_errors import storage_sentence
+    from pipelines.storage import storage_sentence
 
     # Dagster's home is known here once its history was opened; its errors name no file.
     home = os.environ.get("DAGSTER_HOME")

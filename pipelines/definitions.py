@@ -13,8 +13,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.graph.recipe_graph import definitions
-from pipelines.storage.locations import RECIPES, find_recipe
+from pipelines.graph import definitions
+from pipelines.storage import RECIPES, find_recipe
 
 for _kind in (dg.BetaWarning, dg.PreviewWarning):
     warnings.filterwarnings("ignore", category=_kind)  # for who writes the graph, not for who opens it

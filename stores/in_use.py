@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from model_ops.file_locks import is_at, lock, try_lock
+from model_ops.files import is_at, lock, try_lock
 
 _HELD: dict[Path, int] = {}
 

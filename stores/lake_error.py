@@ -1,6 +1,6 @@
 """The error of a lake that cannot be used."""
 
-from model_ops.errors import Misuse
+from model_ops.jobs import Misuse
 
 
 class LakeError(Misuse):

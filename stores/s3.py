@@ -24,7 +24,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from model_ops.errors import FoundWrong
+from model_ops.jobs import CheckFailed
 
 SCHEMES = ("s3://", "s3a://")
 PAGE_KEYS = 1000
@@ -38,7 +38,7 @@ RANGE_BYTES = 8 << 20
 """Larger objects are read in ranges of this size, one range ahead."""
 
 
-class S3Error(FoundWrong, OSError):
+class S3Error(CheckFailed, OSError):
     """S3 refused or failed a request."""
 
 
@@ -58,7 +58,7 @@ class BrokenOffError(Exception):
     """A response ended before its last byte."""
 
 
-class Listed(NamedTuple):
+class ObjectEntry(NamedTuple):
     """One key of a bucket."""
 
     key: str
@@ -73,7 +73,7 @@ def parts(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
-def objects(bucket: str, prefix: str, after: str = "") -> Iterator[Listed]:
+def objects(bucket: str, prefix: str, after: str = "") -> Iterator[ObjectEntry]:
     """The object at `prefix`, if any, and those under `prefix/`, in key order after `after`. One page of keys is in memory."""
     if not bucket:
         raise S3Error("it names no bucket; s3://BUCKET/PREFIX is expected")
@@ -184,10 +184,10 @@ def _answer(bucket: str, operation: str, **words: Any) -> dict[str, Any]:
     return asked(lambda filesystem: filesystem._call_s3(operation, **words), f"s3://{bucket}/{words['Prefix']}")
 
 
-def _keys(page: dict[str, Any]) -> Iterator[Listed]:
+def _keys(page: dict[str, Any]) -> Iterator[ObjectEntry]:
     for found in page.get("Contents", []):
         if not found["Key"].endswith("/"):  # a folder placeholder, as consoles create it
-            yield Listed(found["Key"], found["Size"], found["ETag"].strip('"'), found["LastModified"])
+            yield ObjectEntry(found["Key"], found["Size"], found["ETag"].strip('"'), found["LastModified"])
 
 
 def _filesystem() -> Any:

@@ -26,13 +26,13 @@ COLUMNS = 160
 
 def millrace(*words: str | Path, check: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs the command; fails the test unless its exit code is `check`. An error that is a bug of the command is raised."""
-    from model_ops.precision import Speeds
+    from model_ops.machine.precision import Speeds
     from pipelines import cli
-    from pipelines.running import submit
+    from pipelines.running import submission as submit
 
     with _as_process(["millrace", *map(str, words)], {**os.environ, **environment}) as (out, error), _consoles(), \
             mock.patch.object(submit, "start_process", _RunInThisProcess), \
-            mock.patch("model_ops.precision.best_speeds", lambda threads: Speeds(50.0, 20.0)):  # seconds for each new lake
+            mock.patch("model_ops.machine.precision.best_speeds", lambda threads: Speeds(50.0, 20.0)):  # seconds for each new lake
         code = cli._carry_out()
     code = code if isinstance(code, int) else int(code is not None)
     return _checked(subprocess.CompletedProcess(list(words), code, out.getvalue(), error.getvalue()), check)
@@ -79,10 +79,11 @@ def _consoles() -> Iterator[None]:
 
 
 class _RunInThisProcess:
-    """What `pipelines.running.submit` needs of a process, for a run that has ended when this is made."""
+    """What `pipelines.running.submission` needs of a process, for a run that has ended when this is made."""
 
     def __init__(self, request: dict[str, object], folder: Path):
-        from pipelines.running import run, submit
+        from pipelines.running import run
+        from pipelines.running import submission as submit
 
         self.pid = os.getpid()
         events = folder / submit.EVENTS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from model_ops.torch_environment import set_torch_environment
+from model_ops.machine.torch_environment import set_torch_environment
 from tests.command import PROJECT, millrace, millrace_process
 from tests.kept import digest_of_code, forget_kept_folders, kept
 
@@ -138,7 +138,8 @@ class Toy:
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory) -> Toy:
-    """The whole graph through Dagster, by the command line, once for all tests that look at its results. They write nothing there but runs that make nothing new."""
+    """The whole graph through Dagster, by the command line, once for all tests that look at its results. They write nothing
+    there but runs that make nothing new."""
     from pipelines.demo.traffic import write_traffic
 
     def make(home: Path) -> None:

@@ -1,4 +1,5 @@
-"""A plugin of pytest: a test without a mark such as `slow` fails where it takes more CPU time than `cpu_seconds` in pyproject.toml.
+"""A plugin of pytest: a test without a mark such as `slow` fails where it takes more CPU time than `cpu_seconds` in
+pyproject.toml.
 
 CPU time, of this process and of the children that it waited for, depends little on what else the machine does: where more
 processes want to run than there are cores, caches are shared, and more than the bound is allowed. So it is on a machine that

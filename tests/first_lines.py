@@ -1,4 +1,5 @@
-"""A plugin of pytest: a process that failed says in the first line why, and the name of a test fits a line, its arguments included."""
+"""A plugin of pytest: a process that failed says in the first line why, and the name of a test fits a line, its arguments
+included."""
 
 import subprocess
 

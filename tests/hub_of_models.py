@@ -3,7 +3,8 @@
     with hub_of_models() as hub:
         hub.commit("company/base", {"model.safetensors": b"weights"})      # the newest commit of its default branch
         hub.asked, hub.status, hub.pause_s
-        hub.used_by(monkeypatch, cache)                                    # for huggingface_hub in this process, with a new cache
+        hub.used_by(monkeypatch, cache)                                    # for huggingface_hub in this process, with a new
+        cache
 """
 
 import hashlib
@@ -18,7 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass
 class Hub:
-    """commits: files by commit, of each model, oldest first. asked: path of every question about a model. status: of every answer, if not 200."""
+    """commits: files by commit, of each model, oldest first. asked: path of every question about a model. status: of every
+    answer, if not 200."""
 
     url: str = ""
     commits: dict = field(default_factory=dict)

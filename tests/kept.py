@@ -2,8 +2,8 @@
 
     folder = kept(tmp_path_factory, "toy", digest, make)     # make(folder) fills it where no earlier run left one
 
-A kept folder lies in the machine's temporary folder, one for each checkout and name. It is made anew after a change of `digest`,
-after a run of tests that failed, and after `make clean`. Tests that write work on a copy.
+A kept folder lies in the machine's temporary folder, one for each checkout and name. It is made anew after a change of
+`digest`, after a run of tests that failed, and after `make clean`. Tests that write work on a copy.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from typing import TextIO
 
 import pytest
 
-from resources.artefacts.source_digest import PACKAGES
+from resources.digests.code import PACKAGES
 from tests.command import PROJECT
 from tests.once import made_once
 

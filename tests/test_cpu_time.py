@@ -53,8 +53,8 @@ def around(hook, work):
 
 @contextlib.contextmanager
 def machine(load=0.1, slowness=1.0):
-    """A clock instead of the CPU's, on a machine that is so crowded and so slow. Ends with the test's own work: the plugin that is
-    tested watches this test, too."""
+    """A clock instead of the CPU's, on a machine that is so crowded and so slow. Ends with the test's own work: the plugin that
+    is tested watches this test, too."""
     clock = Clock()
     with mock.patch.object(cpu_time, "cpu_seconds", clock), mock.patch.object(cpu_time, "slowness", lambda: slowness), \
             mock.patch.object(os, "getloadavg", lambda: (load, load, load)):

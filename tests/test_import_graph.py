@@ -2,9 +2,10 @@
 
 Every import counts, also one inside a function or under TYPE_CHECKING: whoever reads a file has to know what it knows.
 A name that comes through a door counts as an import of the module that defines it.
-A room is a folder of a package. Its door is its `__init__.py`: other rooms import its public names from there, and only those. PACKAGES and ROOMS are ordered from the top down: a file imports its own room and what stands
-below it, never what stands above. Files of a package that lie in no room are its ground, below all rooms, but for those in
-ENTRIES, which stand above them: the programs that a package is started by.
+A room is a folder of a package. Its door is its `__init__.py`: other rooms import its public names from there, and only those.
+PACKAGES and ROOMS are ordered from the top down: a file imports its own room and what stands below it, never what stands above.
+Files of a package that lie in no room are its ground, below all rooms, but for those in ENTRIES, which stand above them: the
+programs that a package is started by.
 
 A new room gets its place in ROOMS. Where a test here fails, move what both sides need into a room below them.
 """
@@ -21,19 +22,27 @@ from pathlib import Path
 import pytest
 
 from model_ops.door import door_names
-from resources.artefacts import source_digest
+from resources.digests import code as source_digest
 
 PROJECT = Path(__file__).parent.parent
 DATA = ("sql", "recipes")
 """Packages without Python of their own that another file imports."""
 PACKAGES = ("benchmarks", *(package for package in source_digest.PACKAGES if package not in DATA))
 ROOMS: dict[str, tuple[str, ...]] = {
-    "pipelines": ("commands", "erasing", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "rebuilding", "chatting",
-                  "releasing", "keeping", "running", "graph", "contract", "storage", "terminal"),
-    "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
-                  "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
-    "resources": ("copying", "reporting", "workshop", "erasing", "chatting", "catalog", "alerting", "watching", "serving", "scraping", "capture", "front", "attesting", "deciding", "drifting", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
-                  "lineage_events", "artefacts", "signing"),
+    "pipelines": (
+        "commands", "erasing", "demo", "init", "checks", "status", "asking", "planning", "rebuilding", "chatting",
+        "releasing", "keeping", "running", "graph", "contract", "storage", "terminal",
+    ),
+    "model_ops": (
+        "operations", "planning", "evaluation", "calibration", "serving", "drafting", "speculators", "objectives",
+        "pruning", "answering", "tasks", "decoding", "documents", "training", "rendering", "losses", "models",
+        "adapters", "quantization", "parallel", "families", "tensors", "machine", "files", "jobs",
+    ),
+    "resources": (
+        "erasing", "workshop", "reporting", "serving", "inspecting", "catalog", "composing", "gateway", "monitoring",
+        "deciding", "releasing", "drifting", "curating", "endpoints", "stages", "reading", "signing",
+        "releases", "sources", "launching", "artefacts", "records", "digests", "manifests", "lake",
+    ),
 }
 BY_NAME = frozenset({"model_ops.door", "model_ops.worker", "pipelines.cli", "pipelines.graph.recipe_graph"})
 """Files that may import a module by a name that they compute: each chooses from a folder that it may import."""
@@ -193,7 +202,8 @@ def entries_beside_the_door(root: Path, packages: Sequence[str] = PACKAGES, room
 
 
 def names_no_door_can_give(root: Path, packages: Sequence[str] = PACKAGES) -> list[str]:
-    """Names of doors that their module does not have, or that a module of the room has too, which an import would take instead."""
+    """Names of doors that their module does not have, or that a module of the room has too, which an import would take
+    instead."""
     modules = modules_of(root, packages)
     found = []
     for package, path in modules.items():
@@ -307,7 +317,7 @@ def test_a_planted_import_of_a_package_or_room_above_is_found(tmp_path):
                 model_ops__ground="def f():\n    from model_ops.loop.run import x\n",
                 model_ops__program="import model_ops.plans.speed\n", resources__lake="import assets.models\n", assets__models="")
     imports = imports_of(root)
-    assert [str(each) for each in package_arrows_up(imports)] == ["resources/lake.py:1 imports assets.models"]
+    assert [str(each) for each in package_arrows_up(imports)] == ["resources/lake/lake.py:1 imports assets.models"]
     rooms, entries = {"model_ops": ("plans", "loop")}, frozenset({"model_ops.program"})
     assert [str(each) for each in room_arrows_up(imports, rooms, entries)] == [
         "model_ops/ground.py:2 imports model_ops.loop.run", "model_ops/loop/run.py:1 imports model_ops.plans.speed"]

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from resources.artefacts.source_digest import COUNTED, PACKAGES
+from resources.digests.code import COUNTED, PACKAGES
 from tests import kept
 from tests.command import PROJECT
 

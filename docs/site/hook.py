@@ -53,7 +53,7 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
 
 def recipe_reference() -> str:
     from pipelines.contract.recipe import Recipe
-    from pipelines.contract.reference import reference
+    from pipelines.contract.reference_page import reference
 
     return reference(Recipe)
 

@@ -1,1 +1,24 @@
-"""The target's answers to logged prompts: choice of turns, sampling parameters, generation here or by a server."""
+"""Answers of a model to prompts: by the project's own generator, or by any server with the OpenAI API.
+
+It knows conversations, sampling parameters and requests; decoding itself is in `decoding`. Start with `answerers.py`, one
+interface over both ways. `openai_api.py` is the HTTP client with retries and keys from the environment, `served.py` measures
+a server under load, `served_answers.py` reads answers that were logged or generated earlier.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.answering.answerers import Answerer, PromptTurn, answerer, room_of
+    from model_ops.answering.completions_endpoint import CompletionTokens
+    from model_ops.answering.endpoint_settings import EndpointSettings, plain_address
+    from model_ops.answering.openai_api import AGAIN, LONGEST_PAUSE_S, MissingKeyError, OpenAiApi, key_in
+    from model_ops.answering.sample_settings import GENERATED_WITH, SampleSettings
+    from model_ops.answering.sampling_parameters import GREEDY_BELOW, PENALTIES, Sampling, sampling_of, server_defaults
+    from model_ops.answering.served import NEUTRAL, ServedMeasure, ServedModel, measure_served
+    from model_ops.answering.served_answers import EarlierAnswers, LoggedTokenIds, ServedAnswers
+    from model_ops.answering.settings import GenerateSettings
+    from model_ops.answering.turns import Dialogue, choose_conversations, read_conversations
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -18,24 +18,22 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from model_ops.answering.completions_endpoint import CompletionsEndpoint, Reply
+from model_ops.answering.completions_endpoint import CompletionsEndpoint, CompletionTokens
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.answering.settings import GenerateSettings
-from model_ops.answering.turns import Conversation
-from model_ops.decoding.decode import decode
-from model_ops.decoding.target import load_runner
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import read_config
+from model_ops.answering.turns import Dialogue
+from model_ops.decoding import decode, load_runner
+from model_ops.models import end_of_text_ids, read_config
 
 CHUNK_BATCHES = 4
 """Batches in a chunk; a killed run loses at most one chunk."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptTurn:
     """One turn of a conversation with its prompt as token ids and its sampling parameters."""
 
-    conversation: Conversation
+    conversation: Dialogue
     turn: int
     ids: list[int]
     sampling: Sampling
@@ -59,10 +57,10 @@ class Answerer(Protocol):
     def refused(self, sampling: Sampling) -> list[str]:
         """Parameters of a request that this source does not support."""
 
-    def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
+    def chunks(self, asked: Sequence[PromptTurn]) -> list[list[PromptTurn]]:
         """The turns in groups that are answered together; a function of the turns only."""
 
-    def answer(self, asked: Sequence[Asked]) -> list[Reply]:
+    def answer(self, asked: Sequence[PromptTurn]) -> list[CompletionTokens]:
         """The target's answers, in order."""
 
 
@@ -74,7 +72,7 @@ def answerer(target: Path, settings: GenerateSettings) -> Iterator[Answerer]:
         return
     with CompletionsEndpoint(settings.endpoint) as endpoint:
         positions = read_config(target)["max_position_embeddings"]
-        yield Served(endpoint, settings, min(positions, endpoint.check() or positions))
+        yield ServerAnswerer(endpoint, settings, min(positions, endpoint.check() or positions))
 
 
 class OwnGenerator:
@@ -87,8 +85,8 @@ class OwnGenerator:
     def refused(self, sampling: Sampling) -> list[str]:
         return sampling.unsupported_names
 
-    def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
-        def sampled_alike(each: Asked) -> tuple:
+    def chunks(self, asked: Sequence[PromptTurn]) -> list[list[PromptTurn]]:
+        def sampled_alike(each: PromptTurn) -> tuple:
             return each.sampling.temperature, *astuple(each.sampling.truncation), *astuple(each.sampling.penalties)
 
         size, found = self.settings.batch_size * CHUNK_BATCHES, []
@@ -97,7 +95,7 @@ class OwnGenerator:
             found += [group[start:start + size] for start in range(0, len(group), size)]
         return found
 
-    def answer(self, asked: Sequence[Asked]) -> list[Reply]:
+    def answer(self, asked: Sequence[PromptTurn]) -> list[CompletionTokens]:
         """Answers to turns with the same sampling parameters, as `chunks` groups them."""
         if self.runner is None:
             self.runner = load_runner(self.target)
@@ -110,11 +108,11 @@ class OwnGenerator:
         for each, answer in zip(asked, answers, strict=True):
             limit = room_of(each, self.settings)
             cut = len(answer.tokens) > limit
-            replies.append(Reply(answer.tokens[:limit], "length" if cut else answer.finish_reason))
+            replies.append(CompletionTokens(answer.tokens[:limit], "length" if cut else answer.finish_reason))
         return replies
 
 
-class Served:
+class ServerAnswerer:
     """Answers from a server, many requests at a time."""
 
     def __init__(self, endpoint: CompletionsEndpoint, settings: GenerateSettings, positions: int):
@@ -124,13 +122,13 @@ class Served:
         # a forced tool call needs the chat API, and prompts are sent as token ids
         return [name for name in sampling.other_names if name == "tool_choice"]
 
-    def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
+    def chunks(self, asked: Sequence[PromptTurn]) -> list[list[PromptTurn]]:
         size = self.endpoint.settings.concurrency * CHUNK_BATCHES
         ordered = sorted(asked, key=lambda each: len(each.ids))
         return [ordered[start:start + size] for start in range(0, len(ordered), size)]
 
-    def answer(self, asked: Sequence[Asked]) -> list[Reply]:
-        def ask(each: Asked) -> Reply:
+    def answer(self, asked: Sequence[PromptTurn]) -> list[CompletionTokens]:
+        def ask(each: PromptTurn) -> CompletionTokens:
             room = min(room_of(each, self.settings), self.positions - len(each.ids))  # many servers refuse more
             return self.endpoint.answer(each.ids, each.sampling, room)
 
@@ -138,6 +136,6 @@ class Served:
             return list(pool.map(ask, asked))
 
 
-def room_of(asked: Asked, settings: GenerateSettings) -> int:
+def room_of(asked: PromptTurn, settings: GenerateSettings) -> int:
     """Most tokens of an answer: the logged request's limit or the settings' limit, whichever is smaller."""
     return min(settings.max_new_tokens, asked.sampling.max_tokens or settings.max_new_tokens)

@@ -2,11 +2,12 @@
 
     with CompletionsEndpoint(settings) as endpoint:
         endpoint.check()
-        reply = endpoint.answer([1, 17, 9], Sampling(temperature=0.7), max_tokens=128)      # Reply(tokens, finish_reason)
+        reply = endpoint.answer([1, 17, 9], Sampling(temperature=0.7), max_tokens=128)      # CompletionTokens(tokens,
+        finish_reason)
 
 Uses POST /completions with the prompt as ids and `return_token_ids` (vLLM 0.10.2 or newer), so no text is tokenized again.
 Sampling parameters other than temperature and truncation are sent unchanged. Requests to a busy or failing server are
-repeated (model_ops.openai_api).
+repeated (model_ops.answering.openai_api).
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Any, Literal
 
 import urllib3
 
+from model_ops.answering.endpoint_settings import EndpointSettings
+from model_ops.answering.openai_api import MissingKeyError, OpenAiApi
 from model_ops.answering.sampling_parameters import Sampling
-from model_ops.endpoint_settings import EndpointSettings
-from model_ops.errors import ModelError
-from model_ops.openai_api import MissingKeyError, OpenAiApi
+from model_ops.jobs import ModelError
 
 
 @dataclass(frozen=True)
-class Reply:
+class CompletionTokens:
     """One answer: its token ids, with the end-of-text token if the target gave it."""
 
     tokens: list[int]
@@ -60,7 +61,7 @@ class CompletionsEndpoint:
         longest = served[self.settings.model].get("max_model_len")
         return longest if type(longest) is int and longest > 0 else None
 
-    def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> Reply:
+    def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> CompletionTokens:
         """The target's answer to a prompt. Raises ModelError if the server refuses it or its reply is incomplete."""
         body: dict[str, Any] = {**sampling.as_request(), "model": self.settings.model, "prompt": prompt,
                                 "max_tokens": max_tokens, "return_token_ids": True}
@@ -78,7 +79,7 @@ class CompletionsEndpoint:
         if isinstance(seen, list) and seen != prompt:
             raise ModelError(f"answers.endpoint: {self.settings.base_url} changed a prompt of {len(prompt)} token ids into "
                              f"{len(seen)}: switch off whatever adds or removes tokens on that server")
-        return Reply(tokens, "stop" if reason == "stop" else "length")
+        return CompletionTokens(tokens, "stop" if reason == "stop" else "length")
 
     def _asked(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         where = self.settings.base_url

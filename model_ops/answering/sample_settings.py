@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from model_ops.settings import Seed, Settings
+from model_ops.jobs import Seed, Settings
 
 SAMPLED_WITH = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 """Fields of a request besides temperature and top_p that the built-in generator samples with."""

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_ops.decoding.penalties import NO_PENALTIES, Penalties
-from model_ops.decoding.truncation import NONE, Truncation
+from model_ops.decoding import NO_PENALTIES, NONE, Penalties, Truncation
 
 NEUTRAL: dict[str, Any] = {
     "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "logit_bias": {}, "stop": [],

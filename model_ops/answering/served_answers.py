@@ -8,28 +8,34 @@ served.parquet (resources/composing/served_answers.py): interaction_id, model, s
 finish_reason, prompt_token_ids, completion_token_ids (null where personal data was redacted from the row).
 Token ids count as the target's own if the log names the digest of its weights, or a model name that the recipe lists in
 `served_as`.
+
+Answers that an earlier version of a drafter's dataset has of the same target, so that only new prompts are asked.
+
+    earlier = EarlierAnswers.read(directory, target)            # directory None, or of another target: there are none
+    earlier.reply(row_id, turn, prompt_ids, sampling)           # Reply, or None
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.answering.completions_endpoint import CompletionTokens
 from model_ops.answering.sampling_parameters import Sampling, sampling_of, server_defaults
-from model_ops.errors import ModelError
-from model_ops.models.target_digest import is_named, names_of
+from model_ops.files import is_named, names_of, target_digest
+from model_ops.jobs import ModelError
 
 COLUMNS = ("interaction_id", "model", "served_model_digest", "params", "finish_reason", "prompt_token_ids",
            "completion_token_ids")
 
 
 @dataclass(frozen=True)
-class Exact:
+class LoggedTokenIds:
     """Token ids of prompt and answer as logged by the server."""
 
     prompt: list[int]
@@ -58,7 +64,7 @@ class ServedAnswers:
         row = self.rows.get(interaction_id or "")
         return sampling_of(row["params"], self.defaults) if row else self.defaults
 
-    def exact(self, interaction_id: str | None) -> Exact | None:
+    def exact(self, interaction_id: str | None) -> LoggedTokenIds | None:
         """Token ids of an answer that this target generated; None for another model or an incomplete record."""
         row = self.rows.get(interaction_id or "")
         if row is None or not row["prompt_token_ids"] or not row["completion_token_ids"]:
@@ -66,4 +72,33 @@ class ServedAnswers:
         if not (is_named(self.names, row["served_model_digest"]) or row["model"] in self.served_as):
             return None
         reason = "stop" if row["finish_reason"] in ("stop", "tool_calls", "function_call") else "length"
-        return Exact(row["prompt_token_ids"], row["completion_token_ids"], reason)
+        return LoggedTokenIds(row["prompt_token_ids"], row["completion_token_ids"], reason)
+
+
+ANSWER_COLUMNS = ["row_id", "turn", "origin", "prompt_token_ids", "answer_token_ids", "finish_reason", "sampling"]
+
+
+@dataclass(frozen=True)
+class EarlierAnswers:
+    """By row and turn: the prompt's token ids, the sampling as JSON, and the reply."""
+
+    _found: dict[tuple[str, int], tuple[list[int], str, CompletionTokens]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, directory: Path | None, target: Path) -> EarlierAnswers:
+        """The generated answers of an output of `generate`, if they are of exactly these weights."""
+        found: dict[tuple[str, int], tuple[list[int], str, CompletionTokens]] = {}
+        for path in sorted(directory.glob("*.parquet")) if directory is not None else []:
+            about = pq.read_schema(path).metadata or {}
+            if about.get(b"target_digest", b"").decode() != target_digest(target):
+                continue
+            for row in pq.read_table(path, columns=ANSWER_COLUMNS).to_pylist():
+                if row["origin"] == "generated":
+                    reply = CompletionTokens(row["answer_token_ids"], row["finish_reason"])
+                    found[row["row_id"], row["turn"]] = (row["prompt_token_ids"], row["sampling"], reply)
+        return cls(found)
+
+    def reply(self, row_id: str, turn: int, prompt: list[int], sampling: Sampling) -> CompletionTokens | None:
+        """The earlier reply, if it was to the same tokens with the same sampling."""
+        known = self._found.get((row_id, turn))
+        return known[2] if known is not None and known[0] == list(prompt) and known[1] == sampling.as_json() else None

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from model_ops.endpoint_settings import EndpointSettings
-from model_ops.settings import Seed, Settings
+from model_ops.answering.endpoint_settings import EndpointSettings
+from model_ops.jobs import Seed, Settings
 
 
 class GenerateSettings(Settings):

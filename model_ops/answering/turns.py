@@ -20,12 +20,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.batch import IGNORED
-from model_ops.errors import ModelError
-from model_ops.rendering.chat_template import ChatTemplate
-from model_ops.rendering.row import Row, Split, read_rows, request_of
-from model_ops.rendering.server_messages import THOUGHTS
-from model_ops.rendering.tokens import TurnEncoder
+from model_ops.jobs import ModelError
+from model_ops.rendering import THOUGHTS, ChatTemplate, Row, Split, TurnEncoder, read_rows, request_of
+from model_ops.tensors import IGNORED
 
 START_OF_THOUGHT, END_OF_THOUGHT = "<think>", "</think>"
 
@@ -33,7 +30,7 @@ LABELS = ("session_id", "prompt_shape", "workload", "interaction_ids")
 
 
 @dataclass
-class Conversation:
+class Dialogue:
     """One row of a dataset."""
 
     row: Row
@@ -72,12 +69,12 @@ class Conversation:
                 and not self.row.messages[place].get("function_call"):
             self._own[place] = text
 
-    def first_turns(self, count: int) -> Conversation:
+    def first_turns(self, count: int) -> Dialogue:
         """The same conversation with only its first `count` turns to answer."""
         return replace(self, turns=self.turns[:count], interaction_ids=self.interaction_ids[:count], _own={})
 
 
-def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Conversation]:
+def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Dialogue]:
     """The conversations of a split with a turn to answer, in the file's order.
 
     Turns are assistant messages with a message before them and a weight above 0, and the end of a conversation that has no
@@ -103,13 +100,13 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
             learnt = sum(message.get("role") == "assistant" and message.get("weight", 1) != 0 for message in row.messages)
             # ids belong to the answers with a loss, in order, then to copies; any other number of ids cannot be assigned
             known: list[str | None] = ids[learnt - len(turns):learnt] if ids and len(ids) >= learnt >= len(turns) else []
-            found.append(Conversation(
+            found.append(Dialogue(
                 row, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
                 str(label.get("workload") or ""), turns, known or [None] * len(turns), given))
     return found
 
 
-def choose_conversations(conversations: Sequence[Conversation], limit: int | None, seed: int) -> list[Conversation]:
+def choose_conversations(conversations: Sequence[Dialogue], limit: int | None, seed: int) -> list[Dialogue]:
     """A sample of conversations with at most `limit` turns in total, drawn by a hash: most of it stays when others come.
 
     The last conversation is cut to its first turns if all of them would exceed the limit.
@@ -117,7 +114,7 @@ def choose_conversations(conversations: Sequence[Conversation], limit: int | Non
     if limit is None or sum(len(each.turns) for each in conversations) <= limit:
         return list(conversations)
     order = sorted(conversations, key=lambda each: hashlib.sha256(f"{seed}/{each.row_id}".encode()).digest())
-    chosen: list[Conversation] = []
+    chosen: list[Dialogue] = []
     for each in order:
         if limit > 0:
             chosen.append(each.first_turns(limit))

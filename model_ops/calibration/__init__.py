@@ -1,1 +1,23 @@
-"""Quantization that looks at what layers read: calibration rows, and a walk over a model's blocks."""
+"""Calibration of quantized weights: rows pass through a model block by block, and give codes, scales of inputs, ranges of the
+key-value cache, and a scheme for each layer.
+
+How a scheme stores tensors is in `quantization`. Start with `walk.py`, which passes batches from block to block, then
+`weights.py` (GPTQ codes and AWQ or SmoothQuant scales). `distillation.py` trains a model before its weights are rounded;
+`auto_schemes.py` chooses schemes within a size.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.calibration.auto_schemes import AutoPlan
+    from model_ops.calibration.cache_scales import CacheRanges
+    from model_ops.calibration.distillation import distil_rounding
+    from model_ops.calibration.distillation_settings import DistilRoundingSettings
+    from model_ops.calibration.input_ranges import InputRanges
+    from model_ops.calibration.rows import calibration_documents
+    from model_ops.calibration.walk import show
+    from model_ops.calibration.weights import CalibratedWeights, calibrated_weights
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

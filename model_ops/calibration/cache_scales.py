@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from model_ops.calibration.walk import Block
-from model_ops.errors import ModelError
-from model_ops.parallel.world import World
-from model_ops.quantization.fp8_linear import LARGEST, SMALLEST_SCALE
-from model_ops.quantization.kv_cache import watch_cache
+from model_ops.calibration.walk import WalkBlock
+from model_ops.jobs import ModelError
+from model_ops.parallel import World
+from model_ops.quantization import LARGEST, SMALLEST_SCALE, watch_cache
 
 
 class CacheRanges:
@@ -27,7 +26,7 @@ class CacheRanges:
         self.layers = list(layers)
         self.largest: dict[str, list[float]] = {}
 
-    def __call__(self, block: Block) -> list[RemovableHandle]:
+    def __call__(self, block: WalkBlock) -> list[RemovableHandle]:
         def seen(name: str, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             before = self.largest.setdefault(f"{block.prefix}{name}", [0.0, 0.0])
             for place, cached in enumerate((keys, values)):

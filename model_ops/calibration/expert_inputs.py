@@ -22,9 +22,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from model_ops.calibration.layer_inputs import SAMPLED_ROWS, Inputs, add_products, largest_of_all, moment
-from model_ops.calibration.walk import Block
-from model_ops.parallel.world import World
-from model_ops.quantization.separate_experts import EACH, PARTS, SeparateExperts
+from model_ops.calibration.walk import WalkBlock
+from model_ops.parallel import World
+from model_ops.quantization import EACH, PARTS, SeparateExperts
 
 TOKENS_PER_INPUT = 4
 """Fewest tokens for each input of an expert."""
@@ -33,10 +33,10 @@ ROWS_AT_ONCE = 4_096
 
 
 @dataclass
-class ExpertBlock(Block):
+class ExpertBlock(WalkBlock):
     """One expert as a block of its own that is not run."""
 
-    parent: Block | None = None
+    parent: WalkBlock | None = None
     mixture: str = ""
     number: int = 0
     """mixture, number: the mixture of the parent, and the expert's number in it."""
@@ -69,7 +69,7 @@ class ExpertBlock(Block):
             before += len(rows)
 
 
-def experts_of(block: Block) -> Iterator[ExpertBlock]:
+def experts_of(block: WalkBlock) -> Iterator[ExpertBlock]:
     """The experts of a block's mixtures, each with its layers by their names in the model."""
     for name, mixture in block.mixtures.items():
         for number, expert in enumerate(mixture.each):

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from model_ops.calibration.expert_inputs import fewest_tokens, tokens_shown
-from model_ops.calibration.walk import Block
-from model_ops.errors import ModelError
-from model_ops.parallel.world import World
-from model_ops.quantization.block_layers import BlockLayers
-from model_ops.quantization.separate_experts import SeparateExperts
+from model_ops.calibration.walk import WalkBlock
+from model_ops.jobs import ModelError
+from model_ops.parallel import World
+from model_ops.quantization import BlockLayers, SeparateExperts
 
 UNIT_INPUTS = ("kv_b_proj",)
 """Layers that are given a one at least: vLLM multiplies the identity by them when it loads a model with latent attention
@@ -38,7 +37,7 @@ class InputRanges:
         self.layers, self.batches = layers, batches
         self.largest = dict.fromkeys(layers.modules, 0.0)
 
-    def __call__(self, block: Block) -> list[RemovableHandle]:
+    def __call__(self, block: WalkBlock) -> list[RemovableHandle]:
         hooks = [block.module.get_submodule(block.inner(module)).register_forward_pre_hook(partial(self._of_layer, layer))
                  for layer, module in self.layers.linear.items() if module.startswith(block.prefix)]
         for name, mixture in block.mixtures.items():

@@ -23,9 +23,9 @@ import torch.distributed as dist
 from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor, nn
 
-from model_ops.errors import ModelError
-from model_ops.parallel.world import World
-from model_ops.quantization.separate_experts import SeparateExperts
+from model_ops.jobs import ModelError
+from model_ops.parallel import World
+from model_ops.quantization import SeparateExperts
 
 SMALLEST_STRIP, MOST_STRIPS = 256, 8
 """Rows of a second moment that are added to at a time, and most parts of it: eight strips take 36/64 of all products."""
@@ -48,7 +48,7 @@ Routed = list[tuple[Float[Tensor, "tokens hidden"], Int[Tensor, "tokens top_k"]]
 """Hidden states that a mixture read, and the experts that the router chose for each, run by run."""
 
 
-class Chosen(NamedTuple):
+class RouterChoice(NamedTuple):
     """The router's choices in one run."""
 
     place: int
@@ -59,7 +59,7 @@ class Chosen(NamedTuple):
     experts: Int[Tensor, "tokens top_k"]
 
 
-class AllSeen(Exception):
+class InputsComplete(Exception):
     """Raised once every layer has read its inputs: the rest of the block need not run."""
 
 
@@ -110,7 +110,7 @@ class WatchedInputs:
     def _called(self, name: str) -> None:
         self._calls[name] += 1
         if self._once and all(self._calls.values()):
-            raise AllSeen
+            raise InputsComplete
 
     def _add(self, name: str, inputs: Tensor) -> None:
         leader = next((other for tensor, other in self._read if tensor is inputs), None)
@@ -147,9 +147,9 @@ class WatchedInputs:
         own = {name: self._total(name) for name in sorted(self.sums)}
         return {**own, **{name: own[leader] for name, leader in self.leaders.items()}}
 
-    def chosen(self) -> dict[str, list[Chosen]]:
+    def chosen(self) -> dict[str, list[RouterChoice]]:
         """What the routers chose in the runs of all processes, in the order of the runs."""
-        own = {name: [Chosen(place, self.world.rank, number, experts) for number, (place, (_, experts)) in enumerate(
+        own = {name: [RouterChoice(place, self.world.rank, number, experts) for number, (place, (_, experts)) in enumerate(
             zip(places, self.routed[name], strict=True))] for name, places in self.routed_places.items()}
         every = self.world.gather(own) if self.mixtures else []
         return {name: sorted((each for found in every for each in found[name]), key=lambda each: each[:3])

@@ -11,11 +11,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from model_ops.errors import ModelError
-from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.rendering.served_tokens import ServedTokens
-from model_ops.training.conversations import read_documents
-from model_ops.training.documents import Document
+from model_ops.documents import Document, read_documents
+from model_ops.jobs import ModelError
+from model_ops.models import load_tokenizer, read_config
+from model_ops.rendering import ServedTokens
 
 
 def calibration_documents(dataset: Path, model: Path, rows: int, max_length: int, seed: int,

@@ -10,7 +10,7 @@ Only hidden states of one block boundary are kept, in main memory, second moment
 (`model_ops.models.blockwise`). Layers that read the same tensor (q, k and v; gate and up) share one moment. A block runs twice:
 as it was, to see what its layers read, and with its new weights, so that the next block is calibrated on what it will really
 read (GPTQ's code; llm-compressor's "sequential" pipeline). What a mixture of experts reads is kept as it is, with the router's
-choice (`Block.routed`): `model_ops.calibration.expert_inputs` shows it to one expert after another.
+choice (`WalkBlock.routed`): `model_ops.calibration.expert_inputs` shows it to one expert after another.
 
 On several processes each has a share of the batches; what layers read is summed over all of them, so that every process sees
 the same.
@@ -29,19 +29,18 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from model_ops.batch import Batch
-from model_ops.calibration.layer_inputs import SAMPLED_ROWS, AllSeen, Chosen, Inputs, Routed, WatchedInputs
-from model_ops.errors import ModelError
-from model_ops.models.blockwise import BlockwiseModel
-from model_ops.models.bypass import bypassed
-from model_ops.parallel.world import World
-from model_ops.quantization.separate_experts import EACH, SeparateExperts, separated
+from model_ops.calibration.layer_inputs import SAMPLED_ROWS, Inputs, InputsComplete, Routed, RouterChoice, WatchedInputs
+from model_ops.jobs import ModelError
+from model_ops.models import BlockwiseModel, bypassed
+from model_ops.parallel import World
+from model_ops.quantization import EACH, SeparateExperts, separated
+from model_ops.tensors import Batch
 
 HOST = torch.device("cpu")
 
 
 @dataclass
-class Run:
+class BatchPass:
     """One batch on its way: its hidden states, and what each block is called with besides."""
 
     hidden: Float[Tensor, "1 tokens hidden"]
@@ -51,7 +50,7 @@ class Run:
 
 
 @dataclass
-class Block:
+class WalkBlock:
     """One block of the walk."""
 
     index: int
@@ -59,9 +58,9 @@ class Block:
     module: nn.Module
     layers: dict[str, nn.Linear]
     """Linear modules of the block, by their names in the model, without those of experts."""
-    runs: Sequence[Run]
+    runs: Sequence[BatchPass]
     """Runs of this process; all processes together have `batches`."""
-    trial: Run
+    trial: BatchPass
     """The shortest run, the same on every process."""
     prefix: str
     """Beginning of the layers' names."""
@@ -77,7 +76,7 @@ class Block:
     advanced: bool = False
     _inputs: dict[str, Inputs] | None = field(default=None, repr=False)
     _routed: dict[str, Routed] = field(default_factory=dict, repr=False)
-    _chosen: dict[str, list[Chosen]] = field(default_factory=dict, repr=False)
+    _chosen: dict[str, list[RouterChoice]] = field(default_factory=dict, repr=False)
 
     def inner(self, name: str) -> str:
         """The name of a layer within the block."""
@@ -91,7 +90,7 @@ class Block:
                                   [run.place for run in self.runs], self.world)
             with watch:
                 for run in self.runs:
-                    with suppress(AllSeen):
+                    with suppress(InputsComplete):
                         self.output(run)
                     watch.next_run()
             self._inputs, self._routed, self._chosen = watch.found(), watch.routed, watch.chosen()
@@ -102,7 +101,7 @@ class Block:
         self.inputs()
         return self._routed[mixture]
 
-    def chosen(self, mixture: str) -> list[Chosen]:
+    def chosen(self, mixture: str) -> list[RouterChoice]:
         """What the router of a module with experts chose in the runs of all processes."""
         self.inputs()
         return self._chosen[mixture]
@@ -112,7 +111,7 @@ class Block:
         layer = self.layers[name]
         layer.weight.data.copy_(weight)
 
-    def output(self, run: Run) -> Float[Tensor, "1 tokens hidden"]:
+    def output(self, run: BatchPass) -> Float[Tensor, "1 tokens hidden"]:
         """What the block makes of a batch with its present weights."""
         found = self.module(run.hidden.to(self.device), **_moved(run.rest[self.index], self.device, {}))
         return found[0] if isinstance(found, tuple) else found
@@ -132,13 +131,13 @@ class Block:
         self._inputs, self._routed, self._chosen, self.advanced = None, {}, {}, True
 
 
-BlockWatch = Callable[[Block], list[RemovableHandle]]
+BlockWatch = Callable[[WalkBlock], list[RemovableHandle]]
 """Puts hooks on a block, for the time in which all calibration rows run through it with its last weights."""
 
 
 @torch.no_grad()
 def walk(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], layers: Collection[str], with_moments: bool = True,
-         watches: Sequence[BlockWatch] = (), world: World | None = None) -> Iterator[Block]:
+         watches: Sequence[BlockWatch] = (), world: World | None = None) -> Iterator[WalkBlock]:
     """The model's blocks in order. After each the caller has replaced what it wants to, and the walk goes on with the outputs;
     nothing but watches reads those of the last one. layers: names of Linear modules, and of experts' layers as
     `BlockLayers.modules` gives them; a block's experts are separate while the caller has it.
@@ -164,7 +163,7 @@ def walk(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], laye
                       if isinstance(layer, nn.Linear) and f"{start}{name}" in layers}
             fused = dict.fromkeys(name.partition(EACH)[0] for name in layers if name.startswith(start) and EACH in name)
             with separated(model.module, fused) as mixtures:
-                block = Block(index, module, linear, own, trial, start, len(batches), world, model.device, with_moments,
+                block = WalkBlock(index, module, linear, own, trial, start, len(batches), world, model.device, with_moments,
                               watches, mixtures)
                 yield block
             if not block.advanced and (watches or index + 1 < len(model.blocks)):
@@ -184,7 +183,7 @@ def show(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], laye
             after_block(block.index + 1, len(model.blocks))
 
 
-def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> Run:
+def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> BatchPass:
     """The hidden states that the first block is called with, and the other arguments of every block: families give their
     layers different masks and rotary tables."""
     with bypassed(model.blocks) as recorders:
@@ -192,7 +191,7 @@ def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> Run:
     (hidden, _), = recorders[0].calls
     known: dict[int, Tensor] = {}
     rest = [_moved(named, HOST, known) for recorder in recorders for _, named in recorder.calls]
-    return Run(hidden.to(HOST), rest, place)
+    return BatchPass(hidden.to(HOST), rest, place)
 
 
 def _moved(value: Any, device: torch.device, known: dict[int, Tensor]) -> Any:

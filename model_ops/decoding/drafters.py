@@ -1,7 +1,7 @@
 """Interface of a drafter for speculative decoding.
 
 The decoder calls `begin` with the prompts of a batch, then `propose` and `advance` in turn; `keep` drops finished rows.
-Drafters without weights are in `model_ops.decoding.lookup`, trained ones in `model_ops.speculators`.
+Drafters without weights are in `model_ops.drafting.lookup`, trained ones in `model_ops.speculators`.
 """
 
 from __future__ import annotations

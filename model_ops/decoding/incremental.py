@@ -24,9 +24,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from model_ops.decoding.ragged_cache import RaggedCache
-from model_ops.errors import ModelError
-from model_ops.families.table import FAST
-from model_ops.quantization.quantized_linear import QuantizedLinear
+from model_ops.families import FAST
+from model_ops.jobs import ModelError
+from model_ops.quantization import QuantizedLinear
 
 FINAL = -1
 """Value in `capture` for the state after the final norm; 0 to n are block boundaries."""

@@ -31,7 +31,7 @@ class Penalties:
 NO_PENALTIES = Penalties()
 
 
-class History:
+class TokenHistory:
     """The tokens that each row's prompt and answer hold so far."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], vocabulary: int, device):
@@ -54,7 +54,7 @@ class History:
         self.in_prompt, self.counts = self.in_prompt[rows], self.counts[rows]
 
 
-def penalized(logits: Float32[Tensor, "rows positions vocab"], penalties: Penalties, history: History,
+def penalized(logits: Float32[Tensor, "rows positions vocab"], penalties: Penalties, history: TokenHistory,
               drafts: Int[Tensor, "rows positions-1"] | None = None) -> Float32[Tensor, "rows positions vocab"]:
     """The penalized logits of a round's positions. drafts: the tokens before positions 1, 2, ..."""
     import torch

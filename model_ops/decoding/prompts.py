@@ -14,10 +14,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.errors import ModelError
-from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-from model_ops.rendering.row import Row, Split, read_rows
-from model_ops.rendering.tokens import TurnEncoder
+from model_ops.jobs import ModelError
+from model_ops.rendering import ChatTemplate, Row, Split, TurnEncoder, Unrenderable, read_rows
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel, runs_fast
-from model_ops.decoding.ragged_model import RaggedModel
-from model_ops.decoding.stateful_model import StatefulModel
-from model_ops.models.isolation import keeps_apart
-from model_ops.precision import products_dtype
+from model_ops.decoding.transformers_runner import RaggedModel, StatefulModel
+from model_ops.machine import products_dtype
+from model_ops.models import keeps_apart
 
 SMALL_PARAMETERS = 100_000_000
 """On a CPU, models with fewer parameters are decoded in float32: bfloat16 is not faster for their small products, and logits

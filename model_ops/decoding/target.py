@@ -9,10 +9,10 @@ import math
 from pathlib import Path
 
 from model_ops.decoding.runner import Runner, decoding_dtype, new_runner
-from model_ops.errors import ModelError
-from model_ops.models.model_directory import load_model, training_device
-from model_ops.quantization.quantized_model import is_quantized, load_quantized
-from model_ops.tensor_files import TensorFileError, read_directory
+from model_ops.files import TensorFileError, read_directory
+from model_ops.jobs import ModelError
+from model_ops.models import load_model, training_device
+from model_ops.quantization import is_quantized, load_quantized
 
 
 def load_runner(directory: Path) -> Runner:

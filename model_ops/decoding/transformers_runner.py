@@ -1,19 +1,43 @@
-"""Base of the runners that call a transformers model's own forward: embedding, head, final norm and captured states."""
+"""Base of the runners that call a transformers model's own forward: embedding, head, final norm and captured states.
+
+Decodes any transformers model in which attention is all that connects tokens: its own blocks, attention over a ragged cache.
+
+    runner = RaggedModel(model)          # `model_ops.decoding.runner` chooses it
+
+The model runs as in training, with transformers' attention interface, so norms, experts, soft caps, sinks, windows, latent
+attention and RoPE are the model's own code. Rows of different lengths share a batch, and drafts are taken back by the lengths
+of the cache, as with `IncrementalModel`.
+
+Decodes a model with a state besides keys and values (a linear recurrence, a convolution): transformers' own cache, one row
+after the other.
+
+    runner = StatefulModel(model)        # `model_ops.decoding.runner` chooses it
+
+A state has no entries by position that could be left out, so a row whose drafts are taken back continues from a copy of its
+cache that was made before them, and runs the accepted tokens again. After a row's first tokens the model gets one token at a
+time, which every implementation of such layers supports.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers import AttentionInterface, DynamicCache
 
 from model_ops.decoding.incremental import FINAL
-from model_ops.errors import ModelError
-from model_ops.losses.chunked_head import Head
+from model_ops.decoding.ragged_cache import RaggedCache
+from model_ops.jobs import ModelError
+from model_ops.losses import Head
+from model_ops.models import packed_attention
 
 FINAL_NORMS = ("norm", "embedding_norm", "final_layernorm")
 """Names of the final norm in transformers' decoders."""
@@ -97,3 +121,201 @@ def _factor(norm: nn.Module, width: int, dtype: torch.dtype, device: torch.devic
     signs = torch.ones(width, dtype=dtype, device=device)
     signs[1::2] = -1.0
     return norm(signs[None, None])[0, 0] * signs
+
+
+SCORES_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
+"""Most float32 scores of one product, by kind of device: 64 MiB or 1 GiB."""
+
+
+class LayerCache(RaggedCache):
+    """A ragged cache whose layers get their heads and widths from the first keys and values that they store."""
+
+    def __init__(self, layers: int, rows: int, dtype: torch.dtype, device: torch.device | str):
+        super().__init__(layers, rows, 0, 0, dtype, device)
+        self.room = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.room
+
+    def reserve(self, tokens: int) -> None:
+        self.longest = self.most_tokens()
+        needed = self.longest + tokens
+        if needed > self.room:
+            self.room = max(needed, self.room * 3 // 2)
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        super().keep(rows)
+        self.room = self.most_tokens()
+
+    def store(self, layer: int, key: Tensor, value: Tensor, positions: Int[Tensor, "rows tokens"]) -> None:
+        for held, new in ((self.keys, key), (self.values, value)):
+            if held[layer].shape[2] < self.room:
+                past = held[layer] if held[layer].shape[1] else new.new_empty(self.rows, new.shape[2], 0, new.shape[3])
+                # zeros, not empty: a NaN in an invisible entry times its weight of 0 is NaN
+                held[layer] = F.pad(past, (0, 0, 0, self.room - past.shape[2]))
+        super().store(layer, key, value, positions)
+
+
+class RaggedModel(TransformersRunner):
+    """A causal language model over a ragged cache, by its own forward. Sets the model's attention."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__(model)
+        model.set_attn_implementation("ragged")
+
+    def new_cache(self, rows: int) -> LayerCache:
+        """An empty cache for `rows` rows."""
+        return LayerCache(len(self.layers), rows, self.dtype, self.device)
+
+    def forward(self, ids: Int[Tensor, "rows tokens"], cache: LayerCache, capture: Sequence[int] = (),
+                ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
+
+        The tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`.
+        """
+        cache.reserve(ids.shape[1])
+        return self.run(capture, input_ids=ids, position_ids=cache.positions(ids.shape[1]), use_cache=False, ragged_cache=cache)
+
+
+def ragged_attention(
+    module: nn.Module,
+    query: Float[Tensor, "rows heads tokens head_dim"],
+    key: Float[Tensor, "rows kv_heads tokens head_dim"],
+    value: Float[Tensor, "rows kv_heads tokens value_dim"],
+    attention_mask: Tensor | None = None,
+    *,
+    ragged_cache: LayerCache | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Float[Tensor, " heads"] | None = None,
+    **_: object,
+) -> tuple[Float[Tensor, "rows tokens heads value_dim"], None]:
+    """Attention with the signature of transformers' interface: stores the new keys and values, and attends over each row's
+    past.
+
+    Without a cache, causal attention of each row on its own.
+    """
+    cache = ragged_cache
+    options = {"scaling": query.shape[-1] ** -0.5 if scaling is None else scaling, "softcap": softcap, "s_aux": s_aux}
+    if cache is None:
+        return packed_attention(module, query, key, value, sliding_window=sliding_window, **options)
+    tokens, layer = query.shape[2], module.layer_idx
+    positions = cache.positions(tokens)
+    cache.store(layer, key.transpose(1, 2), value.transpose(1, 2), positions)
+    if cache.longest == 0:  # rows without a past; padding is on the right, which no real query sees
+        return packed_attention(module, query, key, value, sliding_window=sliding_window, **options)
+    span = cache.longest + tokens
+    keys, values = cache.keys[layer][:, :, :span], cache.values[layer][:, :, :span]
+    at_once = max(1, SCORES_AT_ONCE.get(query.device.type, SCORES_AT_ONCE["cpu"]) // (query.shape[1] * tokens * span))
+    attend = partial(_attend, window=sliding_window, **options)
+    streams = (stream.split(at_once) for stream in (query, keys, values, positions))
+    parts = [attend(*part) for part in zip(*streams, strict=True)]
+    return torch.cat(parts).transpose(1, 2), None
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, positions: Int[Tensor, "rows tokens"], window: int | None,
+            scaling: float, softcap: float | None, s_aux: Tensor | None) -> Float[Tensor, "rows heads tokens value_dim"]:
+    rows, heads, tokens, head_dim = query.shape
+    kv_heads, span = keys.shape[1], keys.shape[2]
+    scores = query.reshape(rows, kv_heads, heads // kv_heads * tokens, head_dim) @ keys.transpose(2, 3)
+    scores = scores.float().mul_(scaling).view(rows, heads, tokens, span)
+    if softcap is not None:
+        scores.div_(softcap).tanh_().mul_(softcap)
+    seen = torch.arange(span, device=positions.device)
+    visible = seen <= positions[:, :, None]
+    if window is not None:
+        visible &= seen > positions[:, :, None] - window
+    scores.masked_fill_(~visible[:, None], float("-inf"))
+    if s_aux is not None:  # one more logit in the softmax, without a value
+        sinks = s_aux.float().view(1, heads, 1, 1).expand(rows, -1, tokens, 1)
+        weights = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
+    else:
+        weights = scores.softmax(-1)
+    weights = weights.to(values.dtype).view(rows, kv_heads, -1, span)
+    return (weights @ values).view(rows, heads, tokens, -1)
+
+
+AttentionInterface.register("ragged", ragged_attention)
+
+
+@dataclass
+class _Row:
+    """A row's tokens and the cache after all of them."""
+
+    tokens: list[int] = field(default_factory=list)
+    cache: Any = None
+    before: tuple[int, Any] | None = None
+    """(number of tokens, cache) before the last drafts, or None."""
+
+
+class StateCache:
+    """One transformers cache for each row."""
+
+    def __init__(self, rows: int, device: torch.device | str):
+        self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.rows = [_Row() for _ in range(rows)]
+
+    def advance(self, tokens: int) -> None:
+        """Makes `tokens` more of every row visible."""
+        self.lengths = self.lengths + tokens
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        """Keeps only these rows, in this order."""
+        self.lengths = self.lengths[rows]
+        self.rows = [self.rows[row] for row in rows.tolist()]
+
+
+class StatefulModel(TransformersRunner):
+    """A causal language model over transformers' own caches."""
+
+    def new_cache(self, rows: int) -> StateCache:
+        """An empty cache for `rows` rows."""
+        return StateCache(rows, self.device)
+
+    def forward(self, ids: Int[Tensor, "rows tokens"], cache: StateCache, capture: Sequence[int] = (),
+                ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
+
+        The tokens become part of a row when the caller adds to `cache.lengths`.
+        """
+        found = [self._row(row, tokens, length, capture)
+                 for row, tokens, length in zip(cache.rows, ids.tolist(), cache.lengths.tolist(), strict=True)]
+        hidden = torch.cat([states for states, _ in found])
+        return hidden, torch.cat([captured for _, captured in found]) if capture else None
+
+    def _row(self, row: _Row, new: list[int], length: int, capture: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """The states of a row's new tokens, after its first `length` tokens."""
+        self._rewind(row, length)
+        if length and len(new) > 1:
+            row.before = (length, copy.deepcopy(row.cache))
+        found = self._read(row, new, capture)
+        return torch.cat([states for states, _ in found], 1), torch.cat([of for _, of in found], 1) if capture else None
+
+    def _rewind(self, row: _Row, length: int) -> None:
+        """Brings the cache to the row's first `length` tokens."""
+        if length == len(row.tokens):
+            return
+        kept = row.tokens[:length]
+        row.tokens, row.cache = [], None
+        if row.before is not None and row.before[0] <= length:
+            row.tokens, row.cache = kept[:row.before[0]], row.before[1]
+        row.before = None
+        if len(row.tokens) < length:
+            self._read(row, kept[len(row.tokens):], ())
+
+    def _read(self, row: _Row, tokens: list[int], capture: Sequence[int]) -> list[tuple[Tensor, Tensor | None]]:
+        """Runs a row's next tokens: the first ones at once, later ones one by one."""
+        if row.cache is None:
+            row.cache = DynamicCache(config=self.config)
+            steps = [tokens]
+        else:
+            steps = [[token] for token in tokens]
+        found = []
+        for step in steps:
+            positions = torch.arange(len(row.tokens), len(row.tokens) + len(step), device=self.device)[None]
+            found.append(self.run(capture, input_ids=torch.tensor([step], device=self.device), position_ids=positions,
+                                  past_key_values=row.cache, use_cache=True))
+            row.tokens.extend(step)
+        return found

@@ -1,1 +1,39 @@
-"""Confidence intervals and plots of the evaluation report."""
+"""Measurements of a release: losses, recovery, acceptance of drafters, task scores, and the same models in a real server.
+
+Every number is a `Measurement` with its subject, unit and interval; gates and reports in `resources` read these and nothing
+else. Whether a release passes is not decided here. Start with `report.py`, which calls each part and writes report.json;
+`measurement.py` is the vocabulary. `smoke/` has the requests that a server must answer before it takes traffic.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.evaluation.drafting_measurements import drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
+    from model_ops.evaluation.measurement import (
+        ALL_SUITES,
+        AS_LOGGED,
+        CHAMPION,
+        GREEDY,
+        HELD_OUT,
+        LONG_CONTEXT,
+        REFERENCE,
+        TARGET,
+        WITH_DRAFTER,
+        Measurement,
+        What,
+        at_temperature,
+        find,
+        in_a_server,
+        measurements_of,
+    )
+    from model_ops.evaluation.report import run
+    from model_ops.evaluation.settings import EvaluateSettings, EvaluationSettings
+    from model_ops.evaluation.smoke.answers import SmokeResult
+    from model_ops.evaluation.smoke.asking import SmokePrompt
+    from model_ops.evaluation.smoke.constraints import schema_of
+    from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, run_smoke_set
+    from model_ops.evaluation.smoke.text import Scores
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

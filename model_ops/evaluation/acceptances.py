@@ -4,6 +4,13 @@
 
 n-gram and suffix lookups are measured at the draft length that suits them best on the validation split. The drafter of the
 release that is served now (`champion_speculator`) is measured as the traffic is sampled, on the same prompts.
+
+The draft length at which a drafter without training does best, searched on held-out answers of the validation split.
+
+    found = search(past_answers, texts, 3)    # {"ngram": LookupLength(5, 1.31, 60, {...}), "suffix": LookupLength(12, ...)}
+
+n-gram and suffix lookups draft for free, but a server verifies every draft. tau grows with the length K until matches end, so
+the shortest K that reaches NEARLY_BEST of the best tau is taken.
 """
 
 from __future__ import annotations
@@ -16,26 +23,52 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.decoding.acceptance import AcceptanceRow, paired_gain, summarize
-from model_ops.decoding.decode import decode
-from model_ops.decoding.drafters import Drafter
-from model_ops.decoding.measure_acceptance import Measured, baselines, measure
-from model_ops.decoding.model_drafter import ModelDrafter
-from model_ops.decoding.prompts import choose_prompts, read_prompts
-from model_ops.decoding.runner import Runner
-from model_ops.decoding.target import load_runner
-from model_ops.errors import ModelError
+from model_ops.decoding import Drafter, ModelDrafter, Runner, choose_prompts, decode, load_runner, read_prompts
+from model_ops.drafting import AcceptanceRow, AcceptanceRun, baselines, measure, paired_gain, replay, summarize, tau_of
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.lookup_lengths import LookupLength, search
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Measurement
 from model_ops.evaluation.sampling_modes import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.progress import Progress
-from model_ops.speculators.architectures.draft_model import DRAFT_MODEL
-from model_ops.speculators.factory import load_draft_model
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.speculators import DRAFT_MODEL, load_draft_model
+
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24)
+"""Searched draft lengths; 24 is vLLM's suffix_decoding_max_tree_depth."""
+NEARLY_BEST = 0.99
+
+
+@dataclass(frozen=True)
+class LookupLength:
+    """The draft length chosen for prompt lookup."""
+
+    num_speculative_tokens: int
+    """The chosen K."""
+    tau: float | None
+    """Acceptance length at K, over the searched answers; None without any."""
+    answers: int
+    taus: dict[str, float] = field(default_factory=dict)
+    """Acceptance length by K, as text."""
+
+
+def search(past_answers: Sequence[Sequence[int]], texts: Sequence[tuple[Sequence[int], Sequence[int]]],
+           otherwise: int) -> dict[str, LookupLength]:
+    """The best length of each lookup drafter. texts: (prompt, answer) token ids of the target. otherwise: K without texts."""
+    if not any(answer for _, answer in texts):
+        return {name: LookupLength(otherwise, None, 0) for name in baselines()}
+    taus: dict[str, dict[int, float]] = {}
+    for length in LENGTHS:
+        for name, drafter in baselines(past_answers).items():
+            counts = [replay(drafter.open_index(prompt), answer, [], length) for prompt, answer in texts]
+            forwards, accepted = sum(each.forwards for each in counts), sum(sum(each.accepted_at) for each in counts)
+            taus.setdefault(name, {})[length] = tau_of(forwards, accepted)
+    found = {}
+    for name, by_length in taus.items():
+        best = next(length for length in LENGTHS if by_length[length] >= NEARLY_BEST * max(by_length.values()))
+        as_text = {str(length): tau for length, tau in by_length.items()}
+        found[name] = LookupLength(best, by_length[best], len(texts), as_text)
+    return found
+
 
 SEARCHED_PROMPTS = 64
 """Most validation prompts that are answered for the search of lookup lengths, if the job has no answers to them."""
@@ -189,14 +222,14 @@ def _answered(dataset: Path, settings: EvaluateSettings, runner, tokenizer, eos_
 
 def measured_in_mode(job: Job, settings: EvaluateSettings, runner: Runner, drafters: dict[str, Drafter],
                      lengths: Mapping[str, int], mode: Mode, eos_ids: frozenset[int], part: str = "acceptance",
-                     target_alone: bool = True) -> Measured:
+                     target_alone: bool = True) -> AcceptanceRun:
     """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts.
 
     lengths: number of drafted tokens of drafters for which it differs from the settings'. part: begins the names of the
     finished parts. target_alone: whether the runner is measured without a drafter too.
     """
     total = sum(len(group) for _, group in mode.groups)
-    together = Measured([], {}, {})
+    together = AcceptanceRun([], {}, {})
     for number, (sampling, group) in enumerate(mode.groups):
         kept = finished(job, f"{part}-{mode.key}-{number}", lambda sampling=sampling, group=group: asdict(measure(
             runner, drafters, group, eos_ids=eos_ids, temperature=sampling.temperature, truncation=sampling.truncation,

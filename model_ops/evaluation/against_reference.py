@@ -26,22 +26,16 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from model_ops.blocks import layer_list
-from model_ops.errors import ModelError
+from model_ops.documents import Document, RowLoss, first_documents, held_out_loss, mean_loss, read_documents
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import HELD_OUT, LONG_CONTEXT, PAIRED, Measurement
 from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
-from model_ops.evaluation.scored_model import scored_model
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
-from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.objectives.row_divergences import RowDivergence, mean_divergence, row_divergences
-from model_ops.objectives.teacher_cache import TeacherCache
-from model_ops.progress import Progress
-from model_ops.training.conversations import read_documents
-from model_ops.training.documents import Document
-from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
-from model_ops.training.validation import first_documents
+from model_ops.evaluation.token_scores import scored_model
+from model_ops.families import layer_list
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import load_tokenizer, read_config
+from model_ops.objectives import RowDivergence, TeacherCache, mean_divergence, row_divergences
 
 TOP_K = 128
 MEASURED_TOKENS, BLOCK_TOKENS = 32_768, 4_096

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
+from model_ops.drafting import LOOKUPS, Drafting, MeasuredDrafting, Rate, ReplayResult
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, REFERENCE
-from model_ops.serving.drafting import LOOKUPS, Drafting
-from model_ops.serving.drafting_choice import MeasuredDrafting, Rate, Replayed
 
 
 def measured_draftings(forms: Mapping[str, Mapping[str, Any]]) -> list[MeasuredDrafting]:
@@ -27,18 +26,18 @@ def measured_draftings(forms: Mapping[str, Mapping[str, Any]]) -> list[MeasuredD
         for name, form in forms.items() if name != REFERENCE]
 
 
-def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[Replayed]:
+def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[ReplayResult]:
     """Acceptance lengths by K, without a server, from the content of a report.json.
 
     Lookups are replayed over answers to validation prompts. The drafter's come from one measurement on test prompts, sampled as
     the traffic is: what it accepts at the first K positions a round does not depend on whether it drafts more.
     """
-    found = [Replayed(method=name, num_speculative_tokens=int(length), tau=tau)
+    found = [ReplayResult(method=name, num_speculative_tokens=int(length), tau=tau)
              for name, each in report.get("lookups", {}).items() if name in LOOKUPS
              for length, tau in each.get("taus", {}).items()]
     summary = _as_logged(report, drafter)
     if summary is not None:
-        found += [Replayed(method="drafter", num_speculative_tokens=place + 1, tau=1 + accepted)
+        found += [ReplayResult(method="drafter", num_speculative_tokens=place + 1, tau=1 + accepted)
                   for place, accepted in enumerate(accumulate(summary["accepted_by_position"]))]
     return found
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from model_ops.atomic_files import renamed_when_complete
-from model_ops.decoding.acceptance import AcceptanceRow
-from model_ops.job import Job
+from model_ops.drafting import AcceptanceRow
+from model_ops.files import renamed_when_complete
+from model_ops.jobs import Job
 
 
 def finished(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:

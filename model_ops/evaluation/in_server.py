@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from model_ops.errors import ModelError
+from model_ops.documents import Document, RowLoss, mean_loss
+from model_ops.drafting import NO_DRAFTING, Drafting, varying
 from model_ops.evaluation.drafting_measurements import measured_draftings
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.first_differences import Answers, first_differences
 from model_ops.evaluation.measurement import (
     GREEDY,
     OWN_LAYERS,
@@ -43,7 +43,6 @@ from model_ops.evaluation.measurement import (
     in_a_server,
 )
 from model_ops.evaluation.recovery_interval import loss_increase_interval
-from model_ops.evaluation.scored_model import scored_model
 from model_ops.evaluation.served_forms import (
     Form,
     drafter_serving,
@@ -55,17 +54,10 @@ from model_ops.evaluation.served_forms import (
 )
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.tie import TIE_NATS
-from model_ops.evaluation.token_scores import TokenScores, token_scores
-from model_ops.heap import give_back_memory
-from model_ops.job import Job
-from model_ops.progress import Progress
-from model_ops.serving.command import varies_by_batch_size
-from model_ops.serving.drafting import NO_DRAFTING, Drafting
-from model_ops.serving.drafting_choice import varying
-from model_ops.serving.program import program_of
-from model_ops.serving.server_process import NotRunnable, ServerFailed
-from model_ops.training.documents import Document
-from model_ops.training.likelihood import RowLoss, mean_loss
+from model_ops.evaluation.token_scores import Answers, TokenScores, first_differences, scored_model, token_scores
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.machine import give_back_memory
+from model_ops.serving import NotRunnable, ServerFailed, program_of, varies_by_batch_size
 
 SAMPLES, SAMPLE_CHARACTERS = 2, 400
 Served = dict[str, dict[str, Any]]

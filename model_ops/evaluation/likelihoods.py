@@ -19,18 +19,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.errors import ModelError
+from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_documents
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import PAIRED, Measurement
 from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
-from model_ops.evaluation.scored_model import scored_model
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.progress import Progress
-from model_ops.training.conversations import read_documents
-from model_ops.training.documents import Document
-from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
+from model_ops.evaluation.token_scores import scored_model
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import load_tokenizer
 
 NOT_SCORED = ("dataset", "answers", "served", "tasks", "speculator", "champion_speculator", "draft_model")
 """Inputs without a held-out loss. Every other input is a model to score, under its name in the job."""

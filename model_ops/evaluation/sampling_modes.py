@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_ops.answering.sampling_parameters import PENALTIES, Sampling, server_defaults
-from model_ops.answering.served_answers import ServedAnswers
-from model_ops.decoding.prompts import Prompt
+from model_ops.answering import PENALTIES, Sampling, ServedAnswers, server_defaults
+from model_ops.decoding import Prompt
 from model_ops.evaluation.measurement import AS_LOGGED, at_temperature
 
 

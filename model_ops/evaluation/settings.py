@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from model_ops.endpoint_settings import EndpointSettings
-from model_ops.serving.service import ServerKind
-from model_ops.settings import Seed, Settings
+from model_ops.answering import EndpointSettings
+from model_ops.jobs import Seed, Settings
+from model_ops.serving import ServerKind
 
 CHOSEN_WORDS = ("--host", "--port", "--model", "--model-path", "--served-model-name", "--api-key", "--trust-remote-code",
                 "--speculative-config", "--speculative-draft-model-path")

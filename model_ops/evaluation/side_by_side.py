@@ -21,22 +21,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from model_ops.atomic_files import write_text
-from model_ops.decoding.acceptance import is_looping
-from model_ops.decoding.decode import Answer, decode
-from model_ops.decoding.prompts import read_prompts
-from model_ops.decoding.target import load_runner
-from model_ops.errors import ModelError
+from model_ops.decoding import Completion, decode, load_runner, read_prompts
+from model_ops.documents import RowLoss, mean_loss
+from model_ops.drafting import is_looping
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import CHAMPION
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.progress import Progress
-from model_ops.rendering.row import read_rows
-from model_ops.training.likelihood import RowLoss, mean_loss
+from model_ops.files import write_text
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.rendering import read_rows
 
 FILE = "side_by_side.jsonl"
 DAYS, MOST = 7, 20
@@ -51,7 +46,7 @@ EMPTY, LOOPS, CUT = "empty", "repeats itself", "cut at the longest answer that i
 
 
 @dataclass
-class SideBySide:
+class SideBySideSummary:
     """Answers of two models to the same prompts."""
 
     summary: dict[str, Any] = field(default_factory=dict)
@@ -71,10 +66,10 @@ class _Changed:
         return (self.target.nll_sum - (self.other.nll_sum if self.other else 0.0)) / self.target.tokens
 
 
-def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str, str], progress: Progress) -> SideBySide:
+def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str, str], progress: Progress) -> SideBySideSummary:
     """same_directory: the name under which each role is in likelihood.parquet."""
     if "target" not in same_directory:
-        return SideBySide()
+        return SideBySideSummary()
     other = next((role for role in (CHAMPION, "base") if role in job.inputs
                   and same_directory.get(role, same_directory["target"]) != same_directory["target"]), None)
     times = _times(job.inputs["dataset"])
@@ -82,11 +77,11 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
     since = _week_of(times, {pair.target.row_id for pair in pairs}) if other == CHAMPION else None
     pairs = [pair for pair in pairs if since is None or (times.get(pair.target.row_id) or since) > since]
     if not pairs:
-        return SideBySide()
+        return SideBySideSummary()
     ordered = sorted(pairs, key=lambda pair: (-pair.change, pair.target.row_id))
     worst, later = ordered[:MOST], ordered[MOST:]
     best = [pair for pair in later[::-1][:MOST] if pair.change < 0] if other == CHAMPION else []
-    found = SideBySide(_summary(pairs, other, since))
+    found = SideBySideSummary(_summary(pairs, other, since))
     answers: dict[str, dict[str, dict[str, str]]] = {}
     for role in ("target", *([other] if other else [])):
         try:
@@ -162,7 +157,7 @@ def _answers(job: Job, settings: EvaluateSettings, role: str, row_ids: list[str]
     return found
 
 
-def _mark(answer: Answer, text: str) -> str:
+def _mark(answer: Completion, text: str) -> str:
     if not text.strip():
         return EMPTY
     if is_looping(answer.tokens):

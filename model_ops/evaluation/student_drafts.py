@@ -10,10 +10,19 @@ target, at each temperature and as the traffic is sampled. The speed-up is an es
 The cost of a token is counted in the weights that it is multiplied with, student's over teacher's, which is what a server at a
 small batch waits for; it does not depend on the machine. The measured tokens/s of both models are a record of the run, in
 speed.json.
+
+How much faster a target answers with a draft model: Leviathan's estimate from acceptance and cost. Imports no torch.
+
+    alpha = acceptance_chance(drafts=100, accepted_at=[80, 60, 45])
+    best = best_length(alpha, cost=0.2, longest=8)            # BestLength(num_speculative_tokens=4, speed_up=2.0...)
+
+Leviathan et al. 2023 (arXiv 2211.17192), theorem 3.8. It assumes that every draft is accepted with the same chance,
+independent of the others, and that the target verifies all drafts in the time of one token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,26 +32,18 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from model_ops.decoding.acceptance import AcceptanceRow, summarize
-from model_ops.decoding.measure_acceptance import measure
-from model_ops.decoding.model_drafter import ModelDrafter
-from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
-from model_ops.decoding.runner import Runner
-from model_ops.decoding.target import load_runner
-from model_ops.errors import ModelError
+from model_ops.decoding import ModelDrafter, Prompt, Runner, choose_prompts, load_runner, read_prompts
+from model_ops.drafting import AcceptanceRow, measure, summarize
 from model_ops.evaluation.acceptances import measured_in_mode
-from model_ops.evaluation.draft_speed_up import acceptance_chance, best_length
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.likelihoods import teacher_of_student
 from model_ops.evaluation.measurement import OVER_PROMPTS, Measurement
 from model_ops.evaluation.sampling_modes import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.progress import Progress
-from model_ops.speculators.standalone_model import check_shared_vocabulary
-from model_ops.training.flops import matrix_work
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.speculators import check_shared_vocabulary
+from model_ops.training import matrix_work
 
 STUDENT = "student"
 
@@ -158,3 +159,38 @@ def _summarise(result: StudentDrafts, settings: EvaluateSettings, mode: Mode, ro
         what="speed_up_estimate", of=STUDENT, against=teacher, sampling=mode.label, value=best.speed_up, n=len(rows),
         counted="prompts", unit="ratio", method=f"arXiv 2211.17192, theorem 3.8: alpha {alpha:.4f}, cost {cost:.4f}, "
         f"{best.num_speculative_tokens} drafts"))
+
+
+@dataclass(frozen=True)
+class BestLength:
+    """The number of drafts with the largest estimated speed-up; 0 drafts and a speed-up of 1 if drafting costs more than it
+    gains."""
+
+    num_speculative_tokens: int
+    speed_up: float
+
+
+def acceptance_chance(drafts: int, accepted_at: Sequence[int]) -> float:
+    """alpha: the chance that a draft is accepted where all drafts before it were; the maximum likelihood estimate over rounds.
+
+    drafts: rounds. accepted_at: rounds that accepted the drafts up to and including position 0, 1, ... A round tries position i
+    if it accepted all positions before it. 0 without a round.
+    """
+    tried = drafts + sum(accepted_at[:-1])
+    return sum(accepted_at) / tried if tried else 0.0
+
+
+def expected_speed_up(alpha: float, num_speculative_tokens: int, cost: float) -> float:
+    """Expected improvement in time: (1 - alpha^(k + 1)) / ((1 - alpha) (k cost + 1)), with k drafts a round.
+
+    cost: time of one token of the draft model over that of the target.
+    """
+    rounds = num_speculative_tokens + 1
+    tokens = rounds if alpha == 1 else (1 - alpha**rounds) / (1 - alpha)
+    return tokens / (num_speculative_tokens * cost + 1)
+
+
+def best_length(alpha: float, cost: float, longest: int) -> BestLength:
+    """The best of 0 to `longest` drafts a round; the fewest where several are equal."""
+    found = [BestLength(drafts, expected_speed_up(alpha, drafts, cost)) for drafts in range(longest + 1)]
+    return max(found, key=lambda each: (each.speed_up, -each.num_speculative_tokens))

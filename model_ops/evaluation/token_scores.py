@@ -1,23 +1,40 @@
 """Scores each target token with a model: its log-probability, and the lead of the likeliest token.
 
     scores = token_scores(model, documents)        # {row_id: TokenScores(logprobs, gaps, logits)}
+
+The model of a directory as evaluation scores it.
+
+Finds the first token at which greedy answers with and without drafting differ, and whether the two tokens are a tie.
+
+    found = first_differences(model, alone, drafted)      # {row_id: (prompt ids, answer ids)} of both
+    found[0].gap, found[0].bound, found[0].is_tie
+
+Verification is exact, so greedy answers differ only where rounding decides: a server computes in bfloat16, in other products
+for one token than for several. A bfloat16 has 8 significant bits, so its neighbour is 2^(e - 7) away for values from 2^e to
+2^(e + 1), and rounding moves each of two logits by at most half of that. Logits of own layers, in float32, that are at most
+TIE_STEPS such steps apart tie: one step for the rounding of the two logits themselves, one for that of the states they are made
+of. After the first difference, texts go their own ways, so only the first one of an answer says anything.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from model_ops.batch import IGNORED, Batch
-from model_ops.losses.chunked_head import Head
-from model_ops.losses.linear_cross_entropy import last_hidden
-from model_ops.training.documents import Document
-from model_ops.training.packing import to_batches
+from model_ops.documents import Document, to_batches
+from model_ops.losses import Head, last_hidden
+from model_ops.models import load_model, training_device
+from model_ops.quantization import is_quantized, load_quantized
+from model_ops.tensors import IGNORED, Batch
 
 ROWS_AT_ONCE = 256
 """Positions whose logits are held at a time."""
@@ -65,3 +82,87 @@ def _logits_of(model: nn.Module, batch: Batch) -> Callable[[Int[Tensor, " rows"]
         return lambda where: model(**batch.model_inputs, logits_to_keep=where).logits[0]
     hidden = last_hidden(model, batch)
     return lambda where: head.logits(hidden[where])
+
+
+def scored_model(directory: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The model on the training device, for packed rows; the layers of a quantized one compute what a server computes."""
+    device = training_device()
+    if is_quantized(directory):
+        return load_quantized(directory, dtype, "packed").to(device)
+    return load_model(directory, dtype=dtype, attention="packed", device=device)
+
+
+TIE_STEPS = 2
+Answers = Mapping[str, tuple[Sequence[int], Sequence[int]]]
+"""Row id -> token ids of prompt and greedy answer."""
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """The first token that differs."""
+
+    row_id: str
+    token: int
+    """Position in the answer."""
+    one: int | None
+    other: int | None
+    """one, other: the two token ids; None if that answer ended."""
+    signed_gap: float | None = None
+    """Logit of the first token minus that of the second, by the project's own layers; None if an answer ended."""
+    bound: float | None = None
+    """Largest gap that counts as a tie."""
+
+    @property
+    def gap(self) -> float | None:
+        """Distance of the two logits."""
+        return None if self.signed_gap is None else abs(self.signed_gap)
+
+    @property
+    def is_tie(self) -> bool:
+        return self.gap is not None and self.gap <= self.bound
+
+
+def bfloat16_step(value: float) -> float:
+    """Distance of a bfloat16 of this size to its neighbour; 0 for 0."""
+    return 2.0 ** (math.floor(math.log2(abs(value))) - 7) if value else 0.0
+
+
+def tie_bound(one: float, other: float) -> float:
+    """Most distance of two logits that tie."""
+    return TIE_STEPS * bfloat16_step(max(abs(one), abs(other)))
+
+
+def difference_at(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """The first place at which two token sequences differ, or at which one of them ends; None if they are equal."""
+    place = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return None if place == len(one) == len(other) else place
+
+
+def first_differences(model: nn.Module, alone: Answers, drafted: Answers) -> list[FirstDifference]:
+    """The differences between two sets of answers to the same prompts, by row id; rows of one set alone are left out.
+
+    model: own layers, loaded with attention="packed".
+    """
+    found, documents = [], []
+    for row_id in sorted(alone.keys() & drafted.keys()):
+        (prompt, one), (_, other) = alone[row_id], drafted[row_id]
+        place = difference_at(one, other)
+        if place is None:
+            continue
+        pair = tuple(ids[place] if place < len(ids) else None for ids in (one, other))
+        found.append(FirstDifference(row_id, place, *pair))
+        if None not in pair:
+            documents += [_with_last(f"{side} {row_id}", [*prompt, *one[:place]], token) for side, token in enumerate(pair)]
+    scores = token_scores(model, documents) if documents else {}
+    return [_measured(each, *(scores[f"{side} {each.row_id}"].logits[0] for side in (0, 1)))
+            if f"0 {each.row_id}" in scores else each for each in found]
+
+
+def _with_last(row_id: str, before: Sequence[int], token: int) -> Document:
+    """A document whose only target is its last token."""
+    ids = np.array([*before, token], dtype=np.int32)
+    return Document(row_id, ids, np.arange(len(ids)) == len(ids) - 1)
+
+
+def _measured(difference: FirstDifference, one: float, other: float) -> FirstDifference:
+    return replace(difference, signed_gap=one - other, bound=tie_bound(one, other))

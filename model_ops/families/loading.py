@@ -1,10 +1,16 @@
-"""How a family's models are loaded: the attention for decoding, and tensors that stay float32."""
+"""How a family's models are loaded: the attention for decoding, and tensors that stay float32.
+
+Finds the decoder layers of a model.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
+from torch import nn
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
+
+from model_ops.jobs import ModelError
 
 
 def attention_with_cache(config: PretrainedConfig) -> str:
@@ -19,3 +25,24 @@ def stays_float32(model: Any, tensor: str) -> bool:
     DeepSeek-V3's e_score_correction_bias is one: rounded, it would send tokens to other experts.
     """
     return any(part in tensor.split(".") for part in model._keep_in_fp32_modules_strict or ())
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The decoder layers of a model, first to last: its largest ModuleList of modules of one class. Raises ModelError if it
+    has none."""
+    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
+    lists = [blocks for blocks in lists
+             if len({type(block) for block in blocks}) == 1 and any(True for _ in blocks[0].parameters())]
+    if not lists:
+        raise ModelError(f"{type(model).__name__} has no list of blocks to cut or to checkpoint; train it on one process, with "
+                         "activation_checkpointing: none")
+    return max(lists, key=lambda blocks: sum(parameter.numel() for block in blocks for parameter in block.parameters()))
+
+
+def layer_list(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """The model's decoder layers and their name. Raises ModelError if it has no list of them."""
+    depth = model.config.num_hidden_layers
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return name, module
+    raise ModelError(f"teacher {type(model).__name__} has no list of its {depth} layers; choose another base model")

@@ -4,11 +4,43 @@
 
 A family that is not in the table is tried before anything is spent (`model_ops.families.trial`). `millrace models` prints what
 each family can do; a slow test runs every operation on every family here.
+
+What the operations must know of a model family.
+
+Names of routers.
 """
 
 from __future__ import annotations
 
-from model_ops.families.family import Family
+from dataclasses import dataclass
+from typing import Literal
+
+Rows = Literal["packed", "one document"]
+"""How documents share a training row: several with attention that stays within each, or computed one beside the other, because
+the family carries a state along the row."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model family of transformers, by the `model_type` of its config.json."""
+
+    model_type: str
+    title: str
+    """Name for people."""
+    attention: str
+    norms: str
+    router: str | None = None
+    """attention, norms, router: content of the blocks, for the documentation; router is None for a dense model."""
+    rows: Rows = "packed"
+    """How training keeps documents apart."""
+    fast: bool = False
+    """Whether `model_ops.decoding.incremental` decodes it with fused products; other families run transformers' own blocks
+    over a cache."""
+    shards: bool = False
+    """Whether several processes can share its weights."""
+    note: str = ""
+    """One sentence on what an operation leaves out."""
+
 
 PRE = "RMSNorm before attention and MLP"
 QK = f"{PRE}, and of queries and keys"
@@ -52,3 +84,7 @@ PACKED = tuple(name for name, family in FAMILIES.items() if family.rows == "pack
 
 SHARDED = tuple(name for name, family in FAMILIES.items() if family.shards)
 """Families that several processes can train together, by any mesh."""
+
+
+ROUTERS = ("gate", "router", "shared_expert_gate")
+"""Last parts of the names of linear layers that route tokens to experts."""

@@ -3,7 +3,7 @@
     rows = cross_entropy_rows(labels, weights, z_loss=1e-4)     # a RowsLoss for chunked_head
     nll, kept = token_nll(model, batch)                         # per token, for evaluation
 
-Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.chunked_head`), so memory
+Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.head`), so memory
 does not grow with tokens times vocabulary. The loss of a token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot.
 z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section 5).
 """
@@ -14,11 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.batch import IGNORED, Batch
-from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
+from model_ops.losses.head import Head, RowsLoss, chunked_head
 from model_ops.losses.vocabulary_shards import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
-from model_ops.models import fused_rows
-from model_ops.parallel.context_parallel import pad
+from model_ops.parallel import pad
+from model_ops.tensors import IGNORED, Batch, fused_rows
 
 
 @torch.no_grad()

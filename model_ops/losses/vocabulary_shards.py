@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
 
-from model_ops.losses.chunked_head import Head, RowsLoss
+from model_ops.losses.head import Head, RowsLoss
 
 
 @dataclass(frozen=True, eq=False)

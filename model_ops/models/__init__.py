@@ -1,1 +1,45 @@
-"""Model directories (load, save, check), attention for packed rows, adapters, memory-efficient layers."""
+"""Models in memory: loading and saving directories in the Hugging Face layout, attention that keeps packed documents apart, and
+checks of what a server will load.
+
+Start with `model_directory.py` (load, save, read the config), then `attention.py` (the packed attention) and `isolation.py`
+(families that carry a state along the row). `blockwise.py` reads one block at a time, for models larger than memory;
+`verify_model.py` compares a directory with its config; `float_weights.py` turns a quantized base into float weights;
+`gguf_file.py` exports to llama.cpp.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.models.attention import document_groups, packed_attention
+    from model_ops.models.blockwise import BlockwiseModel, load_blockwise
+    from model_ops.models.bypass import Bypass, bypassed
+    from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
+    from model_ops.models.experts import use_grouped_experts
+    from model_ops.models.float_weights import write_float_weights
+    from model_ops.models.gguf_file import FILE, check_gguf, write_gguf
+    from model_ops.models.isolation import FAILURES, isolate_documents, keeps_apart
+    from model_ops.models.model_directory import (
+        check_model,
+        headers,
+        load_model,
+        load_tokenizer,
+        read_config,
+        refuse_misfit,
+        save_model,
+        training_device,
+    )
+    from model_ops.models.quantized_base import float_form
+    from model_ops.models.tiny_families import scatter_weights, tiny_model
+    from model_ops.models.verify_model import (
+        Defect,
+        Shapes,
+        compare_shapes,
+        missing_numbers,
+        verify_dtype,
+        verify_files_to_serve,
+        verify_weights,
+    )
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -6,12 +6,21 @@
 transformers supports packing with a tokens x tokens mask from position ids. Here documents are gathered into a few groups of
 similar length, and attention is computed for a whole group (padding comes after a document's end, which causal attention never
 reads). Without `document_lengths` each batch row is one document. With `document_prefixes` a document continues the beginning
-of another one of its row (model_ops.training.shared_contexts): it attends to those tokens too.
+of another one of its row (model_ops.documents.conversations): it attends to those tokens too.
 
 On a CPU short documents are computed with two batched matrix products and a softmax, in bfloat16 two to five times as fast as
 torch's fused kernel there. Long documents use the fused kernel. Layers with a soft cap, with sinks, or with a sliding window
 shorter than a document use model_ops.models.block_attention. On CUDA the whole row is one call of flash attention, also with
-windows and sinks (model_ops.models.varlen_attention), where that kernel supports the heads and their dtype.
+windows and sinks (model_ops.models.attention), where that kernel supports the heads and their dtype.
+
+Attention of a packed row on CUDA in one kernel call per layer: documents, sliding windows and sinks, no copies or padding.
+
+    if takes_varlen_kernel(...):
+        output = varlen_attention(query, key, value, lengths, scaling, window=128, sinks=module.sinks)
+
+A sink is one logit s per head in the softmax, without a value. It changes the log-sum-exp l and the output o to
+    L = log(exp(l) + exp(s));   O = exp(l - L) o;   ds = -sum over queries of exp(s - L) (O . gradient)
+and the kernel's backward pass with L and O gives the other gradients. The kernel has no soft caps; block_attention does.
 """
 
 from __future__ import annotations
@@ -25,13 +34,13 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from transformers import AttentionInterface
 
 from model_ops.models.block_attention import block_attention
-from model_ops.models.varlen_attention import varlen_attention
-from model_ops.models.varlen_kernel import same_dtype, takes_varlen_kernel
-from model_ops.parallel.context_parallel import Context
+from model_ops.parallel import Context
+from model_ops.tensors import Boundaries, same_dtype, takes_varlen_kernel, varlen_kernel
 
 PADDING_ALLOWED = 1.25
 """Largest ratio of the longest to the shortest document of a group."""
@@ -262,3 +271,45 @@ class _Scatter(torch.autograd.Function):
 
 
 AttentionInterface.register("packed", packed_attention)
+
+
+def varlen_attention(
+    query: Float[Tensor, "tokens heads head_dim"],
+    key: Float[Tensor, "tokens kv_heads head_dim"],
+    value: Float[Tensor, "tokens kv_heads head_dim"],
+    lengths: list[int],
+    scaling: float,
+    window: int | None = None,
+    sinks: Float[Tensor, " heads"] | None = None,
+) -> Float[Tensor, "tokens heads head_dim"]:
+    """Causal attention within each document; consecutive query heads share a key head. Differentiable in all four tensors.
+
+    lengths: of the documents, laid end to end. window: positions that a query sees, its own included."""
+    if window is not None and window >= max(lengths):
+        window = None
+    return _VarlenAttention.apply(query, key, value, sinks, Boundaries.of(lengths, query.device), scaling, window)
+
+
+class _VarlenAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, boundaries: Boundaries, scaling: float,
+                window: int | None):
+        output, normaliser = varlen_kernel.varlen_forward(query, key, value, boundaries, scaling, window)
+        if sinks is not None:
+            joined = torch.logaddexp(normaliser, sinks.float()[:, None])
+            output = output * (normaliser - joined).exp().T[..., None].to(output.dtype)
+            normaliser = joined
+        ctx.save_for_backward(query, key, value, output, normaliser, *([] if sinks is None else [sinks]))
+        ctx.options = (boundaries, scaling, window)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):
+        query, key, value, output, normaliser, *sinks = ctx.saved_tensors
+        streams = varlen_kernel.varlen_backward(gradient, query, key, value, output, normaliser, *ctx.options)
+        of_sinks = None
+        if sinks:
+            inner = (output.float() * gradient.float()).sum(-1)  # [tokens, heads]
+            of_sinks = -((sinks[0].float() - normaliser.T).exp() * inner).sum(0).to(sinks[0].dtype)
+        return *streams, of_sinks, None, None, None

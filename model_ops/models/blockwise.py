@@ -33,12 +33,11 @@ from transformers.core_model_loading import (
 )
 from transformers.modeling_utils import LoadStateDictConfig
 
-from model_ops.blocks import layer_list
-from model_ops.errors import ModelError
-from model_ops.families.table import FAMILIES, PACKED
+from model_ops.families import FAMILIES, PACKED, layer_list
+from model_ops.files import TORCH_NAMES, TensorFileError, TensorHeader, read_directory
+from model_ops.jobs import ModelError
+from model_ops.models.isolation import separate_documents
 from model_ops.models.model_directory import empty_model, load_model, read_config, refuse_wrong_tensors
-from model_ops.models.separate_documents import separate_documents
-from model_ops.tensor_files import TORCH_NAMES, TensorFileError, TensorHeader, read_directory
 
 OUTSIDE = -1
 """Number of the part of a model that is not in a block."""

@@ -31,7 +31,7 @@ class Bypass(nn.Module):
         return hidden_states
 
 
-class Recorder(Bypass):
+class RecordingBypass(Bypass):
     """A bypass that remembers what it was called with."""
 
     def __init__(self, block: nn.Module):
@@ -44,9 +44,9 @@ class Recorder(Bypass):
 
 
 @contextmanager
-def bypassed(blocks: nn.ModuleList) -> Iterator[list[Recorder]]:
+def bypassed(blocks: nn.ModuleList) -> Iterator[list[RecordingBypass]]:
     """Every block bypassed and recorded."""
-    own, recorders = list(blocks), [Recorder(block) for block in blocks]
+    own, recorders = list(blocks), [RecordingBypass(block) for block in blocks]
     try:
         for index, recorder in enumerate(recorders):
             blocks[index] = recorder

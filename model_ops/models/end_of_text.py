@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 
 
 def end_of_text_ids(directory: Path) -> frozenset[int]:

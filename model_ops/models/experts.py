@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, grouped_mm_experts_forward
 
-from model_ops.models.lora_parameters import PREFIX
+from model_ops.adapters import PREFIX
 
 NAME = "grouped_in_autocast"
 STRIDE_BYTES = 16

@@ -17,11 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from model_ops.atomic_files import renamed_when_complete
-from model_ops.errors import ModelError
-from model_ops.models.quantized_base import FloatForm, Source
-from model_ops.progress import Progress
-from model_ops.tensor_files import TORCH_NAMES, TensorHeader, write_stream
+from model_ops.files import TORCH_NAMES, TensorHeader, renamed_when_complete, write_stream
+from model_ops.jobs import ModelError, Progress
+from model_ops.models.quantized_base import FloatForm, TensorSource
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Floats of four bits (OCP Microscaling 1.0, table 5) without their sign, which is the highest bit."""
@@ -45,7 +43,7 @@ def write_float_weights(form: FloatForm, path: Path, progress: Progress) -> int:
         return write_stream(temporary, form.layout, tensors())
 
 
-def float_weight(source: Source) -> Tensor:
+def float_weight(source: TensorSource) -> Tensor:
     """The float tensor that stored parts stand for."""
     parts = {role: _read(header) for role, header in source.parts.items()}
     if source.kind == "plain":
@@ -103,7 +101,7 @@ def _fp4(parts: dict[str, Tensor]) -> Float[Tensor, "rows width"]:
     return (torch.cat((sizes, -sizes))[codes].unflatten(1, (scale.shape[1], -1)) * scale[..., None]).flatten(1)
 
 
-def _four_bits(parts: dict[str, Tensor], source: Source) -> Tensor:
+def _four_bits(parts: dict[str, Tensor], source: TensorSource) -> Tensor:
     facts, absmax = source.facts, parts["absmax"]
     if "nested_absmax" in parts:
         nested = parts["nested_absmax"].float().repeat_interleave(int(facts["nested_blocksize"]))[:absmax.numel()]

@@ -5,19 +5,31 @@
 Only attention gets the document boundaries. A linear recurrence or a convolution along the tokens runs from one document into
 the next, and the loss does not show it. `model_ops.families.table` says which families do; any other family is tried on eleven
 tokens: outputs of the second document must have no gradient with respect to the first. Where they have, every document of a row
-is computed as a row of its own (`model_ops.models.separate_documents`). What leaks even then is refused.
+is computed as a row of its own (`model_ops.models.isolation`). What leaks even then is refused.
+
+Computes every document of a packed row as a batch row of its own, for models that carry a state along the row.
+
+    separate_documents(model)
+
+The decoder gathers documents of similar length, padded on the right, which no causal layer reads, and puts their hidden states
+back in the order of the packed row. Packing, losses and batches stay as they are; the cost is the padding.
 """
 
 from __future__ import annotations
 
+import inspect
+import types
 from pathlib import Path
+from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from model_ops.errors import ModelError
-from model_ops.families.table import FAMILIES, PACKED, SHARDED
-from model_ops.models.separate_documents import separate_documents
+from model_ops.families import FAMILIES, PACKED, SHARDED
+from model_ops.jobs import ModelError
+from model_ops.models.attention import document_groups
 
 TRAINED = f"trained are {', '.join(FAMILIES)}, and others whose attention goes through transformers' interface"
 FIRST, SECOND = 5, 6
@@ -87,3 +99,32 @@ def _leaks(model: PreTrainedModel) -> bool:
         if gradient is not None:
             by_token.index_add_(0, ids.flatten(), gradient.abs().sum(-1).flatten().float())
     return bool(by_token[:FIRST].count_nonzero()) or not by_token[FIRST:].count_nonzero()
+
+
+def separate_documents(model: nn.Module) -> None:
+    """Replaces the forward of the model's decoder, in place."""
+    decoder = model.base_model
+    decoder.forward = types.MethodType(_forward, decoder)
+
+
+def _forward(self: nn.Module, input_ids: Int[Tensor, "batch tokens"], position_ids: Tensor | None = None,
+             document_lengths: list[int] | None = None, context_parallel: object = None, **options: Any) -> Any:
+    if context_parallel is not None:
+        raise ModelError(f"a {self.config.model_type} carries a state along its tokens, so they cannot be shared out between "
+                         "processes: leave context parallelism out of the mesh")
+    run = type(self).forward
+    if options.pop("document_prefixes", None) is not None:
+        raise ModelError(f"a {self.config.model_type} carries a state along its tokens, so a document cannot continue another")
+    if document_lengths is None:
+        return run(self, input_ids=input_ids, position_ids=position_ids, **options)
+    found: Tensor | None = None
+    takes_positions = "position_ids" in inspect.signature(run).parameters
+    for group in document_groups(tuple(document_lengths), input_ids.device):
+        if takes_positions:
+            options["position_ids"] = torch.arange(group.where.shape[1], device=input_ids.device)[None]
+        output = run(self, input_ids=input_ids[0, group.where], **options)
+        states = output.last_hidden_state
+        if found is None:
+            found = states.new_zeros(1, sum(document_lengths), states.shape[-1])
+        found = found.index_copy(1, group.tokens, states.flatten(0, 1)[group.kept][None])
+    return type(output)(last_hidden_state=found)

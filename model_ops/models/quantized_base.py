@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from model_ops.errors import ModelError
-from model_ops.tensor_files import DTYPE_BYTES, Layout, TensorHeader
+from model_ops.files import DTYPE_BYTES, Layout, TensorHeader
+from model_ops.jobs import ModelError
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 FP8_SCALES = ("_scale_inv", "_scale")
@@ -32,7 +32,7 @@ PACKED_BITS = (4, 8)
 
 
 @dataclass(frozen=True)
-class Source:
+class TensorSource:
     """Where a float tensor comes from."""
 
     kind: str
@@ -52,7 +52,7 @@ class FloatForm:
     """Name of the quantization."""
     layout: Layout
     """The float tensors."""
-    sources: dict[str, Source]
+    sources: dict[str, TensorSource]
     """Source of each float tensor, by name."""
 
     @property
@@ -90,29 +90,29 @@ def float_form(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -
         if header.dtype not in FLOAT_DTYPES and not name.endswith(("num_batches_tracked", "position_ids")):
             raise ModelError(f"the base model is quantized by {method}, and its tensor {name} ({header.dtype}) has no "
                              "scales that are known here; name the model before it was quantized")
-        sources[name] = Source("plain", {"value": header}, {})
+        sources[name] = TensorSource("plain", {"value": header}, {})
         layout[name] = ("F32" if name.endswith("e_score_correction_bias") else "BF16", header.shape)
     return FloatForm(title, layout, sources)
 
 
-def _mxfp4(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
+def _mxfp4(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
     pairs = [name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")]
-    return {name: Source("mxfp4", _all(tensors, name, {"blocks": f"{name}_blocks", "scales": f"{name}_scales"}), {})
+    return {name: TensorSource("mxfp4", _all(tensors, name, {"blocks": f"{name}_blocks", "scales": f"{name}_scales"}), {})
             for name in pairs}
 
 
-def _fp8(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
+def _fp8(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
     block = config.get("weight_block_size")
     found = {}
     for name, header in tensors.items():
         if not header.dtype.startswith("F8"):
             continue
         scale = next((f"{name}{end}" for end in FP8_SCALES if f"{name}{end}" in tensors), f"{name}{FP8_SCALES[0]}")
-        found[name] = Source("fp8", _all(tensors, name, {"weight": name, "scale": scale}), {"block": block})
+        found[name] = TensorSource("fp8", _all(tensors, name, {"weight": name, "scale": scale}), {"block": block})
     return found
 
 
-def _bitsandbytes(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
+def _bitsandbytes(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
     found = {}
     for name, header in tensors.items():
         if FOUR_BITS in name:
@@ -121,14 +121,14 @@ def _bitsandbytes(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]
             names = {"weight": weight, "absmax": f"{weight}.absmax", "quant_map": f"{weight}.quant_map", "state": name}
             if "nested_blocksize" in facts:
                 names |= {"nested_absmax": f"{weight}.nested_absmax", "nested_quant_map": f"{weight}.nested_quant_map"}
-            found[weight] = Source("nf4", _all(tensors, weight, names), facts)
+            found[weight] = TensorSource("nf4", _all(tensors, weight, names), facts)
         elif name.endswith(".SCB"):
             weight = f"{name.removesuffix('.SCB')}.weight"
-            found[weight] = Source("int8", _all(tensors, weight, {"weight": weight, "scale": name}), {})
+            found[weight] = TensorSource("int8", _all(tensors, weight, {"weight": weight, "scale": name}), {})
     return found
 
 
-def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
+def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
     """Weights times their scales: one for each tensor, row, group of columns of a row, or block; integers and floats of four
     bits that are packed."""
     found = {}
@@ -148,7 +148,7 @@ def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str
         block = [1, header.shape[-1] // groups]
         if len(scales) == 2 and scales[0] not in (1, header.shape[0]):
             block = _block(config, name)
-        found[name] = Source("scaled", parts, {"block": block})
+        found[name] = TensorSource("scaled", parts, {"block": block})
     return found
 
 
@@ -163,7 +163,7 @@ def _block(config: Mapping[str, Any], name: str) -> list[int]:
                      "name the model before it was quantized")
 
 
-def _packed(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader) -> Source:
+def _packed(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader) -> TensorSource:
     names = {"weight": f"{name}_packed", "scale": f"{name}_scale", "shape": f"{name}_shape"}
     if f"{name}_zero_point" in tensors:
         names["zero"] = f"{name}_zero_point"
@@ -173,14 +173,14 @@ def _packed(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader
     if bits is None or f"{name}_g_idx" in tensors:
         raise ModelError(f"the base model packs {name} in a way that is not read here (read are {READ}, columns in order); "
                          "name the model before it was quantized")
-    return Source("packed", parts, {"bits": bits, "shape": [rows, width]})
+    return TensorSource("packed", parts, {"bits": bits, "shape": [rows, width]})
 
 
-def _fp4(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader) -> Source:
+def _fp4(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader) -> TensorSource:
     names = {"weight": f"{name}_packed", "scale": f"{name}_scale"}
     if f"{name}_global_scale" in tensors:
         names["global"] = f"{name}_global_scale"
-    return Source("fp4", _all(tensors, name, names), {"shape": [header.shape[0], header.shape[1] * 2]})
+    return TensorSource("fp4", _all(tensors, name, names), {"shape": [header.shape[0], header.shape[1] * 2]})
 
 
 def _all(tensors: Mapping[str, TensorHeader], name: str, names: dict[str, str]) -> dict[str, TensorHeader]:
@@ -190,7 +190,7 @@ def _all(tensors: Mapping[str, TensorHeader], name: str, names: dict[str, str]) 
     return {role: tensors[stored] for role, stored in names.items()}
 
 
-def _shape(source: Source) -> tuple[int, ...]:
+def _shape(source: TensorSource) -> tuple[int, ...]:
     if source.kind == "mxfp4":  # [experts, rows, groups, 16 bytes of two values each], used transposed
         experts, rows, groups, packed = source.parts["blocks"].shape
         return experts, groups * packed * 2, rows

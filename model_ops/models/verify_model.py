@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.errors import ModelError
-from model_ops.families.table import FAST
-from model_ops.models.template_files import chat_templates
-from model_ops.quantization.registry import Quantization, quantization_of
-from model_ops.tensor_files import TensorHeader
+from model_ops.families import FAST
+from model_ops.files import TensorHeader, chat_templates
+from model_ops.jobs import ModelError
+from model_ops.quantization import Quantization, quantization_of
 
 FLOAT_NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 ALWAYS_FLOAT32 = ("e_score_correction_bias",)
@@ -23,7 +22,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Problem:
+class Defect:
     """One problem: its file, and a sentence for the person who can fix it."""
 
     file: str
@@ -35,7 +34,7 @@ class Problem:
         return self.sentence
 
 
-def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Defect]:
     """Problems of the tensors against config.json: names, shapes, vocabulary, tied head, dtype, quantized layout."""
     by_names = config.get("model_type") in FAST
     if not by_names and not tensors:
@@ -49,7 +48,7 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
         quantization = quantization_of(config)
         expected, matrices = (_fast_shapes if by_names else _shapes_of_transformers)(config)
     except ModelError as error:
-        return [Problem("config.json", str(error))]
+        return [Defect("config.json", str(error))]
     tied = ("lm_head.weight" in tensors and "lm_head.weight" not in expected) or bool(config.get("tie_word_embeddings"))
     if tied and "model.embed_tokens.weight" in expected:
         expected.setdefault("lm_head.weight", expected["model.embed_tokens.weight"])
@@ -63,7 +62,7 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
     problems += found
     head, embedding = tensors.get("lm_head.weight"), tensors.get("model.embed_tokens.weight")
     if tied and head is not None and embedding is not None and head.read() != embedding.read():
-        problems.append(Problem("model.safetensors", "config.json ties lm_head to the embedding, but lm_head.weight "
+        problems.append(Defect("model.safetensors", "config.json ties lm_head to the embedding, but lm_head.weight "
                                                      "is stored with other values: one of them is wrong", True))
     return problems + verify_dtype(config, tensors)
 
@@ -80,17 +79,17 @@ def _fast_shapes(config: Mapping[str, Any]) -> tuple[Shapes, set[str]]:
 
 def _shapes_of_transformers(config: Mapping[str, Any]) -> tuple[Shapes, set[str]]:
     """The same for any family, from a model that transformers builds without values."""
-    from model_ops.quantization.block_layers import block_layers, model_of_config
+    from model_ops.quantization import block_layers, model_of_config
 
     layers = block_layers(model_of_config(config))
     return dict(layers.tensors), {f"{layer}.weight" for layer in layers.matrices}
 
 
-def missing_numbers(config: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
+def missing_numbers(config: Mapping[str, Any], names: tuple[str, ...]) -> list[Defect]:
     """A problem for each name that is not a positive whole number in the config; names with a default may be missing."""
     names += tuple(name for name in ("head_dim", "num_key_value_heads")
                    if config.get(name) is not None and name not in names)
-    return [Problem("config.json", f"config.json has {name} = {config.get(name)!r}, not a positive whole number")
+    return [Defect("config.json", f"config.json has {name} = {config.get(name)!r}, not a positive whole number")
             for name in names if type(config.get(name)) is not int or config[name] < 1]
 
 
@@ -124,41 +123,41 @@ def expected_shapes(config: Mapping[str, Any]) -> Shapes:
 
 
 def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], optional: set[str] = frozenset(),
-                   ) -> list[Problem]:
+                   ) -> list[Defect]:
     """A problem for each tensor that is missing, of another shape, or unexpected."""
     problems = []
     for name, shape in expected.items():
         if name not in tensors:
             if name not in optional:
-                problems.append(Problem("model.safetensors", f"tensor {name} is missing, config.json requires it", True))
+                problems.append(Defect("model.safetensors", f"tensor {name} is missing, config.json requires it", True))
         elif tensors[name].shape != shape:
             found = list(tensors[name].shape)
-            problems.append(Problem(tensors[name].file.name,
+            problems.append(Defect(tensors[name].file.name,
                                     f"tensor {name} is {found}, config.json requires {list(shape)}", True))
-    problems += [Problem(tensors[name].file.name, f"tensor {name} is not described by config.json")
+    problems += [Defect(tensors[name].file.name, f"tensor {name} is not described by config.json")
                  for name in tensors if name not in expected]
     return problems
 
 
-def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Defect]:
     """A problem if float weights, except quantization scales, are not in the dtype that the config names."""
     named = config.get("dtype") or config.get("torch_dtype")
     if not isinstance(named, str) or named not in FLOAT_NAMES:
-        return [Problem("config.json", f"config.json has dtype {named!r}, not one of {', '.join(FLOAT_NAMES)}")]
+        return [Defect("config.json", f"config.json has dtype {named!r}, not one of {', '.join(FLOAT_NAMES)}")]
     for name, tensor in tensors.items():
         odd = tensor.dtype in FLOAT_NAMES.values() and tensor.dtype != FLOAT_NAMES[named]
         if odd and not name.endswith(("_scale", *ALWAYS_FLOAT32)):
-            return [Problem(tensor.file.name, f"tensor {name} is {tensor.dtype}, config.json says {named}")]
+            return [Defect(tensor.file.name, f"tensor {name} is {tensor.dtype}, config.json says {named}")]
     return []
 
 
 def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[str],
-                    tensors: Mapping[str, TensorHeader]) -> tuple[Shapes, list[Problem]]:
+                    tensors: Mapping[str, TensorHeader]) -> tuple[Shapes, list[Defect]]:
     """The shapes expected of a quantized directory, and what is wrong with the dtypes and scales of its tensors."""
     shapes: Shapes = {}
     problems = []
     if quantization.covers("lm_head"):
-        problems.append(Problem("config.json", "quantization_config does not leave out lm_head, whose weights are floats: add "
+        problems.append(Defect("config.json", "quantization_config does not leave out lm_head, whose weights are floats: add "
                                                "lm_head to its ignore list"))
     for name, shape in expected.items():
         layer = name.removesuffix(".weight")
@@ -174,12 +173,12 @@ def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[
             if part.endswith("_scale") and dtype != "U8":  # bytes are exponents: any but 255 is a scale
                 values = float_values(tensor)
                 if values is None or not (np.isfinite(values).all() and (values > 0).all()):
-                    problems.append(Problem(tensor.file.name, f"tensor {stored} must be positive finite floats"))
+                    problems.append(Defect(tensor.file.name, f"tensor {stored} must be positive finite floats"))
             elif dtype == tensor.dtype == "U8" and part.endswith("_scale"):
                 if 255 in tensor.read():
-                    problems.append(Problem(tensor.file.name, f"tensor {stored} holds 255, which is no exponent"))
+                    problems.append(Defect(tensor.file.name, f"tensor {stored} holds 255, which is no exponent"))
             elif tensor.dtype != dtype:
-                problems.append(Problem(tensor.file.name, f"tensor {stored} is {tensor.dtype}, the quantized layout asks "
+                problems.append(Defect(tensor.file.name, f"tensor {stored} is {tensor.dtype}, the quantized layout asks "
                                                           f"{dtype}"))
     if quantization.cache:
         for layer in {name.rpartition(".")[0].rpartition(".")[0] for name in matrices
@@ -188,7 +187,7 @@ def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[
                 shapes[f"{layer}.{part}"] = (1,)
                 values = float_values(tensors[f"{layer}.{part}"]) if f"{layer}.{part}" in tensors else None
                 if values is not None and not (np.isfinite(values).all() and (values > 0).all()):
-                    problems.append(Problem(tensors[f"{layer}.{part}"].file.name, f"tensor {layer}.{part} must be positive"))
+                    problems.append(Defect(tensors[f"{layer}.{part}"].file.name, f"tensor {layer}.{part} must be positive"))
     return shapes, problems
 
 
@@ -215,9 +214,9 @@ def float_values(tensor: TensorHeader) -> np.ndarray | None:
     return np.frombuffer(data, kinds[tensor.dtype]).astype(np.float32) if tensor.dtype in kinds else None
 
 
-def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Problem]:
+def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Defect]:
     """Problems of tokenizer, chat template and eos ids: missing, invalid, or outside the vocabulary."""
-    problems: list[Problem] = []
+    problems: list[Defect] = []
     vocab_size = config.get("vocab_size")
     known: set[int] = set()
     try:
@@ -226,25 +225,25 @@ def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Pr
         known = set(vocabulary.values()) if isinstance(vocabulary, dict) else set(range(len(vocabulary)))
         known |= {token["id"] for token in tokenizer.get("added_tokens", [])}
     except FileNotFoundError:
-        problems.append(Problem("tokenizer.json", "tokenizer.json is missing: copy the target's tokenizer into the directory"))
+        problems.append(Defect("tokenizer.json", "tokenizer.json is missing: copy the target's tokenizer into the directory"))
     except (ValueError, KeyError, TypeError, AttributeError):
-        problems.append(Problem("tokenizer.json", "tokenizer.json holds no valid vocabulary: copy it again"))
+        problems.append(Defect("tokenizer.json", "tokenizer.json holds no valid vocabulary: copy it again"))
     if known and type(vocab_size) is int and max(known) >= vocab_size:
-        problems.append(Problem("tokenizer.json", f"the tokenizer has id {max(known)}, config.json has vocab_size "
+        problems.append(Defect("tokenizer.json", f"the tokenizer has id {max(known)}, config.json has vocab_size "
                                                   f"{vocab_size}"))
     if not chat_templates(directory):
-        problems.append(Problem("chat_template.jinja", "no chat template: put chat_template.jinja into the directory"))
+        problems.append(Defect("chat_template.jinja", "no chat template: put chat_template.jinja into the directory"))
     try:
         ends = json.loads((directory / "generation_config.json").read_text()).get("eos_token_id")
     except FileNotFoundError:
-        return [*problems, Problem("generation_config.json",
+        return [*problems, Defect("generation_config.json",
                                    "generation_config.json is missing: servers then guess where answers end")]
     except (ValueError, AttributeError):
-        return [*problems, Problem("generation_config.json", "generation_config.json is not a JSON object")]
+        return [*problems, Defect("generation_config.json", "generation_config.json is not a JSON object")]
     ends = ends if isinstance(ends, list) else [ends]
     for end in ends:
         if type(end) is not int or (type(vocab_size) is int and not 0 <= end < vocab_size):
-            problems.append(Problem("generation_config.json", f"eos_token_id {end!r} is not in the vocabulary"))
+            problems.append(Defect("generation_config.json", f"eos_token_id {end!r} is not in the vocabulary"))
         elif known and end not in known:
-            problems.append(Problem("generation_config.json", f"eos_token_id {end} is not a token of tokenizer.json"))
+            problems.append(Defect("generation_config.json", f"eos_token_id {end} is not a token of tokenizer.json"))
     return problems

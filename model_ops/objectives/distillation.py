@@ -1,6 +1,6 @@
 """Distillation loss: divergence of a student from its teacher, mixed with cross-entropy of the labels.
 
-    loss = distillation_loss(teacher, Divergence(temperature=1.0))                  # a model_ops.loss.Loss
+    loss = distillation_loss(teacher, Divergence(temperature=1.0))                  # a model_ops.tensors.loss.Loss
     loss = distillation_loss(teacher, Divergence(), world=world)                    # a teacher that world.place sharded
     loss = distillation_loss(teacher, Divergence(), of_samples=Divergence(beta=1))  # batches that the student answered, too
 
@@ -21,16 +21,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from model_ops.batch import IGNORED, Batch
-from model_ops.errors import ModelError
-from model_ops.loss import Loss, LossOutput, Mean
-from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
-from model_ops.losses.linear_cross_entropy import last_hidden
-from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
+from model_ops.jobs import ModelError
+from model_ops.losses import Head, RowsLoss, VocabularyShard, chunked_head, last_hidden, local_head
 from model_ops.objectives.divergences import generalised_jsd, whole
 from model_ops.objectives.on_policy import SampledBatch
 from model_ops.objectives.teacher_cache import CachedBatch, DrawnBatch, cached_rows
-from model_ops.parallel.world import World
+from model_ops.parallel import World
+from model_ops.tensors import IGNORED, Batch, Loss, LossOutput, Mean
 
 
 @dataclass(frozen=True)

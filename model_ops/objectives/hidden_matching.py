@@ -24,11 +24,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from model_ops.batch import IGNORED, Batch
-from model_ops.blocks import layer_list
-from model_ops.errors import ModelError
-from model_ops.loss import Loss, LossOutput, Mean
-from model_ops.models.attention import document_groups
+from model_ops.families import layer_list
+from model_ops.jobs import ModelError
+from model_ops.models import document_groups
+from model_ops.tensors import IGNORED, Batch, Loss, LossOutput, Mean
 
 SMALLEST = 1e-12
 """Smallest squared norm that is divided by."""
@@ -40,7 +39,8 @@ def segment_ends(layers: Sequence[int], depth: int) -> list[int]:
 
 
 class HiddenStateMatching:
-    """A distillation loss with one more term, `weight` times the mean error of hidden states (a model_ops.loss.LossOfTerms).
+    """A distillation loss with one more term, `weight` times the mean error of hidden states (a
+    model_ops.tensors.loss.LossOfTerms).
 
     loss: has one term and calls the teacher before the student, in one process. channels: those of the teacher's residual
     stream that a narrower student keeps; None: all. Logs hidden_error, the mean error without the weight.
@@ -87,7 +87,7 @@ def relative_error(state: Float[Tensor, "rows tokens hidden"],
 
 def summed(errors: Sequence[Float[Tensor, "rows tokens"]], batch: Batch) -> Float[Tensor, ""]:
     """The sum over tokens and blocks. Models that compute each document as a row of its own
-    (model_ops.models.separate_documents) call their blocks once for each group of documents, and padding does not count."""
+    (model_ops.models.isolation) call their blocks once for each group of documents, and padding does not count."""
     if errors[0].shape == (1, batch.tokens):
         return torch.cat(list(errors)).sum()
     groups = document_groups(tuple(batch.document_lengths), batch.input_ids.device)

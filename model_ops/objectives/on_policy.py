@@ -22,14 +22,11 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
-from model_ops.batch import Batch
-from model_ops.decoding.decode import decode
-from model_ops.decoding.incremental import runs_fast
-from model_ops.decoding.runner import Runner, decoding_dtype, new_runner
-from model_ops.families.loading import attention_with_cache, stays_float32
+from model_ops.decoding import Runner, decode, decoding_dtype, new_runner, runs_fast
+from model_ops.documents import Document, PackedPlan, to_batches
+from model_ops.families import attention_with_cache, stays_float32
 from model_ops.objectives.on_policy_settings import OnPolicySettings
-from model_ops.training.documents import Document
-from model_ops.training.packing import PackedPlan, to_batches
+from model_ops.tensors import Batch
 
 Sampler = Callable[[Sequence[Sequence[int]], Sequence[str], int], list[list[int]]]
 """(prompts, names, seed) -> the answers' tokens; a name decides its answer's random numbers."""

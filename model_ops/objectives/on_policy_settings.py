@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from model_ops.settings import Settings
+from model_ops.jobs import Settings
 
 
 class OnPolicySettings(Settings):

@@ -1,6 +1,6 @@
 """Batches of a student's documents with its teacher's documents of the same answers, in another tokenizer.
 
-    plan = PairedPlan(paired, settings, spelling)    # a BatchSource; paired: model_ops.training.paired_chats
+    plan = PairedPlan(paired, settings, spelling)    # a BatchSource; paired: model_ops.documents.paired_chats
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import Self
 import numpy as np
 import torch
 
-from model_ops.batch import Batch
-from model_ops.objectives.spelling import Places, Spelling
-from model_ops.training.documents import to_batch
-from model_ops.training.packing import PackedPlan
-from model_ops.training.paired_chats import PairedDocuments
-from model_ops.training.settings import TrainingSettings
+from model_ops.documents import PackedPlan, PairedDocuments, to_batch
+from model_ops.objectives.spelling import Spelling, SpellingPositions
+from model_ops.tensors import Batch
+from model_ops.training import TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class PairedBatch(Batch):
     """A batch of the student with the teacher's documents of the same answers."""
 
     teacher: Batch | None = None
-    places: Places | None = None
+    places: SpellingPositions | None = None
     """Where the teacher's distribution can be spelt."""
 
     def to(self, device: torch.device) -> Self:

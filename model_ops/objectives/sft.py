@@ -4,7 +4,7 @@
     output = next_token_loss(model, batch, z_loss=1e-4)   # keeps the softmax's normaliser near 1
 
 Reads the streams labels and weights. Also logs token_accuracy, the share of labels that had the highest logit.
-Its batches are packed documents (model_ops.training.packing.PackedPlan).
+Its batches are packed documents (model_ops.documents.packing.PackedPlan).
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from model_ops.batch import IGNORED, Batch
-from model_ops.loss import LossOutput, one_term
-from model_ops.losses.chunked_head import Head, chunked_head
-from model_ops.losses.linear_cross_entropy import cross_entropy_rows, last_hidden
-from model_ops.losses.vocabulary_shards import local_head
+from model_ops.losses import Head, chunked_head, cross_entropy_rows, last_hidden, local_head
+from model_ops.tensors import IGNORED, Batch, LossOutput, one_term
 
 
 def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0) -> LossOutput:

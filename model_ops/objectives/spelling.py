@@ -1,10 +1,10 @@
 """A teacher's next-token distribution, spelt in the tokens of a student with another tokenizer.
 
-    spelling = Spelling.of(student_tokenizer, teacher_tokenizer, paired, sizes)    # paired: model_ops.training.paired_chats
+    spelling = Spelling.of(student_tokenizer, teacher_tokenizer, paired, sizes)    # paired: model_ops.documents.paired_chats
     places = spelling.places(student_ids, teacher_ids, groups)                     # where a distribution can be spelt
     target = spelling.spelt(p, places, q)                                          # [places, vocab of the student]
 
-Groups (model_ops.training.answer_alignment) begin at the same byte in both tokenisations. There the teacher says with which of
+Groups (model_ops.documents.paired_chats) begin at the same byte in both tokenisations. There the teacher says with which of
 its tokens t the text goes on, with probability p(t), and the student with which of its tokens v, with q(v). B(v, t): of the
 training rows' groups that begin with v, the share that begin with t; how the student's tokenizer writes t alone counts as one
 more. So the student gives t the probability sum_v q(v) B(v, t), and the divergence of these from p is what it learns:
@@ -38,10 +38,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from model_ops.documents import PairedDocuments
 from model_ops.objectives.prefix_tree import NOWHERE, Paths, PrefixTree, ranges
-from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.rendering.token_bytes import TokenBytes, matched_ids
-from model_ops.training.paired_chats import PairedDocuments
+from model_ops.rendering import TokenBytes, end_of_turn_ids, matched_ids
 
 FIRST = -1
 """Key of a place at the beginning of a group."""
@@ -51,7 +50,7 @@ Pieces = dict[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Places:
+class SpellingPositions:
     """Positions where the teacher's distribution can be spelt."""
 
     ours: Int[Tensor, " places"]
@@ -65,13 +64,13 @@ class Places:
     paths: Paths
     """Continuations of the teacher at the beginning of a group."""
 
-    def to(self, device: torch.device) -> Places:
+    def to(self, device: torch.device) -> SpellingPositions:
         """The places on a device."""
-        return Places(*(getattr(self, each.name).to(device) for each in fields(self)))
+        return SpellingPositions(*(getattr(self, each.name).to(device) for each in fields(self)))
 
-    def part(self, where: slice) -> Places:
+    def part(self, where: slice) -> SpellingPositions:
         """Some of the places."""
-        return Places(*(getattr(self, each.name)[where] for each in fields(self)[:-1]), paths=self.paths.part(where))
+        return SpellingPositions(*(getattr(self, each.name)[where] for each in fields(self)[:-1]), paths=self.paths.part(where))
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Spelling:
             "teacher", "tree", "ends", "inner_teacher", "inner_next")})
 
     def places(self, ours: Int[np.ndarray, " tokens"], theirs: Int[np.ndarray, " teacher_tokens"],
-               groups: Int[np.ndarray, "groups 4"], ends: Int[np.ndarray, " groups"]) -> Places:
+               groups: Int[np.ndarray, "groups 4"], ends: Int[np.ndarray, " groups"]) -> SpellingPositions:
         """groups: positions that predict the first and the last token of a group, the student's and the teacher's. ends: where
         the teacher's document of each group ends."""
         at, there = groups[:, 0], groups[:, 2]
@@ -131,9 +130,9 @@ class Spelling:
                 inner.append((first + said, taught_at, tokens[said], taught, self.begun[tokens[:said]]))
         found.append(np.array(inner, np.int64).reshape(-1, 5))
         last = torch.cat((paths.last, torch.full((len(inner),), NOWHERE)))
-        return Places(*torch.from_numpy(np.concatenate(found).T.copy()).unbind(), paths=replace(paths, last=last))
+        return SpellingPositions(*torch.from_numpy(np.concatenate(found).T.copy()).unbind(), paths=replace(paths, last=last))
 
-    def spelt(self, p: Float[Tensor, "places teacher_vocab"], places: Places,
+    def spelt(self, p: Float[Tensor, "places teacher_vocab"], places: SpellingPositions,
               q: Float[Tensor, "places vocab"]) -> Float[Tensor, "places vocab"]:
         """The student's next token by the teacher's distribution p. q: the student's own distribution, which divides what the
         teacher gives a token among the ways to go on from it."""

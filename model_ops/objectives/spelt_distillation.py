@@ -15,13 +15,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from model_ops.batch import IGNORED
-from model_ops.loss import Loss, LossOutput, Mean
-from model_ops.losses.chunked_head import Head, chunked_head, products
-from model_ops.losses.linear_cross_entropy import cross_entropy_rows, last_hidden
+from model_ops.losses import Head, chunked_head, cross_entropy_rows, last_hidden, products
 from model_ops.objectives.distillation import Divergence, divergence_rows, refuse_unusual_head
 from model_ops.objectives.paired_batches import PairedBatch
 from model_ops.objectives.spelling import Spelling
+from model_ops.tensors import IGNORED, Loss, LossOutput, Mean
 
 
 def spelt_distillation_loss(teacher: PreTrainedModel, spelling: Spelling, wanted: Divergence) -> Loss:

@@ -1,1 +1,27 @@
-"""Operations of a worker: one file each, with its settings in a second file."""
+"""The operations of a worker: one module for each, with its settings in a second module that imports no torch.
+
+Each module has `run(job, progress)`, which reads the job's inputs, calls the rooms below, writes the output directory and
+returns metrics. How to train, decode or quantize is not decided here. Start with `table.py`, the list of operations and
+their settings, then read `sft.py`, the shortest one that trains. `merging/` combines models of one shape; `trials/` runs
+every operation on a tiny model of each family.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.operations.base_directory import TAKEN
+    from model_ops.operations.distill_settings import StudentSettings
+    from model_ops.operations.import_base_settings import ImportBaseSettings
+    from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
+    from model_ops.operations.merging.settings import BASE, TRAINED, MergeSettings
+    from model_ops.operations.quantize import checked_source
+    from model_ops.operations.quantize_settings import AUTO, QuantizeSettings
+    from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
+    from model_ops.operations.table import OPERATIONS
+    from model_ops.operations.tiny_base_settings import TinyBaseSettings
+    from model_ops.operations.trials.every_operation import try_operations, write_material
+    from model_ops.operations.trials.recorded import as_markdown, installed, reasons, recorded, rows_of
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

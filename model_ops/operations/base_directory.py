@@ -10,16 +10,11 @@ import os
 import shutil
 from pathlib import Path
 
-from model_ops.atomic_files import renamed_when_complete, write_json
-from model_ops.errors import ModelError
-from model_ops.models.float_weights import write_float_weights
-from model_ops.models.model_directory import check_model, headers, load_tokenizer, read_config
-from model_ops.models.mtp_tensors import has_layers
-from model_ops.models.quantized_base import float_form
-from model_ops.models.template_files import FOLDER
-from model_ops.planning.trainable_family import refuse_untrainable
-from model_ops.progress import Progress
-from model_ops.tensor_files import TensorFileError, read_directory
+from model_ops.families import has_layers
+from model_ops.files import FOLDER, TensorFileError, read_directory, renamed_when_complete, write_json
+from model_ops.jobs import ModelError, Progress
+from model_ops.models import check_model, float_form, headers, load_tokenizer, read_config, write_float_weights
+from model_ops.planning import refuse_untrainable
 
 TAKEN = ("*.safetensors", "*.json", "*.jinja", f"{FOLDER}/*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 

@@ -4,8 +4,8 @@ Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token
 as a model directory of its own.
 
 The student gets some layers of the teacher with their weights: those that matter most for held-out rows
-(model_ops.training.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
-within the layers (model_ops.models.narrower). Everything else is copied. With `base` it begins as the model in
+(model_ops.pruning.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
+within the layers (model_ops.pruning.narrower). Everything else is copied. With `base` it begins as the model in
 that directory, which has to read the rows as the teacher does, and keeps its own tokenizer. Training minimises a divergence of
 student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`, plus
 `hidden_weight` times the error of the student's hidden states (model_ops.objectives.hidden_matching).
@@ -22,47 +22,65 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.loss import Loss
-from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
-from model_ops.models.model_directory import load_model, load_tokenizer, read_config, save_model
-from model_ops.models.model_fit import refuse_misfit
-from model_ops.models.narrower import Widths, kept_channels, make_narrower, widths_of
-from model_ops.models.shallower import evenly_spaced, make_student
-from model_ops.models.student_base import refuse_unusable_base
-from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
-from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
-from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
-from model_ops.objectives.paired_batches import PairedPlan
-from model_ops.objectives.sft import next_token_loss
-from model_ops.objectives.spelling import Spelling
-from model_ops.objectives.spelt_distillation import spelt_distillation_loss
-from model_ops.objectives.teacher_cache import ABOUT, TeacherCache
-from model_ops.objectives.told_cache import write_told
-from model_ops.operations.base_directory import check_base, import_quantized
-from model_ops.operations.distill_settings import StudentSettings
-from model_ops.parallel.world import World
-from model_ops.precision import concrete
-from model_ops.progress import Progress
-from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.rendering.settings import RenderingSettings
-from model_ops.rendering.told_tokens import ToldTokens
-from model_ops.training.chats import (
+from model_ops.documents import (
     Chats,
+    PackedPlan,
+    PairedDocuments,
     context_of,
+    first_difference,
+    first_documents,
+    plan_validation,
     read_chats,
+    read_paired,
     refuse_long_documents,
     validation_documents,
     validation_of,
 )
-from model_ops.training.layer_importance import LayerSearch, least_important
-from model_ops.training.packing import PackedPlan
-from model_ops.training.paired_chats import PairedDocuments, read_paired
-from model_ops.training.same_tokens import first_difference
-from model_ops.training.trainer import train
-from model_ops.training.validation import first_documents, plan_validation
-from model_ops.training.width_importance import measure_widths
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.machine import concrete
+from model_ops.models import (
+    add_end_of_text,
+    end_of_text_ids,
+    load_model,
+    load_tokenizer,
+    read_config,
+    refuse_misfit,
+    save_model,
+)
+from model_ops.objectives import (
+    ABOUT,
+    Divergence,
+    HiddenStateMatching,
+    OnPolicyPlan,
+    PairedPlan,
+    Spelling,
+    StudentSampler,
+    TeacherCache,
+    distillation_loss,
+    next_token_loss,
+    refuse_unusual_head,
+    segment_ends,
+    spelt_distillation_loss,
+    write_told,
+)
+from model_ops.operations.base_directory import check_base, import_quantized
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.parallel import World
+from model_ops.pruning import (
+    LayerSearch,
+    Widths,
+    evenly_spaced,
+    kept_channels,
+    least_important,
+    make_narrower,
+    make_student,
+    measure_widths,
+    refuse_unusable_base,
+    widths_of,
+)
+from model_ops.rendering import RenderingSettings, ToldTokens, end_of_turn_ids
+from model_ops.tensors import Loss
+from model_ops.training import train
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
 """Tokens of held-out rows on which the importance of layers and widths is measured; of layers at least the second number."""

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from model_ops.objectives.on_policy_settings import OnPolicySettings
-from model_ops.training.settings import TrainingSettings
+from model_ops.objectives import OnPolicySettings
+from model_ops.training import TrainingSettings
 
 DEFAULT_LAYERS = 0.7
 """`layers` where a recipe names neither layers nor a base."""

@@ -17,11 +17,9 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.models.model_directory import training_device
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import training_device
 from model_ops.operations.embed_settings import EmbedSettings
-from model_ops.progress import Progress
 
 
 def run(job: Job, progress: Progress) -> dict[str, int]:

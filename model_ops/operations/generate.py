@@ -29,21 +29,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.answering.answerers import Answerer, Asked, answerer, room_of
-from model_ops.answering.completions_endpoint import Reply
-from model_ops.answering.earlier_answers import EarlierAnswers
-from model_ops.answering.sampling_parameters import Sampling
-from model_ops.answering.served_answers import Exact, ServedAnswers
-from model_ops.answering.settings import GenerateSettings
-from model_ops.answering.turns import Conversation, choose_conversations, read_conversations
-from model_ops.atomic_files import renamed_when_complete
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.target_digest import target_digest, vocabulary_digest, weight_file_stamps
-from model_ops.progress import Progress
-from model_ops.rendering.chat_template import Unrenderable
+from model_ops.answering import (
+    Answerer,
+    CompletionTokens,
+    Dialogue,
+    EarlierAnswers,
+    GenerateSettings,
+    LoggedTokenIds,
+    PromptTurn,
+    Sampling,
+    ServedAnswers,
+    answerer,
+    choose_conversations,
+    read_conversations,
+    room_of,
+)
+from model_ops.files import renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import end_of_text_ids, load_tokenizer, read_config
+from model_ops.rendering import Unrenderable
 
 SCHEMA = pa.schema([
     ("row_id", pa.string()), ("turn", pa.int32()), ("session_id", pa.string()), ("prompt_shape", pa.string()),
@@ -55,7 +59,7 @@ TEMPERATURES_SHOWN = 16
 
 
 @dataclass
-class Counts:
+class TurnCounts:
     """Counts of turns: asked = answered + too_long + the sums of refused and unrenderable."""
 
     asked: int = 0
@@ -79,7 +83,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     if "served" in job.inputs:
         served = ServedAnswers.read(job.inputs["served"] / "served.parquet", target, settings.served_as)
     earlier = EarlierAnswers.read(job.inputs.get("previous"), target)
-    chosen: dict[str, list[Conversation]] = {}
+    chosen: dict[str, list[Dialogue]] = {}
     for name in ("train", "validation"):
         if name == "train" or (dataset / f"{name}.parquet").exists():
             limit = settings.prompts
@@ -87,7 +91,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
                 limit = max(1, limit // 10)
             chosen[name] = choose_conversations(read_conversations(dataset, name, tokenizer), limit, settings.seed)
     job.output.mkdir(parents=True, exist_ok=True)
-    started_s, counts, tables = time.monotonic(), Counts(), {}
+    started_s, counts, tables = time.monotonic(), TurnCounts(), {}
     counts.asked = sum(len(each.turns) for conversations in chosen.values() for each in conversations)
     with answerer(target, settings) as answers:
         session = _Session(job, settings, tokenizer, served, earlier, answers, counts, progress)
@@ -118,14 +122,14 @@ class _Session:
     """Answers every turn of a split's conversations: all first turns, then all second ones, and so on."""
 
     def __init__(self, job: Job, settings: GenerateSettings, tokenizer: PreTrainedTokenizerBase, served: ServedAnswers,
-                 earlier: EarlierAnswers, answers: Answerer, counts: Counts, progress: Progress):
+                 earlier: EarlierAnswers, answers: Answerer, counts: TurnCounts, progress: Progress):
         self.job, self.settings, self.tokenizer, self.served = job, settings, tokenizer, served
         self.earlier = earlier
         self.answers, self.counts, self.progress = answers, counts, progress
         self.positions, self.vocabulary = answers.positions, read_config(job.inputs["target"])["vocab_size"]
         self.eos_ids, self.done = end_of_text_ids(job.inputs["target"]), 0
 
-    def answer_all(self, name: str, conversations: Sequence[Conversation]) -> pa.Table:
+    def answer_all(self, name: str, conversations: Sequence[Dialogue]) -> pa.Table:
         """Rows of the output, sorted by conversation and turn."""
         rows: list[dict[str, Any]] = []
         going = list(conversations)
@@ -156,7 +160,7 @@ class _Session:
                 self.counts.refused.update(refused[:1])
                 if refused:
                     continue
-                ask = Asked(each, turn, ids, sampling)
+                ask = PromptTurn(each, turn, ids, sampling)
                 known_reply = self.earlier.reply(each.row_id, turn, ids, sampling)
                 if known_reply is None:
                     asked.append(ask)
@@ -180,7 +184,7 @@ class _Session:
             found = replace(found, truncation=replace(found.truncation, top_p=self.settings.top_p))
         return found
 
-    def _answered(self, name: str, chunk: list[Asked]) -> list[Reply]:
+    def _answered(self, name: str, chunk: list[PromptTurn]) -> list[CompletionTokens]:
         """A chunk's answers, from the file of an earlier run if it exists."""
         path = _chunk_path(self.job, name, chunk, self.settings)
         if not path.exists():
@@ -191,7 +195,7 @@ class _Session:
                              "finish_reason": [reply.finish_reason for reply in replies]}), path)
         self.done += len(chunk)
         self.progress.report("generate", self.done, self.counts.asked, "turns")
-        return [Reply(row["tokens"], row["finish_reason"]) for row in pq.read_table(path).to_pylist()]
+        return [CompletionTokens(row["tokens"], row["finish_reason"]) for row in pq.read_table(path).to_pylist()]
 
     def _text(self, tokens: list[int]) -> str:
         """The answer's text for the history of the next turn, without eos tokens."""
@@ -199,13 +203,13 @@ class _Session:
             tokens = tokens[:-1]
         return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
-    def _replied(self, asked: Asked, reply: Reply) -> dict[str, Any]:
+    def _replied(self, asked: PromptTurn, reply: CompletionTokens) -> dict[str, Any]:
         """The row of a reply, which is part of the next turn's history if it ended."""
         if reply.finish_reason == "stop":
             asked.conversation.answered(asked.turn, self._text(reply.tokens))
         return self._row(asked, reply)
 
-    def _row(self, asked: Asked, reply: Reply) -> dict[str, Any]:
+    def _row(self, asked: PromptTurn, reply: CompletionTokens) -> dict[str, Any]:
         self._within_vocabulary(asked.conversation, reply.tokens)
         if len(reply.tokens) > room_of(asked, self.settings):
             raise ModelError(f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens, but max_tokens "
@@ -213,13 +217,13 @@ class _Session:
         return self._record(asked.conversation, asked.turn, "generated", asked.sampling, asked.ids, reply.tokens,
                             reply.finish_reason)
 
-    def _exact_row(self, conversation: Conversation, turn: int, exact: Exact) -> dict[str, Any]:
+    def _exact_row(self, conversation: Dialogue, turn: int, exact: LoggedTokenIds) -> dict[str, Any]:
         self._within_vocabulary(conversation, [*exact.prompt, *exact.answer])
         self.done += 1
         sampling = self.served.sampling(conversation.interaction_ids[turn])
         return self._record(conversation, turn, "served", sampling, exact.prompt, exact.answer, exact.finish_reason)
 
-    def _record(self, conversation: Conversation, turn: int, origin: str, sampling: Sampling, prompt: list[int],
+    def _record(self, conversation: Dialogue, turn: int, origin: str, sampling: Sampling, prompt: list[int],
                 answer: list[int], finish_reason: str) -> dict[str, Any]:
         self.counts.temperatures[f"{sampling.temperature:g}"] += 1
         return {
@@ -230,14 +234,14 @@ class _Session:
             "sampling": sampling.as_json(),
         }
 
-    def _within_vocabulary(self, conversation: Conversation, tokens: list[int]) -> None:
+    def _within_vocabulary(self, conversation: Dialogue, tokens: list[int]) -> None:
         strange = [token for token in tokens if not 0 <= token < self.vocabulary]
         if strange:
             raise ModelError(f"row {conversation.row_id}: token id {strange[0]} is outside the target's vocabulary of "
                              f"{self.vocabulary}: check served_as and the endpoint's model")
 
 
-def _why_nothing(dataset: Path, counts: Counts, positions: int) -> str:
+def _why_nothing(dataset: Path, counts: TurnCounts, positions: int) -> str:
     if counts.too_long and counts.too_long == counts.asked:
         return f"{dataset} holds no prompt that fits the target's {positions} positions"
     if counts.unrenderable:
@@ -256,7 +260,7 @@ def _measures(name: str, table: pa.Table) -> dict[str, Any]:
             f"{name}_stopped_share": stopped / max(1, len(lengths))}
 
 
-def _chunk_path(job: Job, name: str, chunk: list[Asked], settings: GenerateSettings) -> Path:
+def _chunk_path(job: Job, name: str, chunk: list[PromptTurn], settings: GenerateSettings) -> Path:
     """The file of a chunk, named by a digest of everything that determines its answers, so an existing file is valid."""
     target = job.inputs["target"]
     key = json.dumps([settings.model_dump(), str(target), weight_file_stamps(target),

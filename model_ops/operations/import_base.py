@@ -7,21 +7,19 @@ config by the files' headers; a tokenizer and a chat template are required. File
 a directory are copied, since their owner may change them. HF_HUB_OFFLINE and HF_ENDPOINT are respected. An adapter in PEFT's
 format is merged into the base model that it names. Quantized weights (`model_ops.models.quantized_base`) become bfloat16. For a
 checkpoint with multi-token-prediction layers
-(`model_ops.models.mtp_tensors`), the body becomes the model, and the layers go to mtp/.
+(`model_ops.families.mtp_tensors`), the body becomes the model, and the layers go to mtp/.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.models.adapter_base import base_of_adapter, is_adapter
-from model_ops.models.model_directory import headers, read_config
-from model_ops.models.mtp_tensors import LAYER, has_layers, set_apart
+from model_ops.adapters import base_of_adapter, is_adapter
+from model_ops.families import LAYER, has_layers, set_apart
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import headers, read_config
 from model_ops.operations.base_directory import LEFT, TAKEN, check_base, import_quantized, place_file
 from model_ops.operations.import_base_settings import ImportBaseSettings
-from model_ops.progress import Progress
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
@@ -52,7 +50,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
 
 def import_adapter(adapter: Path, output: Path, mtp_layer: bool, progress: Progress) -> dict[str, int]:
     """Writes an adapter's base model with the adapter merged into it, and checks the result as any base model."""
-    from model_ops.models.merge_adapter import merge_adapter
+    from model_ops.operations.merging.adapter_merge import merge_adapter
 
     name = base_of_adapter(adapter)
     base = Path(name) if Path(name).is_dir() else download(name, None)

@@ -33,21 +33,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.answering.turns import choose_conversations, read_conversations
-from model_ops.atomic_files import write_json, write_text
-from model_ops.decoding.prompts import read_prompts
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.target_digest import vocabulary_digest
+from model_ops.answering import choose_conversations, read_conversations
+from model_ops.decoding import read_prompts
+from model_ops.documents import Documents, TokenizeCounts, tokenize
+from model_ops.files import vocabulary_digest, write_json, write_text
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import load_tokenizer, read_config
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
-from model_ops.progress import Progress
-from model_ops.rendering.chat_template import Unrenderable
-from model_ops.rendering.picture import look, markdown, page
-from model_ops.rendering.row import Split, iterate_rows
-from model_ops.rendering.settings import RenderingSettings
-from model_ops.training.conversations import TokenizeCounts, tokenize
-from model_ops.training.documents import Documents
+from model_ops.rendering import RenderingSettings, Split, Unrenderable, iterate_rows, look, markdown, page
 
 ROWS = 20_000
 """Most rows of a split that are compared: enough to know a share to less than a percent."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from model_ops.settings import Seed, Settings
-from model_ops.training.settings import Overflow
+from model_ops.jobs import Seed, Settings
+from model_ops.training import Overflow
 
 
 class TrainingLimit(Settings):

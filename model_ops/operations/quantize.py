@@ -6,8 +6,8 @@ The scheme (`model_ops.quantization`) encodes one weight at a time, so memory ho
 but rtn the codes of its Linear layers are chosen for what they read in calibration rows (`model_ops.calibration`), while memory
 holds one block at a time; AWQ and SmoothQuant change norms and biases, too. Under torchrun (settings.mesh) processes share the
 rows and the matrices of a block, and the first one writes the directory. With `distil` its matrices are
-trained first, to say rounded what the float model says (`model_ops.calibration.distil_rounding`). Every Linear layer of the
-blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`). Embeddings,
+trained first, to say rounded what the float model says (`model_ops.calibration.distillation`). Every Linear layer of the
+blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.model_layers`). Embeddings,
 routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of
 it; routers and what else stays float are on its list of exceptions.
 """
@@ -27,42 +27,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model_ops.atomic_files import renamed_when_complete
-from model_ops.calibration.auto_schemes import AutoPlan
-from model_ops.calibration.cache_scales import CacheRanges
-from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
-from model_ops.calibration.distil_rounding import distil_rounding
-from model_ops.calibration.input_ranges import InputRanges
-from model_ops.calibration.rows import calibration_documents
-from model_ops.calibration.walk import show
-from model_ops.errors import ModelError
-from model_ops.families.table import PACKED
-from model_ops.job import Job
-from model_ops.models.blockwise import load_blockwise
-from model_ops.models.gguf_file import FILE as GGUF_FILE
-from model_ops.models.gguf_file import check_gguf, write_gguf
-from model_ops.models.model_directory import load_model, training_device
-from model_ops.models.mtp_tensors import unquantized_layer
-from model_ops.models.template_files import copy_beside_weights
-from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
-from model_ops.parallel.world import World
-from model_ops.precision import products_dtype
-from model_ops.progress import Progress, Stopped
-from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
-from model_ops.quantization.compressed_tensors_config import announce
-from model_ops.quantization.fused_layers import fused_layers
-from model_ops.quantization.kv_cache import SCALES, cache_layers
-from model_ops.quantization.registry import SCHEMES
-from model_ops.quantization.scheme import Scheme
-from model_ops.tensor_files import (
+from model_ops.calibration import (
+    AutoPlan,
+    CacheRanges,
+    CalibratedWeights,
+    InputRanges,
+    calibrated_weights,
+    calibration_documents,
+    distil_rounding,
+    show,
+)
+from model_ops.documents import MICRO_BATCH_TOKENS, to_batches
+from model_ops.families import PACKED, unquantized_layer
+from model_ops.files import (
     TORCH_NAMES,
     Layout,
     TensorFileError,
     TensorHeader,
+    copy_beside_weights,
     read_directory,
+    renamed_when_complete,
     write_stream,
 )
-from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
+from model_ops.jobs import Job, ModelError, Progress, Stopped
+from model_ops.machine import products_dtype
+from model_ops.models import FILE as GGUF_FILE
+from model_ops.models import check_gguf, load_blockwise, load_model, training_device, write_gguf
+from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
+from model_ops.parallel import World
+from model_ops.quantization import (
+    SCALES,
+    SCHEMES,
+    BlockLayers,
+    Scheme,
+    announce,
+    block_layers,
+    cache_layers,
+    fused_layers,
+    model_of_config,
+)
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 """Dtypes of weights that can be quantized."""
@@ -75,11 +78,11 @@ Schemes = Mapping[str, Scheme]
 
 
 @dataclass(frozen=True)
-class Measured:
+class CalibrationResult:
     """What calibration rows say; the parameters of `quantize_directory`."""
 
     scheme: Scheme | Schemes
-    codes: Calibrated | None = None
+    codes: CalibratedWeights | None = None
     cache: CacheScales | None = None
     inputs: dict[str, float] | None = None
 
@@ -90,7 +93,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     world, source = World.start(settings.mesh), job.inputs["model"]
     checked = checked_source(source, settings)
     measured, told = (calibrate(job, settings, checked, progress, world) if settings.calibrates
-                      else (Measured(SCHEMES[settings.scheme]), {}))
+                      else (CalibrationResult(SCHEMES[settings.scheme]), {}))
     if not world.leads:
         return told
     if settings.distil.enabled:
@@ -104,7 +107,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Source:
+class QuantizableModel:
     """A model directory that the settings can quantize."""
 
     kind: str
@@ -115,7 +118,7 @@ class Source:
     """Plan of scheme auto; None for a single scheme."""
 
 
-def checked_source(source: Path, settings: QuantizeSettings) -> Source:
+def checked_source(source: Path, settings: QuantizeSettings) -> QuantizableModel:
     """Reads config and file headers. Raises ModelError, one sentence, if the settings cannot quantize the directory."""
     if settings.gguf:
         check_gguf(source)
@@ -127,11 +130,11 @@ def checked_source(source: Path, settings: QuantizeSettings) -> Source:
     else:
         schemes = of_each_layer(SCHEMES[settings.scheme], layers)
     _output_layout(source, headers, layers, schemes, config["model_type"])
-    return Source(config["model_type"], headers, layers, plan)
+    return QuantizableModel(config["model_type"], headers, layers, plan)
 
 
-def calibrate(job: Job, settings: QuantizeSettings, checked: Source, progress: Progress,
-              world: World) -> tuple[Measured, dict[str, Any]]:
+def calibrate(job: Job, settings: QuantizeSettings, checked: QuantizableModel, progress: Progress,
+              world: World) -> tuple[CalibrationResult, dict[str, Any]]:
     """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if no row can
     calibrate."""
     source, layers, plan = job.inputs["model"], checked.layers, checked.plan
@@ -179,7 +182,7 @@ def calibrate(job: Job, settings: QuantizeSettings, checked: Source, progress: P
                      "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
     elif watches:
         show(model, batches, layers.modules.values() if inputs else (), watches, world, after_block)
-    return Measured(scheme, found, cache and cache.scales(world), inputs and inputs.found(world)), told
+    return CalibrationResult(scheme, found, cache and cache.scales(world), inputs and inputs.found(world)), told
 
 
 def calibration_dtype(headers: dict[str, TensorHeader], device: torch.device) -> torch.dtype:
@@ -190,7 +193,7 @@ def calibration_dtype(headers: dict[str, TensorHeader], device: torch.device) ->
 
 
 def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme | Schemes = SCHEMES["w8a8"],
-                       mtp_layer: bool = False, calibrated: Calibrated | None = None, cache: CacheScales | None = None,
+                       mtp_layer: bool = False, calibrated: CalibratedWeights | None = None, cache: CacheScales | None = None,
                        inputs: Mapping[str, float] | None = None) -> dict[str, Any]:
     """Writes the quantized copy of a model directory. scheme: of all layers, or of each layer that is quantized. mtp_layer:
     config.json says, too, that a multi-token-prediction layer that is served with this model is not quantized. calibrated: the
@@ -366,7 +369,7 @@ def _stored_as(weight: str, part: str) -> str:
 
 
 def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, schemes: Schemes, errors: list[float],
-                       progress: Progress, calibrated: Calibrated | None,
+                       progress: Progress, calibrated: CalibratedWeights | None,
                        inputs: Mapping[str, float]) -> Iterator[tuple[str, bytes]]:
     device = training_device()
     largest = _largest(headers, layers) if any(scheme.shares_range for scheme in schemes.values()) else {}

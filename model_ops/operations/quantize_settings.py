@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from model_ops.calibration.distil_rounding_settings import DistilRoundingSettings
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.quantization.registry import SCHEMES
-from model_ops.settings import Seed, Settings
+from model_ops.calibration import DistilRoundingSettings
+from model_ops.jobs import Seed, Settings
+from model_ops.parallel import MeshSettings
+from model_ops.quantization import SCHEMES
 
 AUTO, FLOAT = "auto", "float"
 ALONE = tuple(name for name, scheme in SCHEMES.items()

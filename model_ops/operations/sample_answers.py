@@ -23,25 +23,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.answering.sample_settings import SampleSettings
-from model_ops.answering.sampling_parameters import sampling_of, server_defaults
-from model_ops.atomic_files import renamed_when_complete
-from model_ops.decoding.decode import Answer, decode
-from model_ops.decoding.runner import Runner
-from model_ops.decoding.target import load_runner
-from model_ops.errors import ModelError
-from model_ops.evaluation.tasks.answer_message import UnusableAnswer, message_of
-from model_ops.job import Job
-from model_ops.models.adapter_base import is_adapter
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.adapters import is_adapter
+from model_ops.answering import SampleSettings, sampling_of, server_defaults
+from model_ops.decoding import Completion, Runner, decode, load_runner
+from model_ops.files import renamed_when_complete
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import end_of_text_ids, load_tokenizer, read_config
 from model_ops.operations.base_directory import import_quantized
 from model_ops.operations.import_base import download
-from model_ops.progress import Progress
-from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.rendering.row import Row
-from model_ops.rendering.tokens import TurnEncoder
+from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, end_of_turn_ids
+from model_ops.tasks import UnusableAnswer, message_of
 
 CHUNK_BATCHES = 4
 """Batches in a chunk; a killed run loses at most one chunk."""
@@ -51,7 +42,7 @@ SCHEMA = pa.schema([
 
 
 @dataclass(frozen=True)
-class Prompt:
+class SamplePrompt:
     """One answer to give: its key, the prompt's text and tokens, and the tools that the request offered."""
 
     key: str
@@ -100,7 +91,7 @@ class _Answers:
         self.specials = TurnEncoder(tokenizer).specials
         self.vocabulary = runner.embedding.shape[0]
 
-    def apart(self, prompts: Sequence[Prompt]) -> tuple[list[dict[str, Any]], list[Prompt]]:
+    def apart(self, prompts: Sequence[SamplePrompt]) -> tuple[list[dict[str, Any]], list[SamplePrompt]]:
         """(rows of the prompts that leave no room for an answer, the others by length)."""
         fitting = [each for each in prompts if 0 < len(each.ids) < self.runner.max_positions]
         strange = max((max(each.ids) for each in fitting), default=0)
@@ -111,7 +102,7 @@ class _Answers:
         return ([_row(each.key, failure="the prompt is longer than the model's context", prompt_tokens=len(each.ids))
                  for each in prompts if each.key not in kept], sorted(fitting, key=lambda each: (len(each.ids), each.key)))
 
-    def given(self, prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
+    def given(self, prompts: Sequence[SamplePrompt]) -> list[dict[str, Any]]:
         """Rows of answers.parquet."""
         answers = decode(
             self.runner, [each.ids for each in prompts], [each.key for each in prompts], eos_ids=self.ends,
@@ -120,7 +111,7 @@ class _Answers:
             batch_size=self.settings.batch_size)
         return [self._said(each, answer) for each, answer in zip(prompts, answers, strict=True)]
 
-    def _said(self, prompt: Prompt, answer: Answer) -> dict[str, Any]:
+    def _said(self, prompt: SamplePrompt, answer: Completion) -> dict[str, Any]:
         row = _row(prompt.key, finish_reason=answer.finish_reason, prompt_tokens=len(prompt.ids),
                    answer_tokens=len(answer.tokens))
         if answer.finish_reason != "stop":
@@ -134,7 +125,7 @@ class _Answers:
 
 
 def _rendered(rows: Sequence[dict[str, Any]], tokenizer: PreTrainedTokenizerBase,
-              settings: SampleSettings) -> tuple[list[Prompt], list[dict[str, Any]]]:
+              settings: SampleSettings) -> tuple[list[SamplePrompt], list[dict[str, Any]]]:
     """(prompts as a server renders them, rows of the ones that the chat template refuses)."""
     template, encoder, found, refused = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), [], []
     for row in rows:
@@ -146,7 +137,7 @@ def _rendered(rows: Sequence[dict[str, Any]], tokenizer: PreTrainedTokenizerBase
         except Unrenderable as error:
             refused.append(_row(row["key"], failure=error.reason))
             continue
-        found.append(Prompt(row["key"], text, encoder.prompt(text), tools))
+        found.append(SamplePrompt(row["key"], text, encoder.prompt(text), tools))
     return found, refused
 
 

@@ -11,20 +11,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from model_ops.job import Job
-from model_ops.models.end_of_text import add_end_of_text
-from model_ops.objectives.sft import next_token_loss
+from model_ops.documents import PackedPlan, first_documents, plan_validation, read_chats, rows_to_learn, validation_of
+from model_ops.jobs import Job, Progress
+from model_ops.machine import concrete
+from model_ops.models import add_end_of_text
+from model_ops.objectives import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
-from model_ops.parallel.world import World
-from model_ops.precision import concrete
-from model_ops.progress import Progress
-from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.training.chats import read_chats, validation_of
-from model_ops.training.new_rows import rows_to_learn
-from model_ops.training.packing import PackedPlan
-from model_ops.training.trainer import train
-from model_ops.training.tuning import load_to_tune, save_tuned
-from model_ops.training.validation import first_documents, plan_validation
+from model_ops.parallel import World
+from model_ops.rendering import end_of_turn_ids
+from model_ops.training import load_to_tune, save_tuned, train
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | str]:

@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from model_ops.training.early_end_settings import EarlyEndOfModel
-from model_ops.training.tuning_settings import TuningSettings
+from model_ops.training import EarlyEndOfModel, TuningSettings
 
 
 class SftSettings(TuningSettings):

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from model_ops.answering.sample_settings import SampleSettings
-from model_ops.answering.settings import GenerateSettings
-from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.merging.settings import MergeSettings
+from model_ops.answering import GenerateSettings, SampleSettings
+from model_ops.evaluation import EvaluateSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.embed_settings import EmbedSettings
 from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.operations.measure_lengths_settings import LengthSettings
+from model_ops.operations.merging.settings import MergeSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.speculators.registry import AnySpeculatorSettings
+from model_ops.speculators import AnySpeculatorSettings
 
 OPERATIONS: dict[str, Any] = {
     "tiny_base": TinyBaseSettings,

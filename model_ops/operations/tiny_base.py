@@ -18,19 +18,15 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from model_ops.job import Job
-from model_ops.models.model_directory import save_model, training_device
-from model_ops.objectives.sft import next_token_loss
+from model_ops.documents import Document, PackedPlan, held_out_loss, mean_loss, plan_validation
+from model_ops.files import library_sources
+from model_ops.jobs import Job, Progress
+from model_ops.machine import concrete
+from model_ops.models import save_model, training_device
+from model_ops.objectives import next_token_loss
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.operations.tiny_tokenizer import END_OF_TEXT, train_tokenizer
-from model_ops.precision import concrete
-from model_ops.progress import Progress
-from model_ops.standard_library import modules
-from model_ops.training.documents import Document
-from model_ops.training.likelihood import held_out_loss, mean_loss
-from model_ops.training.packing import PackedPlan
-from model_ops.training.trainer import train
-from model_ops.training.validation import plan_validation
+from model_ops.training import train
 
 HELD_OUT_ONE_IN = 20
 VALIDATION_TOKENS = 24_000
@@ -40,7 +36,7 @@ VALIDATION_TOKENS = 24_000
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Trains and saves tokenizer and model. Metrics include validation_loss and unigram_loss in nats per token."""
     settings = concrete(job.settings_as(TinyBaseSettings), training_device())
-    training, held_out = read_texts(modules("base"))
+    training, held_out = read_texts(library_sources("base"))
     progress.report("tokenizer", 0, 1, "tokenizers")
     tokenizer = train_tokenizer(list(training.values()), settings)
     progress.report("tokenizer", 1, 1, "tokenizers")

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.training.settings import TrainingSettings
+from model_ops.parallel import MeshSettings
+from model_ops.training import TrainingSettings
 
 
 def one_process(mesh: MeshSettings) -> MeshSettings:
@@ -19,7 +19,7 @@ def one_process(mesh: MeshSettings) -> MeshSettings:
 
 class TinyBaseSettings(TrainingSettings):
     """The base model `tiny`: a byte-level BPE and a small Qwen3, trained on modules of Python's standard library that
-    `model_ops.standard_library` reserves for it."""
+    `model_ops.files.standard_library` reserves for it."""
 
     vocab_size: int = Field(4_096, ge=512, le=2**24, description="Tokens of the byte-level BPE vocabulary")
     hidden_size: int = Field(128, ge=32, le=65_536, multiple_of=8, description="Width of the hidden states")

@@ -1,1 +1,20 @@
-"""Distributed training: meshes, FSDP2, and tensor, sequence, context and expert parallelism by logical axes."""
+"""Several processes and devices: meshes, FSDP2, tensor, context and expert parallelism, by tables of logical axes.
+
+Model code names no mesh axis: `place.py` shards a model from outside, by the rules of `sharding.py`. Start with `world.py`,
+which every operation starts with, also on one device. `launch.py` starts the processes of a job on one machine;
+`job_precision.py` makes them agree on one precision.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.parallel.context_parallel import Context, pad
+    from model_ops.parallel.gather import gather_parameters, leads, wait_for_all, whole_tensors
+    from model_ops.parallel.job_precision import run_precision
+    from model_ops.parallel.mesh_settings import MeshSettings
+    from model_ops.parallel.processes import local_threads, process_group, rank, report_failure, started_by_torchrun
+    from model_ops.parallel.world import World, local_part
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

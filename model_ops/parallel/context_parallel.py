@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from model_ops.batch import Batch
 from model_ops.parallel.collectives import heads_to_tokens, tokens_to_heads
+from model_ops.tensors import Batch
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ SAME_MOMENT_SECONDS = 1
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m model_ops.parallel.launch", description=__doc__.splitlines()[0])
-    parser.add_argument("job", type=Path, help="a job file (model_ops.job.Job as JSON)")
+    parser.add_argument("job", type=Path, help="a job file (model_ops.jobs.job.Job as JSON)")
     parser.add_argument("--processes", type=int, required=True)
     parser.add_argument("--restarts", type=int, default=0, help="how often all processes are started again once one was killed")
     given = parser.parse_args(arguments)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 from model_ops.parallel.context_parallel import Context
 from model_ops.parallel.mesh_settings import MESH_AXES, MeshSettings
 from model_ops.parallel.tensor_parallel import TensorMesh

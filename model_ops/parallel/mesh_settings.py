@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator, model_validator
 
-from model_ops.settings import Settings
+from model_ops.jobs import Settings
 
 MESH_AXES = ("dp_replicate", "dp_shard", "cp", "ep", "tp")
 """The axes of a mesh, outermost first; processes that differ only in the last one have consecutive ranks."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 
 LOST_SECONDS = 30
 """Seconds that a process waits for torchrun to end it after it lost another process."""

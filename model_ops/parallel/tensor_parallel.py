@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 from model_ops.parallel.collectives import gather_tokens, scatter_tokens
 from model_ops.parallel.expert_parallel import ExpertShare, dispatch
 from model_ops.parallel.sharding import Sharding
-from model_ops.torch_internals import shallow_copy
+from model_ops.tensors import shallow_copy
 
 Plan = Mapping[str, Sharding]
 

@@ -25,15 +25,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from model_ops.batch import Batch
-from model_ops.errors import ModelError
-from model_ops.loss import Loss, LossOutput, Mean
+from model_ops.jobs import ModelError
 from model_ops.parallel.context_parallel import cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.parallel.place import Task, place
-from model_ops.parallel.place_single_unit import place_single_unit
-from model_ops.torch_internals import foreach_norm
+from model_ops.parallel.place import Task, place, place_single_unit
+from model_ops.tensors import Batch, Loss, LossOutput, Mean, foreach_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +88,7 @@ class World:
             self._tasks[model] = place(model, self.mesh, precision, self.device)
 
     def place_single_unit(self, model: nn.Module) -> None:
-        """Shards a small model as a single FSDP unit (`model_ops.parallel.place_single_unit`)."""
+        """Shards a small model as a single FSDP unit (`model_ops.parallel.place`)."""
         if self.mesh is not None:
             self._tasks[model] = place_single_unit(model, self.mesh)
 

@@ -1,1 +1,29 @@
-"""Predicts memory and speed of training from a model's config, and chooses a setup."""
+"""Predictions before a run: memory and speed of a training step on given devices, and which server loads a quantization scheme
+on which device.
+
+Nothing is trained and no memory is allocated: a step is traced on tensors without storage. A family that no table names is
+tried on a small model instead. Start with `choice.py`, which picks mesh, micro-batch and checkpointing; `memory_plan.py` has
+the formulas, `servers.py` the table of servers.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.planning.choice import choose
+    from model_ops.planning.memory_plan import GIB, MemoryOf, MemoryPlan
+    from model_ops.planning.needs import Training, count_weights, needs_of, refuse_unmatched_targets
+    from model_ops.planning.servers import (
+        LLAMA_CPP,
+        SUPPORT,
+        PlaceError,
+        cache_why_not,
+        keeps_activations,
+        parse_place,
+        why_not,
+    )
+    from model_ops.planning.trainable_family import refuse_untrainable
+    from model_ops.planning.unknown_family import try_family
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

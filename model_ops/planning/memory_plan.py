@@ -1,6 +1,6 @@
 """Predicts the memory of each device for one training setup. Imports no torch.
 
-    memory = memory_of(needs, Setup(Mesh(dp_shard=8), 4_096, "full"), DEVICES["h100"])
+    memory = memory_of(needs, Setup(MeshSizes(dp_shard=8), 4_096, "full"), DEVICES["h100"])
     memory.total
 
 Memory per device, in bytes:
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol
 
-from model_ops.devices import Device
+from model_ops.machine import Device
 
 GIB = 2**30
 Method = Literal["full", "lora", "qlora"]
@@ -54,7 +54,7 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True)
-class Counts:
+class WeightCounts:
     """Numbers of weights: in one block, in its experts, outside the blocks, and in the adapters of one block."""
 
     layers: int
@@ -70,7 +70,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Mesh:
+class MeshSizes:
     """Sizes of the axes, as MeshSettings names them."""
 
     dp_replicate: int = 1
@@ -104,7 +104,7 @@ class Mesh:
 class Setup:
     """One training setup."""
 
-    mesh: Mesh
+    mesh: MeshSizes
     micro_batch_tokens: int
     checkpointing: Literal["none", "selective", "full"]
     offload: bool = False
@@ -120,7 +120,7 @@ class Needs:
 
     name: str
     method: Method
-    counts: Counts
+    counts: WeightCounts
     hidden: int
     heads: int
     kv_heads: int
@@ -167,7 +167,7 @@ class MemoryOf:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """The chosen setup, its memory and speed, and the reasons."""
 
     needs: Needs

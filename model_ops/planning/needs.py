@@ -18,14 +18,13 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from model_ops.blocks import blocks_of
-from model_ops.errors import ModelError
-from model_ops.models.lora import adaptable_names, adapted_names
-from model_ops.models.lora_parameters import adaptable_parameters
-from model_ops.planning.memory_plan import Counts, Method, Needs, Setup, Trace
-from model_ops.planning.step_trace import MicroBatchMemory, Traced, trace_micro_batch
-from model_ops.precision import Precision, decided
-from model_ops.training.flops import MatrixWork, attention_widths, needed_flops
+from model_ops.adapters import adaptable_names, adaptable_parameters, adapted_names
+from model_ops.families import blocks_of
+from model_ops.jobs import ModelError
+from model_ops.machine import Precision, decided
+from model_ops.planning.memory_plan import Method, Needs, Setup, Trace, WeightCounts
+from model_ops.planning.step_trace import MicroBatchMemory, TraceSettings, trace_micro_batch
+from model_ops.training import MatrixWork, attention_widths, needed_flops
 
 TRACED_TOKENS = (2_048, 16_384)
 """Sizes of the two traced micro-batches, in tokens; memory of larger ones is linear in them, smaller ones are traced."""
@@ -75,7 +74,7 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
     def tracer(weights: str) -> Trace:
         def traced(tokens: int, checkpointing: str, tp: int) -> MicroBatchMemory:
             def run(some: int) -> MicroBatchMemory:
-                return _traced(_Key(config, tp), Traced(
+                return _traced(_Key(config, tp), TraceSettings(
                     tokens=some, head_rows=max(1, round(some * training.head_share)), checkpointing=checkpointing,
                     weights=weights, precision=training.precision, adapter_rank=training.rank if frozen else 0,
                     device=device, document_tokens=document_tokens))
@@ -101,7 +100,7 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
         other_methods=tuple(lambda way=way: needs_of(config, way, name, device) for way in others))
 
 
-def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: tuple[str, ...] | None = None) -> Counts:
+def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: tuple[str, ...] | None = None) -> WeightCounts:
     """Numbers of weights in blocks and outside. targets: of adapters, None for all linear layers of the blocks.
 
     Raises ModelError if the config is not a causal language model."""
@@ -119,7 +118,7 @@ def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: t
     linear = [module for module in block.modules() if isinstance(module, nn.Linear)]
     named = dict(block.named_parameters())
     of_block = sum(parameter.numel() for parameter in named.values())
-    return Counts(
+    return WeightCounts(
         layers=config.num_hidden_layers, block=of_block, block_linear=sum(layer.weight.numel() for layer in linear),
         outer=sum(parameter.numel() for parameter in model.parameters()) - of_block,
         adapters=rank * _adapted_widths(model, targets),
@@ -168,7 +167,7 @@ class _Key:
 
 
 @cache
-def _traced(key: _Key, traced: Traced) -> MicroBatchMemory:
+def _traced(key: _Key, traced: TraceSettings) -> MicroBatchMemory:
     return trace_micro_batch(key.cut() if key.tp > 1 else key.config, traced)
 
 
@@ -181,7 +180,7 @@ def _line(run: Any, tokens: int) -> MicroBatchMemory:
         for name, value in vars(low).items()})
 
 
-def _work(config: PreTrainedConfig, counts: Counts, training: Training) -> MatrixWork:
+def _work(config: PreTrainedConfig, counts: WeightCounts, training: Training) -> MatrixWork:
     """Weights of the matrices that a token passes through. Includes norms, which are a ten-thousandth of them."""
     experts = _experts(config)
     met = counts.block - counts.experts * (1 - config.num_experts_per_tok / experts if experts else 0)

@@ -9,7 +9,7 @@ prediction of absolute speed.
 
 from __future__ import annotations
 
-from model_ops.devices import Device
+from model_ops.machine import Device
 from model_ops.planning.memory_plan import Needs, Setup
 
 ASSUMED_MFU = 0.40

@@ -1,6 +1,6 @@
 """Measures the memory of one micro-batch, forward and backward, by running the model's code on fake tensors.
 
-    memory = trace_micro_batch(config, Traced(tokens=8_192, head_rows=5_000, checkpointing="full"))
+    memory = trace_micro_batch(config, TraceSettings(tokens=8_192, head_rows=5_000, checkpointing="full"))
     memory.peak(layers=32, accumulating=True)
 
 Blocks, checkpointing and loss are the code that trains, on tensors with shape and dtype but no storage; live bytes are counted
@@ -15,12 +15,22 @@ three blocks; every further block adds as much as the third one:
 Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded. Attention is the fused
 kernel of an accelerator (saves query, key, value, output, log-sum-exp), or on a CPU this project's attention for packed
 documents.
+
+Counts bytes of live tensors and their peak, on any device and also for fake tensors without storage.
+
+    with LiveBytes() as live:
+        loss = step(model, batch); loss.backward()
+    live.peak, live.now
+
+Counts storages that are allocated inside the block, each once for all tensors that share it, until the last of these is
+freed. With fake tensors (model_ops.tensors.torch_internals.FakeTensorMode) this measures a step that is never computed.
 """
 
 from __future__ import annotations
 
 import copy
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -30,22 +40,23 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from model_ops.blocks import blocks_of
-from model_ops.losses import chunked_head as head_code
-from model_ops.losses.chunked_head import Head, chunked_head
-from model_ops.losses.linear_cross_entropy import cross_entropy_rows
-from model_ops.models.attention import packed_attention
-from model_ops.models.lora import add_adapters
-from model_ops.models.lora_settings import LoraSettings
-from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
-from model_ops.planning.live_bytes import LiveBytes
-from model_ops.torch_internals import FakeTensorMode, unset_fake_temporarily
-from model_ops.training.activations import checkpoint_activations
-from model_ops.training.settings import ActivationCheckpointing
+from model_ops.adapters import LoraSettings, add_adapters
+from model_ops.families import blocks_of
+from model_ops.losses import Head, chunked_head, cross_entropy_rows
+from model_ops.losses import head as head_code
+from model_ops.models import packed_attention
+from model_ops.tensors import (
+    FakeTensorMode,
+    TorchDispatchMode,
+    tree_leaves,
+    unset_fake_temporarily,
+    use_memory_efficient_layers,
+)
+from model_ops.training import ActivationCheckpointing, checkpoint_activations
 
 
 @dataclass(frozen=True)
-class Traced:
+class TraceSettings:
     """One micro-batch of one process: its size and how it is trained."""
 
     tokens: int
@@ -102,7 +113,7 @@ class _Run(_Peaks):
     after_blocks: int
 
 
-def trace_micro_batch(config: PreTrainedConfig, traced: Traced) -> MicroBatchMemory:
+def trace_micro_batch(config: PreTrainedConfig, traced: TraceSettings) -> MicroBatchMemory:
     """Traces models with two and with three blocks of `config`'s shape; no weight is created, nothing is computed."""
     _warm_attention(config, traced)
     two, three = (_run(_with_layers(config, layers), traced) for layers in (2, 3))
@@ -110,7 +121,7 @@ def trace_micro_batch(config: PreTrainedConfig, traced: Traced) -> MicroBatchMem
     return MicroBatchMemory(layers=3, kept=three.after_blocks - two.after_blocks, **peaks)
 
 
-def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
+def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = fake_model(config, traced)
         with unset_fake_temporarily():  # use_memory_efficient_layers computes its trial
@@ -157,7 +168,7 @@ def _chunks_of(device: str) -> Iterator[None]:
         head_code.ADDED_AT_ONCE = added
 
 
-def fake_model(config: PreTrainedConfig, traced: Traced) -> PreTrainedModel:
+def fake_model(config: PreTrainedConfig, traced: TraceSettings) -> PreTrainedModel:
     """The model for training, to be created inside FakeTensorMode."""
     config = copy.deepcopy(config)
     config._attn_implementation = "packed" if traced.device == "cpu" else "traced_fused"
@@ -247,13 +258,13 @@ def _with_layers(config: PreTrainedConfig, layers: int) -> PreTrainedConfig:
     return changed
 
 
-def _documents(traced: Traced) -> list[int]:
+def _documents(traced: TraceSettings) -> list[int]:
     length = min(traced.document_tokens or traced.tokens, traced.tokens)
     whole, rest = divmod(traced.tokens, length)
     return [length] * whole + ([rest] if rest else [])
 
 
-def _warm_attention(config: PreTrainedConfig, traced: Traced) -> None:
+def _warm_attention(config: PreTrainedConfig, traced: TraceSettings) -> None:
     """Fills attention's caches of index tensors with real tensors, before a call on fake tensors would fill them."""
     if traced.device != "cpu":
         return
@@ -261,3 +272,43 @@ def _warm_attention(config: PreTrainedConfig, traced: Traced) -> None:
     query, key = (torch.zeros(1, number, traced.tokens, 2) for number in (heads, kv_heads))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=traced.precision == "bfloat16"):
         packed_attention(nn.Module(), query, key, key, document_lengths=_documents(traced))
+
+
+class LiveBytes(TorchDispatchMode):
+    """Context manager that tracks the storage of every tensor that an operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.peak = 0
+        self._known: dict[int, int] = {}
+
+    def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        for tensor in tree_leaves((arguments, named)):
+            if isinstance(tensor, torch.Tensor):
+                self._follow(tensor.untyped_storage(), was_there_before=True)
+        result = operation(*arguments, **(named or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                self._follow(tensor.untyped_storage())
+        return result
+
+    def hand_over(self, storage: torch.UntypedStorage) -> int:
+        """Stops counting a storage; returns its bytes, or 0 if it was not counted."""
+        size = self._known.get(id(storage), 0)
+        self._known[id(storage)] = 0
+        self.now -= size
+        return size
+
+    def _follow(self, storage: torch.UntypedStorage, was_there_before: bool = False) -> None:
+        key = id(storage)
+        if key in self._known:
+            return
+        size = 0 if was_there_before else storage.nbytes()
+        self._known[key] = size
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._gone, key)
+
+    def _gone(self, key: int) -> None:
+        self.now -= self._known.pop(key, 0)

@@ -18,10 +18,9 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from model_ops.errors import ModelError
-from model_ops.families.table import FAMILIES
-from model_ops.models.isolation import FAILURES, isolate_documents
-from model_ops.models.tiny_families import scatter_weights
+from model_ops.families import FAMILIES
+from model_ops.jobs import ModelError
+from model_ops.models import FAILURES, isolate_documents, scatter_weights
 
 VOCABULARY, NARROW, MOST_LAYERS = 64, 64, 4
 WIDTHS = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size")

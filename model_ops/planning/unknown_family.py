@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from model_ops.decoding.runner import new_runner
-from model_ops.errors import ModelError
-from model_ops.families.loading import attention_with_cache
+from model_ops.decoding import new_runner
+from model_ops.families import attention_with_cache
+from model_ops.jobs import ModelError
 from model_ops.planning.trainable_family import VOCABULARY, random_model, said, small_model, train
-from model_ops.quantization.block_layers import block_layers
+from model_ops.quantization import block_layers
 
 
 @dataclass(frozen=True)

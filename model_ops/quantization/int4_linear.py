@@ -13,7 +13,7 @@ import torch
 from jaxtyping import BFloat16, Float32, Int8, Int32
 from torch import Tensor
 
-from model_ops.quantization.dequantized_linear import PackedLinear
+from model_ops.quantization.quantized_linear import PackedLinear
 
 LOWEST, HIGHEST, OFFSET = -8, 7, 8
 PER_WORD, BITS = 8, 4

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float32, Int8, Int32
 from torch import Tensor, nn
 
 from model_ops.quantization.quantized_linear import QuantizedLinear
-from model_ops.torch_internals import int8_matmul
+from model_ops.tensors import int8_matmul
 
 SMALLEST_SCALE = 1e-12
 """Scale of a channel or token that is all zeros: any positive number keeps 0 / scale at 0."""

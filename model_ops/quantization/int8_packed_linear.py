@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float32, Int8, Int32
 from torch import Tensor
 
-from model_ops.quantization.dequantized_linear import PackedLinear
+from model_ops.quantization.quantized_linear import PackedLinear
 
 HIGHEST, OFFSET, PER_WORD = 127, 128, 4
 SMALLEST_SCALE = 1e-8

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 from model_ops.quantization.fp8_linear import LARGEST
 
 KEYS = ("k_proj", "qkv_proj")

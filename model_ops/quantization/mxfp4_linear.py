@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Float32, Int32
 from torch import Tensor
 
-from model_ops.quantization.dequantized_linear import DequantizedLinear
 from model_ops.quantization.fp4_codes import pack_fp4, round_fp4, unpack_fp4, values_fp4
+from model_ops.quantization.quantized_linear import DequantizedLinear
 
 GROUP, BIAS, LARGEST_EXPONENT = 32, 127, 2
 ROUNDED_UP = 0.875

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from model_ops.quantization.dequantized_linear import DequantizedLinear
 from model_ops.quantization.fp4_codes import LARGEST, pack_fp4, round_fp4, unpack_fp4, values_fp4
 from model_ops.quantization.fp8_linear import LARGEST as LARGEST_SCALE
+from model_ops.quantization.quantized_linear import DequantizedLinear
 
 GROUP = 16
 SCALE_OF_ZEROS = 0.125

@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from model_ops.errors import ModelError
-from model_ops.families.loading import attention_with_cache, stays_float32
-from model_ops.quantization.block_layers import BlockLayers, block_layers
+from model_ops.families import attention_with_cache, stays_float32
+from model_ops.files import TensorFileError, read_directory
+from model_ops.jobs import ModelError
 from model_ops.quantization.kv_cache import SCALES, cache_layers, round_cache
+from model_ops.quantization.model_layers import BlockLayers, block_layers
 from model_ops.quantization.quantized_linear import QuantizedLinear, buffer_name
 from model_ops.quantization.registry import Quantization, quantization_of
 from model_ops.quantization.separate_experts import Expert, SeparateExperts
-from model_ops.tensor_files import TensorFileError, read_directory
 
 
 def is_quantized(directory: Path) -> bool:

@@ -4,19 +4,22 @@
     quantization.scheme_of("model.layers.0.mlp.up_proj")      # its Scheme; None: not quantized
 
 `schemes/__init__.py` lists the schemes.
+
+Writes what a quantized directory's config.json says of its weights, through the compressed-tensors library.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 from model_ops.quantization import schemes
-from model_ops.quantization.scheme import Scheme, read_alike
+from model_ops.quantization.scheme import FP8_CACHE, Scheme, read_alike
 
 SCHEMES: dict[str, Scheme] = {found.name: found for found in vars(schemes).values() if isinstance(found, Scheme)}
 """Name in recipes -> scheme, in the order of messages and docs."""
@@ -96,3 +99,27 @@ def _summary(config: Any) -> str:
     if not isinstance(config, Mapping):
         return "nothing that can be read"
     return " ".join(str(config[name]) for name in ("quant_method", "format") if config.get(name)) or "no quant_method"
+
+
+MIXED = "mixed-precision"
+"""Format of a directory whose groups have formats of their own."""
+
+
+def announce(groups: Mapping[Scheme, Sequence[str]], directory: Path, ignore: Sequence[str] = ("lm_head",),
+             cache: bool = False) -> None:
+    """Adds `quantization_config` to the config.json in `directory`. groups: each scheme with its layers, by name or class.
+    ignore: layers that are not quantized, by name or `re:` pattern. cache: keys and values are cached as FP8_CACHE."""
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme, QuantizationStatus
+
+    written = {}
+    for number, (scheme, targets) in enumerate(groups.items()):
+        weights, activations = (QuantizationArgs(**asdict(args)) if args else None
+                                for args in (scheme.weights, scheme.activations))
+        written[f"group_{number}"] = QuantizationScheme(targets=list(targets), weights=weights, input_activations=activations,
+                                                        format=scheme.format)
+    formats = {scheme.format for scheme in groups}
+    config = QuantizationConfig(config_groups=written, format=formats.pop() if len(formats) == 1 else MIXED,
+                                ignore=list(ignore), quantization_status=QuantizationStatus.COMPRESSED,
+                                kv_cache_scheme=QuantizationArgs(**asdict(FP8_CACHE)) if cache else None)
+    ModelCompressor(quantization_config=config).update_config(str(directory))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from model_ops.tensor_files import Layout
+from model_ops.files import Layout
 
 if TYPE_CHECKING:
     from model_ops.quantization.quantized_linear import QuantizedLinear

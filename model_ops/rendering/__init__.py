@@ -1,1 +1,26 @@
-"""Conversations as a server renders them: what is context, and what the model has to say after it."""
+"""Rows as a server renders them: the prompt from the chat template, what a model learns after it, and the token ids of both.
+
+A model is taught exactly what a server would send it and parse from it, and exact served ids win over rendered text. Start
+with `chat_template.py`, then `turns.py` (what is learnt after a prompt) and `tokens.py`. `picture.py` draws the page of
+`millrace show`. Packing into batches is in `documents`.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
+    from model_ops.rendering.contexts import rendered_rows
+    from model_ops.rendering.end_of_turn import special_tokens
+    from model_ops.rendering.picture import Picture, look, markdown, page
+    from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of
+    from model_ops.rendering.server_messages import THOUGHTS, unreadable_arguments
+    from model_ops.rendering.settings import RenderingSettings
+    from model_ops.rendering.thought_marks import MARKS, block_at_end
+    from model_ops.rendering.token_bytes import TokenBytes, matched_ids
+    from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, TurnTokens, end_of_turn_ids, joined_with_places
+    from model_ops.rendering.told_tokens import PADDED, ToldTokens
+    from model_ops.rendering.turns import LearntTurn, learnt_turns
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

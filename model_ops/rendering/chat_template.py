@@ -22,7 +22,7 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 from model_ops.rendering.end_of_turn import EndOfTurn, end_of_turn, special_tokens
 from model_ops.rendering.row import Row
 from model_ops.rendering.server_messages import Arguments, server_messages, with_reasoning

@@ -16,15 +16,14 @@ from itertools import islice
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.batch import IGNORED
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-from model_ops.rendering.learnt_turns import LearntTurn, learnt_turns
 from model_ops.rendering.row import ROWS_AT_ONCE, Row
-from model_ops.rendering.served_tokens import ServedTokens
 from model_ops.rendering.settings import RenderingSettings
-from model_ops.rendering.tokens import Context, TurnEncoder, TurnTokens, joined
+from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, TurnTokens, joined
 from model_ops.rendering.told_tokens import ToldTokens
+from model_ops.rendering.turns import LearntTurn, learnt_turns
+from model_ops.tensors import IGNORED
 
 
 @dataclass(frozen=True)

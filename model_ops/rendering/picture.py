@@ -2,7 +2,7 @@
 
     picture = look(dataset, "train", tokenizer, count=3)
     page(picture)                               # an HTML page
-    picture.rows[0].contexts[0]                 # [Run(text="...", is_learnt=False, tokens=12), ...]
+    picture.rows[0].contexts[0]                 # [TokenSpan(text="...", is_learnt=False, tokens=12), ...]
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import jinja2
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 from model_ops.rendering.contexts import RenderedRow, rendered_rows
 from model_ops.rendering.row import Row, Split, iterate_rows
-from model_ops.rendering.served_tokens import ServedTokens
 from model_ops.rendering.settings import RenderingSettings
-from model_ops.rendering.tokens import Context
+from model_ops.rendering.tokens import Context, ServedTokens
 
 ROWS_LOOKED_AT = 2_000
 """Rows that are rendered to count the ones that are left out."""
@@ -34,7 +33,7 @@ TEMPLATE = Path(__file__).with_name("templates") / "picture.html.j2"
 
 
 @dataclass(frozen=True)
-class Run:
+class TokenSpan:
     """Consecutive tokens that are all learnt or all context."""
 
     text: str
@@ -47,7 +46,7 @@ class ShownRow:
     """A row's contexts, or the reason why it is left out."""
 
     row_id: str
-    contexts: list[list[Run]]
+    contexts: list[list[TokenSpan]]
     refusal: str = ""
     served_answers: int = 0
 
@@ -111,14 +110,14 @@ def reason_of(rendered: RenderedRow) -> str:
     return "" if any(targets[1:].any() for _, targets in rendered.contexts) else "no answer with weight 1"
 
 
-def runs(tokenizer: PreTrainedTokenizerBase, context: Context) -> list[Run]:
+def runs(tokenizer: PreTrainedTokenizerBase, context: Context) -> list[TokenSpan]:
     """The runs of a context, in order."""
     input_ids, targets = context
     ends = [*(np.flatnonzero(targets[1:] != targets[:-1]) + 1), len(input_ids)]
     found, begin = [], 0
     for end in ends:
         if end > begin:
-            found.append(Run(tokenizer.decode(input_ids[begin:end]), bool(targets[begin]), int(end - begin)))
+            found.append(TokenSpan(tokenizer.decode(input_ids[begin:end]), bool(targets[begin]), int(end - begin)))
         begin = end
     return found
 

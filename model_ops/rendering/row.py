@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 
 Split = Literal["train", "validation", "test"]
 

@@ -11,9 +11,8 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError
 
-from model_ops.atomic_files import write_text
-from model_ops.errors import ModelError
-from model_ops.settings import Settings
+from model_ops.files import write_text
+from model_ops.jobs import ModelError, Settings
 
 FILE = "rendering.json"
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 

@@ -11,6 +11,19 @@ a server that tokenizes the history again may merge its first token with the pro
 
 Text between special tokens is tokenized by itself, so only the part of a prompt that is new since the last special token is
 tokenized again.
+
+Token ids at which a model's turns end, as its chat template writes them.
+
+    end_of_turn_ids(tokenizer)         # [151645]
+
+Token ids of logged answers, as the server that gave them counted them.
+
+    served = ServedTokens.read(folder / "served.parquet")
+    served.exact(turn, found, interaction_id, tokenizer)       # TurnTokens with the served ids, or None
+
+Served ids beat rendering: they are what the model was given and what it said. They are used if the log's prompt is the one that
+this tokenizer and this chat template give (the same ids, or ids of the same text), which proves that the server had both.
+served.parquet is made by resources/composing/served_answers.py; its ids are null where personal data was replaced.
 """
 
 from __future__ import annotations
@@ -18,15 +31,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from jaxtyping import Bool, Int
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.errors import ModelError
+from model_ops.jobs import ModelError
+from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
 from model_ops.rendering.end_of_turn import special_tokens
-from model_ops.rendering.learnt_turns import LearntTurn
+from model_ops.rendering.row import Row
+from model_ops.rendering.turns import LearntTurn, learnt_turns
 
 Ids = Int[np.ndarray, " tokens"]
 Context = tuple[Ids, Bool[np.ndarray, " tokens"]]
@@ -159,3 +177,65 @@ def joined_with_places(turns: Sequence[TurnTokens]) -> tuple[list[Context], list
 
 def _ids(encoding: Any) -> Ids:
     return np.array(encoding.ids, dtype=np.int32)
+
+
+TOOLS = [{"type": "function", "function": {
+    "name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}]
+ENDED = ({"role": "assistant", "content": "b"},
+         {"role": "assistant", "content": "", "tool_calls": [
+             {"id": "call12345", "type": "function", "function": {"name": "look", "arguments": "{}"}}]})
+"""Answers whose ends of turn are looked for."""
+
+
+def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Ids of the special tokens that end answers and tool calls, where generation must stop; [] if there is none, no template,
+    or a template that refuses a single question and answer."""
+    if not tokenizer.chat_template:
+        return []
+    template, encoder, found = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), []
+    for answer in ENDED:
+        row = Row("probe", [{"role": "user", "content": "a"}, answer], TOOLS if "tool_calls" in answer else None)
+        try:
+            found += [int(turn.answer[-1]) for turn in encoder.turns([learnt_turns(row, template)])[0] if len(turn.answer)]
+        except Unrenderable:  # the template needs rows of another form, so its end of turn is unknown
+            continue
+    return [token for token in dict.fromkeys(found) if tokenizer.convert_ids_to_tokens(token) in encoder.specials]
+
+
+COLUMNS = ("interaction_id", "finish_reason", "prompt_token_ids", "completion_token_ids")
+
+
+class ServedTokens:
+    """Served ids by interaction id; empty without a log."""
+
+    def __init__(self, rows: dict[str, dict[str, Any]]):
+        self.rows = rows
+
+    @classmethod
+    def read(cls, path: Path) -> ServedTokens:
+        """Reads served.parquet. Raises ModelError if it lacks a column."""
+        try:
+            table = pq.read_table(path, columns=list(COLUMNS))
+        except (OSError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise ModelError(f"{path} does not hold {', '.join(COLUMNS)}: materialize served_answers again") from error
+        held = table.filter(pa.compute.is_valid(table["completion_token_ids"]))
+        return cls({row["interaction_id"]: row for row in held.to_pylist() if row["prompt_token_ids"]})
+
+    def exact_of(self, row: Row, turn: LearntTurn, found: TurnTokens, tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
+        """The served tokens of a row's turn; see `exact`."""
+        return self.exact(turn, found, row.interaction_of(turn.message), tokenizer)
+
+    def exact(self, turn: LearntTurn, found: TurnTokens, interaction_id: str | None,
+              tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
+        """The served tokens of a turn; None if there are none, or if its prompt was not rendered as here."""
+        row = self.rows.get(interaction_id or "")
+        if row is None or not row["completion_token_ids"]:
+            return None
+        prompt, answer = np.array(row["prompt_token_ids"], np.int32), np.array(row["completion_token_ids"], np.int32)
+        if min(prompt.min(), answer.min()) < 0 or max(prompt.max(), answer.max()) >= len(tokenizer):
+            return None
+        if not np.array_equal(prompt, found.prompt) and tokenizer.decode(prompt) != turn.context:
+            return None
+        if row["finish_reason"] != "length" and answer[-1] != found.answer[-1]:
+            answer = np.append(answer, found.answer[-1:])  # many servers leave the end of turn out
+        return TurnTokens(prompt, answer.astype(np.int32))

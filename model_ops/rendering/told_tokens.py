@@ -4,9 +4,9 @@
     told.exact_of(row, turn, rendered, tokenizer)       # TurnTokens with the endpoint's own tokens, or None
     told.answers["row-7"]                               # (ids [tokens, alternatives], logs), aligned with the answer's tokens
 
-Endpoints name tokens by their bytes (logprobs.parquet of resources/teaching/token_logs.py), so teacher and student must share a
-vocabulary. A name counts where one token of the student has these bytes. An alternative that does not count joins the rest of
-the vocabulary; an answer's token without any alternative is learnt from its label.
+Endpoints name tokens by their bytes (logprobs.parquet of resources/composing/teachers/token_logs.py), so teacher and student
+must share a vocabulary. A name counts where one token of the student has these bytes. An alternative that does not count joins
+the rest of the vocabulary; an answer's token without any alternative is learnt from its label.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 from jaxtyping import Float16, Int32
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.errors import ModelError
-from model_ops.rendering.learnt_turns import LearntTurn
+from model_ops.jobs import ModelError
 from model_ops.rendering.row import Row
 from model_ops.rendering.token_bytes import TokenBytes
 from model_ops.rendering.tokens import TurnTokens
+from model_ops.rendering.turns import LearntTurn
 
 PADDED = -60_000.0
 """Log-probability of a place without an alternative; its id is that of the first one. float16 holds it."""

@@ -1,28 +1,39 @@
 """Command lines of inference servers: what serves a target, with its drafter if the server runs that kind.
 
-    words_of("vllm", "models/tutor", "tutor", drafter="models/drafter", serving=Serving(...), num_speculative_tokens=3)
+    words_of("vllm", "models/tutor", "tutor", drafter="models/drafter", serving=DrafterServing(...), num_speculative_tokens=3)
     words_of("vllm", "models/tutor", "tutor", None, None, 0, Drafting(method="ngram", num_speculative_tokens=5))
     speculative_config(VllmOptions("eagle3"), "<directory>", 3)      # vLLM's --speculative-config
 
 A release's scripts and the evaluation's server are started with the same words. Importing this file imports no torch.
+
+Which program starts a server.
+
+    program_of("vllm", python=None)                        # [sys.executable, "-m", "vllm...", "serve"], or the command vllm
+    program_of("vllm", python="./venvs/vllm/bin/python")   # of another environment
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from model_ops.serving.drafting import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
+from model_ops.drafting import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
+from model_ops.jobs import ModelError
 from model_ops.serving.service import ServerKind, Service, service_words
-from model_ops.speculators.serving import Serving, SglangOptions, VllmOptions
+from model_ops.speculators import DrafterServing, SglangOptions, VllmOptions
 
 SUFFIX = "suffix"
 """vLLM's method of drafting from earlier answers, which it keeps in memory."""
 
 
-def words_of(server: ServerKind, target: str, name: str, drafter: str | None, serving: Serving | None,
+def words_of(server: ServerKind, target: str, name: str, drafter: str | None, serving: DrafterServing | None,
              num_speculative_tokens: int, drafting: Drafting | None = None, *, service: Service | None = None) -> list[str]:
     """What follows the program: `vllm serve` or `python -m sglang.launch_server`.
 
@@ -45,17 +56,17 @@ def words_of(server: ServerKind, target: str, name: str, drafter: str | None, se
     return words + (service_words(server, service, drafts=options is not None) if service is not None else [])
 
 
-def serving_of(drafting: Drafting, drafter: Serving | None) -> Serving | None:
+def serving_of(drafting: Drafting, drafter: DrafterServing | None) -> DrafterServing | None:
     """How servers run a drafting; None for no drafting. drafter: how they run the trained drafter, if there is one."""
     return drafter if drafting.method == "drafter" else LOOKUPS.get(drafting.method)
 
 
-def runs_drafter(server: ServerKind, serving: Serving) -> bool:
+def runs_drafter(server: ServerKind, serving: DrafterServing) -> bool:
     """Whether the server runs drafters of this kind."""
     return getattr(serving, server) is not None
 
 
-def varies_by_batch_size(server: ServerKind, drafting: Drafting, drafter: Serving | None) -> bool:
+def varies_by_batch_size(server: ServerKind, drafting: Drafting, drafter: DrafterServing | None) -> bool:
     """Whether the server can draft fewer tokens of this kind, or none, where more requests are in a step.
 
     vLLM 0.32 can for n-gram lookups and for drafters that it runs token by token: its suffix lookup refuses another number, and
@@ -96,3 +107,48 @@ def _sglang(directory: str | None, options: SglangOptions | None, drafting: Draf
     if not options.drafts_in_one_step:
         words += ["--speculative-num-steps", str(k), "--speculative-eagle-topk", "1"]
     return [*words, "--speculative-num-draft-tokens", str(k + 1)]
+
+
+MODULES: dict[ServerKind, tuple[str, ...]] = {
+    "vllm": ("vllm.entrypoints.cli.main", "serve"), "sglang": ("sglang.launch_server",)}
+LOOKS_FOR_S = 60.0
+NOT_PASSED_ON = ("PYTHONPATH", "PYTHONSAFEPATH", "VLLM_API_KEY")
+"""Variables of this process that a server of another environment does not get: it would import this project's packages, or ask
+for a key that nobody sends."""
+
+
+def program_of(server: ServerKind, python: str | None) -> list[str]:
+    """The words before a server's own arguments. python: interpreter of an environment that has the server; None: this
+    environment, or else the server's command on PATH.
+
+    Raises ModelError if the server is in neither, with what to do.
+    """
+    module = MODULES[server]
+    if python is not None:
+        if not has_package(python, server):
+            raise ModelError(f"evaluation.server.python: {python} runs no Python that has {server}: name the interpreter of an "
+                             f"environment in which {server} is installed")
+        return [python, "-m", *module]
+    if importlib.util.find_spec(server) is not None:
+        return [sys.executable, "-m", *module]
+    if server == "vllm" and (command := shutil.which(server)) is not None:
+        return [command, *module[1:]]
+    raise ModelError(f"evaluation.server: {server} is not installed in this environment"
+                     f"{' and not on PATH' if server == 'vllm' else ''}: name the interpreter of one that has it in "
+                     "evaluation.server.python, or leave evaluation.server out")
+
+
+def server_environment() -> dict[str, str]:
+    """This process's environment for a server: weights are on this machine, so nothing is fetched or reported."""
+    found = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
+    return {**found, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
+def has_package(python: str, package: str) -> bool:
+    """Whether `python` is an interpreter that can import the package. It is looked for, not imported."""
+    look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
+    try:
+        return subprocess.run([python, "-c", look], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, timeout=LOOKS_FOR_S, env=server_environment()).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_ops.precision import cpu_speeds
+from model_ops.machine import cpu_speeds
 from model_ops.serving.service import ServerKind
 
 ACCELERATORS = (Path("/proc/driver/nvidia/gpus"), Path("/dev/kfd"))

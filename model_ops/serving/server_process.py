@@ -1,7 +1,7 @@
 """A server on the loopback for as long as a block runs.
 
     with running_server(["vllm", "serve", "models/tutor"], log=Path("server.log"), start_s=900) as server:
-        ServedModel(server.url).answer(...)              # model_ops.decoding.served
+        ServedModel(server.url).answer(...)              # model_ops.answering.served
         server.memory_mb()
 
 The server gets a free port, and the block begins when it says at /health that it can be asked. It is started by a guard

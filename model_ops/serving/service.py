@@ -9,6 +9,12 @@ The fingerprint names the release and its target. vLLM writes it into `system_fi
 
 Flags of vLLM 0.32 (vllm/entrypoints/openai/cli_args.py, vllm/engine/arg_utils.py) and SGLang 0.5.23
 (sglang/srt/server_args.py). Importing this file imports no torch.
+
+Which parser of vLLM reads a model's tool calls, by its chat template.
+
+    tool_parser_of(template)          # "hermes"; None for a template whose form is not known here
+
+Without a parser vLLM 0.32 refuses requests that ask for a tool by name, or for any tool.
 """
 
 from __future__ import annotations
@@ -108,3 +114,21 @@ def _sglang(service: Service, drafts: bool) -> list[str]:
     words += ["--enable-metrics"] if service.metrics else []
     words += ["--uvicorn-access-log-exclude-prefixes", "/"]
     return words + (["--disable-radix-cache"] if service.zero_retention else [])
+
+
+HERMES_CALL, XML_CALL = "<tool_call>", "<function="
+MARKS = {"[TOOL_CALLS]": "mistral", "<|python_tag|>": "llama3_json"}
+"""Part of a template that shows the form of its calls -> vLLM's name of the parser."""
+
+
+def tool_parser_of(template: str) -> str | None:
+    """Hermes' form (JSON in <tool_call> tags) is that of Qwen 2.5, Qwen 3, Hermes and this project's own template."""
+    if HERMES_CALL in template and "arguments" in template and XML_CALL not in template:
+        return "hermes"
+    return next((parser for mark, parser in MARKS.items() if mark in template), None)
+
+
+def tool_words(template: str) -> list[str]:
+    """Words for `vllm serve`; [] where no parser is known."""
+    parser = tool_parser_of(template)
+    return ["--enable-auto-tool-choice", "--tool-call-parser", parser] if parser else []

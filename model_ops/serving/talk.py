@@ -22,20 +22,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from model_ops.answering.sampling_parameters import GREEDY_BELOW, server_defaults
-from model_ops.decoding.decode import decode
-from model_ops.decoding.drafters import Drafter
-from model_ops.decoding.measure_acceptance import baselines
-from model_ops.decoding.prompts import render_prompt
-from model_ops.decoding.runner import Runner
-from model_ops.decoding.target import load_runner
-from model_ops.decoding.truncation import Truncation
-from model_ops.errors import ModelError
-from model_ops.models.end_of_text import end_of_text_ids
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.rendering.row import Row
-from model_ops.speculators.factory import load_draft_model
-from model_ops.torch_environment import set_torch_environment
+from model_ops.answering import GREEDY_BELOW, server_defaults
+from model_ops.decoding import Drafter, Runner, Truncation, decode, load_runner, render_prompt
+from model_ops.drafting import baselines
+from model_ops.jobs import ModelError
+from model_ops.machine import set_torch_environment
+from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.rendering import Row
+from model_ops.speculators import load_draft_model
 
 HALF = "\ufffd"
 """What a tokenizer writes for tokens that are not a whole character yet."""
@@ -43,7 +37,7 @@ LEAST_ROOM = 4
 """An answer has room for its max_tokens, or for this part of the model's positions where that is less."""
 
 
-class Stopped(Exception):
+class AnswerCancelled(Exception):
     """The answer was cancelled."""
 
 
@@ -69,7 +63,7 @@ class Talk:
             pieces = [[text.added(token), place < accepted] for place, token in enumerate(tokens) if token not in self.eos_ids]
             say({"pieces": [piece for piece in pieces if piece[0]]})
             if self.stopping.is_set():
-                raise Stopped
+                raise AnswerCancelled
 
         drafter = self.drafter if request["draft"] else None
         temperature = request["temperature"] if request["temperature"] >= GREEDY_BELOW else 0.0
@@ -80,7 +74,7 @@ class Talk:
                 max_new_tokens=request["max_tokens"], num_speculative_tokens=self.tokens, seed=request["seed"],
                 truncation=Truncation(top_p=request["top_p"]), on_tokens=grown)
             done |= {"done": found.finish_reason, "drafts": found.drafts, "drafted": found.drafted, "accepted": found.accepted}
-        except Stopped:
+        except AnswerCancelled:
             pass
         return {**done, "tokens": len(text.ids), "first_s": first_s, "seconds": time.monotonic() - began_s, "rest": text.rest()}
 

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model_ops.models.verify_model import Problem
-from model_ops.speculators.serving import Serving, SglangOptions, VllmOptions
+from model_ops.files import TensorHeader
+from model_ops.models import Defect
+from model_ops.speculators.serving import DrafterServing, SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.tensor_files import TensorHeader
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.runner import Runner
+    from model_ops.decoding import Runner
     from model_ops.speculators.draft_model import DraftModel
-    from model_ops.speculators.hidden_states import AnswerRow
+    from model_ops.speculators.states.hidden_states import AnswerRow
 
 Config = Mapping[str, Any]
 """The content of a config.json."""
 
-Verify = Callable[[Config, Mapping[str, TensorHeader], Config | None], list[Problem]]
+Verify = Callable[[Config, Mapping[str, TensorHeader], Config | None], list[Defect]]
 """(the drafter's config, its tensors, the target's config if known) -> what is wrong, one sentence each."""
 
 
@@ -50,7 +50,7 @@ class StartingModel:
     key: str
     """Recipe key that names it, and the job's input."""
     word: str
-    """The value of the key that means a model of the recipe; that model's role in `resources/stages.py`."""
+    """The value of the key that means a model of the recipe; that model's role in `resources/stages/table.py`."""
     what: str
     """Noun phrase for messages."""
     check: Callable[[Path, Path], None]
@@ -117,9 +117,9 @@ class Architecture:
         return f"{self.name}_untrained"
 
     @property
-    def serving(self) -> Serving:
+    def serving(self) -> DrafterServing:
         """What a release needs to know."""
-        return Serving(self.name, self.vllm, self.sglang, self.serving_note, self.untrained, self.untrained_note)
+        return DrafterServing(self.name, self.vllm, self.sglang, self.serving_note, self.untrained, self.untrained_note)
 
 
 SAMPLED_DRAFTS: Mapping[str, Any] = {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}

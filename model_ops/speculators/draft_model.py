@@ -12,22 +12,24 @@ predicts x[j+2+k]. A server hands over the same after each verification: the sta
 sampled from the last one.
 
 `model_ops.speculators.registry` lists the architectures.
+
+A batch of documents for a drafter's training forward.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from model_ops.decoding.drafters import Drafter
-from model_ops.decoding.runner import Runner
-from model_ops.speculators.documents import Documents
+from model_ops.decoding import Drafter, Runner
 
 
 class DraftModel(nn.Module, ABC):
@@ -60,7 +62,7 @@ class DraftModel(nn.Module, ABC):
         """The target's token id of every draft id, ascending."""
 
     @abstractmethod
-    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+    def unroll(self, documents: DocumentWindows, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
         """Training forward: for each draft step, the states that its head reads, at every entry of the window (or at least
         at documents.kept)."""
 
@@ -104,3 +106,29 @@ class DraftModel(nn.Module, ABC):
     def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The module's state dict from the tensors of a file; override where the file's names differ."""
         return weights
+
+
+@dataclass(frozen=True)
+class DocumentWindows:
+    """Documents padded on the right to one length, and the window of each that step 0 is trained on.
+
+    Entry a of a window has index j = start + a.
+
+    ids: tokens x[0..]
+    captured: the target's hidden states at the block boundaries that the drafter reads
+    start: index j of each window's first entry
+    window: number of entries in the longest window
+    final: the target's hidden state after its final norm, at every entry
+    windows: number of entries of each window; None: all windows have the longest length
+    kept: for each draft step, the entries (indices into documents * window) to compute; None: all
+    anchors: the entries at which a block drafter begins a block; None: all
+    """
+
+    ids: Int[Tensor, "documents tokens"]
+    captured: Float[Tensor, "documents tokens captured*hidden"]
+    start: Int[Tensor, " documents"]
+    window: int
+    final: Float[Tensor, "documents window hidden"] | None = None
+    windows: Int[Tensor, " documents"] | None = None
+    kept: Sequence[Int[Tensor, " entries"]] | None = None
+    anchors: Bool[Tensor, "documents window"] | None = None

@@ -1,17 +1,31 @@
-"""Writes a drafter's directory: model.safetensors and config.json."""
+"""Writes a drafter's directory: model.safetensors and config.json.
+
+Fields of a drafter's config.json for its decoder layers, for servers with transformers 4 and 5.
+
+    {**decoder_fields(config, torch.bfloat16), "model_type": "llama", "mlp_bias": False}
+
+Records in a drafter's config.json which target it was trained for: target_digest and target_vocabulary_digest.
+
+    stamp(directory, target)                       # writes both into config.json, also in the speculators layout
+    sentences = mismatches(config, target)         # [] if the drafter was trained for these weights
+
+Servers ignore the two fields. A drafter of another revision of its target loads without an error and drafts badly.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from model_ops.atomic_files import renamed_when_complete
-from model_ops.tensor_files import order_metadata
+from model_ops.files import order_metadata, renamed_when_complete, target_digest, vocabulary_digest
+from model_ops.speculators.dflash.config import DFlashConfig
+from model_ops.speculators.eagle3.config import Eagle3Config
 
 
 def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
@@ -33,3 +47,77 @@ def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[st
 def name_of(dtype: torch.dtype) -> str:
     """The name of a dtype in config.json, such as bfloat16."""
     return str(dtype).removeprefix("torch.")
+
+
+ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
+                   "attention_factor", "beta_fast", "beta_slow")
+
+
+def decoder_fields(config: Eagle3Config | DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
+    """Fields of all kinds of layers: shapes, positions, eos ids. dtype: of the weights."""
+    rope = config.rope_parameters
+    kind = rope.get("rope_type", "default")
+    scaling = None
+    if kind != "default":
+        scaling = {"rope_type": kind, **{key: rope[key] for key in ROPE_KEYS_OF_V4 if key in rope}}
+    return {
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": config.bos_token_id,
+        "dtype": name_of(dtype),
+        "eos_token_id": config.eos_token_id,
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "hidden_size": config.hidden_size,
+        "initializer_range": 0.02,
+        "intermediate_size": config.intermediate_size,
+        "max_position_embeddings": config.max_position_embeddings,
+        "num_attention_heads": config.num_attention_heads,
+        "num_hidden_layers": config.num_layers,
+        "num_key_value_heads": config.num_key_value_heads,
+        "pad_token_id": config.pad_token_id,
+        "rms_norm_eps": config.rms_norm_eps,
+        # transformers 5 reads rope_parameters, transformers 4 the other two fields
+        "rope_parameters": dict(rope),
+        "rope_scaling": scaling,
+        "rope_theta": rope.get("rope_theta", 10_000.0),
+        "tie_word_embeddings": False,
+        "torch_dtype": name_of(dtype),
+        "use_cache": True,
+        "vocab_size": config.vocab_size,
+    }
+
+
+def rotary_embedding(config: Eagle3Config | DFlashConfig) -> nn.Module:
+    """transformers' rotary embedding for the positions of a drafter's decoder layers."""
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    return LlamaRotaryEmbedding(LlamaConfig(
+        hidden_size=config.hidden_size, num_attention_heads=config.num_attention_heads, head_dim=config.head_dim,
+        max_position_embeddings=config.max_position_embeddings, rope_parameters=config.rope_parameters))
+
+
+WEIGHTS, VOCABULARY = "target_digest", "target_vocabulary_digest"
+
+
+def stamp(directory: Path, target: Path) -> None:
+    """Adds the digests of `target` to every config.json of a drafter's directory."""
+    digests = {WEIGHTS: target_digest(target), VOCABULARY: vocabulary_digest(target)}
+    for path in (directory / "config.json", *sorted(directory.glob("*/config.json"))):
+        config = {**json.loads(path.read_text()), **{name: digest for name, digest in digests.items() if digest}}
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def mismatches(config: Mapping[str, Any], target: Path) -> list[str]:
+    """Evidence that a drafter was trained for another target, one sentence each; empty if it names no target."""
+    found = []
+    for name, digest, what in ((WEIGHTS, target_digest, "weights"), (VOCABULARY, vocabulary_digest, "vocabulary")):
+        trained_for = config.get(name)
+        if trained_for is None:
+            continue
+        own = digest(target)
+        if own and own != trained_for:
+            found.append(f"{name} is {str(trained_for)[:12]}, but the digest of the target's {what} is {own[:12]}: the "
+                         "drafter was trained for another revision of the target")
+    return found

@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from model_ops.decoding.runner import Runner
-from model_ops.errors import ModelError
+from model_ops.decoding import Runner
+from model_ops.jobs import ModelError
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.registry import ARCHITECTURES, architecture_of
 from model_ops.speculators.settings import SpeculatorSettings

@@ -34,7 +34,7 @@ class SglangOptions:
 
 
 @dataclass(frozen=True)
-class Serving:
+class DrafterServing:
     """How a drafter of one architecture is served."""
 
     architecture: str

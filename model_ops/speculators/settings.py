@@ -1,6 +1,6 @@
 """Recipe keys that every drafter architecture takes. Importing this module imports no torch.
 
-A file of `model_ops/speculators/architectures/` adds the keys of one architecture to `SpeculatorSettings`;
+The file `architecture.py` of a drafter's folder adds the keys of one architecture to `SpeculatorSettings`;
 `model_ops.speculators.registry.AnySpeculatorSettings` is the union of all of them.
 """
 
@@ -11,10 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from model_ops.answering.settings import GenerateSettings
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.training.early_end_settings import EarlyEndOfDrafter
-from model_ops.training.settings import OptimizerName, TrainingSettings
+from model_ops.answering import GenerateSettings
+from model_ops.parallel import MeshSettings
+from model_ops.training import EarlyEndOfDrafter, OptimizerName, TrainingSettings
 
 
 def _no_model_parallelism(mesh: MeshSettings) -> MeshSettings:

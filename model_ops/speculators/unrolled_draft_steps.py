@@ -8,7 +8,7 @@ own at j. This is the sequence of a server after k drafts (arXiv 2503.01840, sec
 
 Only the window of an answer needs outputs. In the last layer, entries of the prompt only give keys and values, so queries, MLP
 and logits are computed inside the window. Documents are concatenated without padding. Attention has memory linear in length
-(`model_ops.speculators.draft_attention`).
+(`model_ops.speculators.backbone.draft_attention`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from model_ops.speculators.documents import Documents
-from model_ops.speculators.draft_attention import WindowLayout, draft_attention
-from model_ops.speculators.repeated_body import RepeatedBody
+from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_attention
+from model_ops.speculators.backbone.draft_layers import RepeatedBody
+from model_ops.speculators.draft_model import DocumentWindows
 
 
-def unroll(model: RepeatedBody, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+def unroll(model: RepeatedBody, documents: DocumentWindows, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
     """Outputs of the layers (before the final norm) for every step, inside the window; zeros after a window's end."""
     lines = Lines.of(documents)
     cos, sin = lines.rotary(model, steps)
@@ -48,14 +48,14 @@ class Lines:
     """Concatenated documents, each up to its window's end. row, place: of every step-0 entry. of_query: indices of the entries
     in a window. index: their j."""
 
-    documents: Documents
+    documents: DocumentWindows
     layout: WindowLayout
     row: Int[Tensor, " entries"]
     place: Int[Tensor, " entries"]
     of_query: Int[Tensor, " queries"]
 
     @classmethod
-    def of(cls, documents: Documents) -> Lines:
+    def of(cls, documents: DocumentWindows) -> Lines:
         before = documents.start.tolist()
         if documents.windows is None:
             windows = [min(documents.window, documents.ids.shape[1] - first) for first in before]

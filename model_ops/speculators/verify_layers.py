@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.models.verify_model import Problem
-from model_ops.tensor_files import TensorHeader, read_metadata
+from model_ops.files import TensorHeader, read_metadata
+from model_ops.models import Defect
 
 NUMBERS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
            "max_position_embeddings")
@@ -24,7 +24,7 @@ TRAINED_WITH = "trained_with"
 """Header field of the weights' file: config values of training that no tensor's shape shows, as JSON."""
 
 
-def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Defect]:
     """Problems of a config (`found`) that differs from the config of training in the weights' file.
 
     A false flag may be missing from `found`. Files of other tools lack the field and pass.
@@ -33,52 +33,52 @@ def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHe
         try:
             trained = json.loads(read_metadata(file).get(TRAINED_WITH, "{}"))
         except ValueError:
-            return [Problem(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
+            return [Defect(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
         for name, wanted in _mapping(trained).items():
             value = found.get(name)
             if (bool(value) if isinstance(wanted, bool) else value) != wanted:
-                return [Problem("config.json", f"{name} is {value!r}, the weights were trained with {wanted!r}")]
+                return [Defect("config.json", f"{name} is {value!r}, the weights were trained with {wanted!r}")]
     return []
 
 
-def verify_rope(config: Mapping[str, Any]) -> list[Problem]:
+def verify_rope(config: Mapping[str, Any]) -> list[Defect]:
     """Problems of RoPE base and scaling, which two fields hold for servers with transformers 4 and 5; they must agree."""
     modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
     if legacy is None or modern.get("rope_theta", legacy) != legacy:
-        return [Problem("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
+        return [Defect("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
                                        f"{modern.get('rope_theta')!r}; write both, equal")]
     older = dict(_mapping(config.get("rope_scaling")))
     kinds = older.pop("rope_type", older.pop("type", "default")), modern.get("rope_type", "default")
     if modern and (kinds[0] != kinds[1] or any(modern.get(name) != value for name, value in older.items())):
-        return [Problem("config.json", f"rope_scaling is {config.get('rope_scaling')!r}, where servers of transformers 4 look, "
+        return [Defect("config.json", f"rope_scaling is {config.get('rope_scaling')!r}, where servers of transformers 4 look, "
                                        f"and rope_parameters.rope_type {kinds[1]!r}; write both, equal")]
     return []
 
 
-def verify_sizes(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
+def verify_sizes(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Defect]:
     """Problems of a vocabulary or width that is not the target's, if that is known."""
     if not isinstance(target, Mapping):
         return []
-    return [Problem("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
+    return [Defect("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
             for name in ("vocab_size", "hidden_size") if config.get(name) != target.get(name)]
 
 
-def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
+def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Defect]:
     problems = verify_sizes(config, target)
     if not isinstance(target, Mapping):
         return problems
     longest = target.get("max_position_embeddings")
     if type(longest) is int and config["max_position_embeddings"] < longest:
-        problems.append(Problem("config.json", f"max_position_embeddings is {config['max_position_embeddings']}, "
+        problems.append(Defect("config.json", f"max_position_embeddings is {config['max_position_embeddings']}, "
                                                f"below the target's {longest}: long answers would be drafted badly"))
     theta = _mapping(target.get("rope_parameters")).get("rope_theta", target.get("rope_theta"))
     if theta is not None and config.get("rope_theta") != theta:
         own = config.get("rope_theta")
-        problems.append(Problem("config.json", f"rope_theta is {own}, the target's is {theta}"))
+        problems.append(Defect("config.json", f"rope_theta is {own}, the target's is {theta}"))
     return problems
 
 
-def verify_proposals(config: Mapping[str, Any]) -> list[Problem]:
+def verify_proposals(config: Mapping[str, Any]) -> list[Defect]:
     """The fields of speculators_config that servers read."""
     speculators, problems = config.get("speculators_config"), []
     try:
@@ -87,9 +87,9 @@ def verify_proposals(config: Mapping[str, Any]) -> list[Problem]:
     except (KeyError, TypeError, IndexError):
         tokens = named = None
     if type(tokens) is not int or tokens < 1:
-        problems.append(Problem("config.json", "speculators_config names no number of speculative_tokens"))
+        problems.append(Defect("config.json", "speculators_config names no number of speculative_tokens"))
     if not isinstance(named, str) or not named:
-        problems.append(Problem("config.json", "speculators_config.verifier.name_or_path does not name the target"))
+        problems.append(Defect("config.json", "speculators_config.verifier.name_or_path does not name the target"))
     return problems
 
 
@@ -97,20 +97,20 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def verify_ends(ids: np.ndarray, file: str, target: Mapping[str, Any] | None) -> list[Problem]:
+def verify_ends(ids: np.ndarray, file: str, target: Mapping[str, Any] | None) -> list[Defect]:
     """A problem for each eos id of the target outside the draft vocabulary; the last draft of answers would be rejected."""
     ends = target.get("eos_token_id") if isinstance(target, Mapping) else None
     ends = [end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int]
-    return [Problem(file, f"the draft vocabulary does not hold {end}, an end of text of the target: no draft can end an "
+    return [Defect(file, f"the draft vocabulary does not hold {end}, an end of text of the target: no draft can end an "
                           "answer") for end in ends if end not in ids]
 
 
 def verify_same_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
-                           target: Mapping[str, Any] | None = None) -> list[Problem]:
+                           target: Mapping[str, Any] | None = None) -> list[Defect]:
     """Problems of a language model that drafts for another: vLLM and SGLang require vocabularies of equal size."""
     if not isinstance(target, Mapping) or config.get("vocab_size") == target.get("vocab_size"):
         return []
-    return [Problem("config.json", f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "
+    return [Defect("config.json", f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "
                                    "servers refuse the two together")]
 
 

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from model_ops.blocks import blocks_of
-from model_ops.errors import ModelError
+from model_ops.families import blocks_of
+from model_ops.jobs import ModelError
 from model_ops.training.settings import ActivationCheckpointing
 
 KEPT_OPERATIONS = frozenset(

@@ -39,10 +39,9 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.tensor import DTensor
 
-from model_ops.atomic_files import renamed_when_complete
-from model_ops.errors import ModelError
-from model_ops.parallel.world import World
-from model_ops.progress import Progress
+from model_ops.files import renamed_when_complete
+from model_ops.jobs import ModelError, Progress
+from model_ops.parallel import World
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage, host_memory_for_copies
 

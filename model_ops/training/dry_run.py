@@ -14,11 +14,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from model_ops.batch import IGNORED, Batch, BatchSource
-from model_ops.errors import ModelError
-from model_ops.loss import Loss
-from model_ops.parallel.world import World
-from model_ops.precision import products_in
+from model_ops.jobs import ModelError
+from model_ops.machine import products_in
+from model_ops.parallel import World
+from model_ops.tensors import IGNORED, Batch, BatchSource, Loss
 from model_ops.training.optimizers import state_bytes
 from model_ops.training.settings import TrainingSettings
 

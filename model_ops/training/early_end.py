@@ -5,7 +5,7 @@
     rule.ended                                                           # steps after which it ended the run, or None
     rule.says                                                            # in words, for the artefact's metrics
 
-model_ops.training.marginal_gain has the rule. When an interval does not pay, the learning rate falls from where it is to its
+model_ops.training.learning_curve has the rule. When an interval does not pay, the learning rate falls from where it is to its
 floor over `decay_share` of the steps that the training then has, as a schedule of that length would end; without this fall the
 weights would be those of a schedule that was cut off. An interval costs its share of this fall as well. The result is the last
 weights.
@@ -21,10 +21,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, cast
 
+from model_ops.jobs import counted, duration
 from model_ops.training.early_end_settings import EarlyEndOfDrafter, EarlyEndOfModel, EarlyEndSettings
-from model_ops.training.learning_curve import Point
-from model_ops.training.marginal_gain import FEWEST, DecodingWorth, Further, LossWorth, Worth, further
-from model_ops.wording import counted, duration
+from model_ops.training.learning_curve import FEWEST, DecodingWorth, GainValue, LossWorth, NextInterval, Point, further
 
 
 class EarlyEnd:
@@ -81,7 +80,7 @@ class EarlyEnd:
                 "devices": self._devices, "tokens": self._tokens, "points": [list(each) for each in self._points],
                 "ended": self.ended, "says": self.says}
 
-    def _sentence(self, last: int, steps: int, falls_for: int, found: Further) -> str:
+    def _sentence(self, last: int, steps: int, falls_for: int, found: NextInterval) -> str:
         falls = f", {falls_for} of them while the learning rate falls" if falls_for else ""
         ended = (f"ended after {last:,} of {steps:,} steps{falls}: {counted(self._every, 'further step')} would cost "
                  f"{duration(found.costs_s)} of a device")
@@ -98,7 +97,7 @@ class EarlyEnd:
                 f"{worth} at {cast(LossWorth, self._worth).nats_an_hour:g} nats a device hour")
 
 
-def _worth(stop: EarlyEndSettings) -> tuple[Worth | None, str]:
+def _worth(stop: EarlyEndSettings) -> tuple[GainValue | None, str]:
     """What a gain is worth; None, and why nothing can be weighed."""
     if stop.trained_tokens_per_second is None:
         return None, ("what an interval costs is unknown before this stage was trained once; the next training knows it, or "

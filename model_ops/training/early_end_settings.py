@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from model_ops.settings import Settings
+from model_ops.jobs import Settings
 
 
 class EarlyEndSettings(Settings):

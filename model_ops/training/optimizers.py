@@ -5,23 +5,41 @@
 - adamw: torch's fused AdamW.
 - adamw_8bit: AdamW with both moments in 8 bits, quantized by block (bitsandbytes, arXiv 2110.02861): 2 bytes per weight instead
   of 8. Tensors below 4,096 elements, and embeddings, whose rows are updated at very different rates, have 32-bit moments.
-- muon: Muon (model_ops.training.muon) for the matrices of the blocks, including routers, adapters and single experts; AdamW for
-  embeddings, head, norms, biases and all other parameters.
+- muon: Muon (model_ops.training.optimizers) for the matrices of the blocks, including routers, adapters and single experts;
+  AdamW for embeddings, head, norms, biases and all other parameters.
 
 Norms, biases and embeddings have no weight decay; neither has a head that is tied to the embedding.
+
+Optimizer with Muon for matrices and AdamW for all other parameters.
+
+    optimizer = Muon([{"params": matrices, "matrices": True, "weight_decay": 0.1}, {"params": rest}], lr=2e-5)
+
+The update of a matrix is the semi-orthogonal matrix nearest to its momentum (Keller Jordan 2024,
+kellerjordan.github.io/posts/muon; Newton-Schulz iterations in the dtype `products`), scaled by 0.2 sqrt(max(rows, columns)) to
+the size of AdamW's updates (Moonlight, arXiv 2502.16982), so that Muon and AdamW can share learning rate and weight decay. It
+equals torch.optim.Muon with adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].
+
+adamw_share: AdamW's learning rate is this share of Muon's, for small models trained from random weights at Muon's high rates,
+at which an output matrix learns badly.
+
+The update needs whole matrices: in every step, every process gathers a sharded matrix (DTensor) and keeps its own part of the
+update. Stacks of experts that are sharded by expert need no gathering.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
-from torch.distributed.tensor import DTensor
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.optim.adamw import adamw
 
-from model_ops.errors import ModelError
-from model_ops.precision import products_dtype
-from model_ops.training.muon import Muon
+from model_ops.jobs import ModelError
+from model_ops.machine import products_dtype
 from model_ops.training.settings import TrainingSettings
 
 
@@ -120,3 +138,85 @@ def _adamw_8bit(groups: list[dict[str, Any]], common: dict[str, Any]) -> torch.o
                          "not shard")
     return AdamW8bit([{"params": group["params"], "weight_decay": group["weight_decay"], "in_8_bits": not group["embeddings"]}
                       for group in groups], **common)
+
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+SMALLEST_NORM = 1e-7
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for groups with matrices=True (2-D parameters or 3-D stacks); torch's fused AdamW for all other groups."""
+
+    def __init__(self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.95),
+                 eps: float = 1e-8, momentum: float = 0.95, weight_decay: float = 0.0, adamw_share: float = 1.0,
+                 products: torch.dtype = torch.bfloat16):
+        super().__init__(list(groups), {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum,
+                                        "weight_decay": weight_decay, "adamw_share": adamw_share, "matrices": False,
+                                        "fused": True})
+        self.products = products
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if group["matrices"] and parameter.ndim not in (2, 3):
+                    raise ValueError(f"Muon takes matrices and stacks of matrices, not shape {tuple(parameter.shape)}")
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Updates every parameter that has a gradient."""
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if group["matrices"]:
+                for parameter in parameters:
+                    self._move_matrix(parameter, group)
+            elif parameters:
+                self._move_by_adamw(parameters, group)
+
+    def _move_matrix(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
+        direction = orthogonal(parameter.grad.lerp(momentum, group["momentum"]), self.products)
+        rows, columns = parameter.shape[-2:]
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        parameter.add_(direction, alpha=-group["lr"] * 0.2 * math.sqrt(max(rows, columns)))
+
+    def _move_by_adamw(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+        states = [self.state[parameter] for parameter in parameters]
+        adamw(parameters, [parameter.grad for parameter in parameters], [state["exp_avg"] for state in states],
+              [state["exp_avg_sq"] for state in states], [], [state["step"] for state in states], fused=True, amsgrad=False,
+              beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"] * group["adamw_share"],
+              weight_decay=group["weight_decay"], eps=group["eps"], maximize=False)
+
+
+def orthogonal(matrix: Float[Tensor, "*stack rows columns"],
+               products: torch.dtype = torch.bfloat16) -> Float[Tensor, "*stack rows columns"]:
+    """Approximates U V^T for each matrix U S V^T (singular values between 0.7 and 1.2); keeps the sharding and the dtype."""
+    if not isinstance(matrix, DTensor):
+        return _newton_schulz(matrix, products)
+    if matrix.ndim == 3 and all(placement.is_replicate() or placement == Shard(0) for placement in matrix.placements):
+        return DTensor.from_local(_newton_schulz(matrix.to_local(), products), matrix.device_mesh, matrix.placements,
+                                  run_check=False, shape=matrix.shape, stride=matrix.stride())
+    whole = _newton_schulz(matrix.full_tensor(), products)
+    return distribute_tensor(whole, matrix.device_mesh, matrix.placements, src_data_rank=None)
+
+
+def _newton_schulz(matrix: Float[Tensor, "*stack rows columns"],
+                   products: torch.dtype) -> Float[Tensor, "*stack rows columns"]:
+    """Newton-Schulz: ITERATIONS times X <- a X + (b A + c A A) X with A = X X^T, from X with Frobenius norm 1. Tall matrices
+    are transposed first."""
+    a, b, c = COEFFICIENTS
+    tall = matrix.shape[-2] > matrix.shape[-1]
+    x = matrix.to(products).reshape(-1, *matrix.shape[-2:])
+    x = x.mT if tall else x
+    x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=SMALLEST_NORM)
+    for _ in range(ITERATIONS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).reshape(matrix.shape).to(matrix.dtype)

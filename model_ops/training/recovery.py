@@ -19,9 +19,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from model_ops.errors import ModelError
-from model_ops.parallel.world import World
-from model_ops.progress import Progress
+from model_ops.jobs import ModelError, Progress
+from model_ops.parallel import World
 from model_ops.training.settings import TrainingSettings
 
 SPIKE_HISTORY, SPIKE_WINDOW, SPIKE_DEVIATIONS = 20, 100, 10.0

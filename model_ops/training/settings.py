@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.precision import Precision
-from model_ops.settings import Seed, Settings
+from model_ops.jobs import Seed, Settings
+from model_ops.machine import Precision
+from model_ops.parallel import MeshSettings
 
 Preset = Literal["quick", "balanced", "thorough"]
 Overflow = Literal["truncate", "split", "drop"]

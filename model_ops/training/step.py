@@ -9,13 +9,10 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from model_ops.batch import Batch
-from model_ops.errors import ModelError
-from model_ops.loss import Loss, LossOfTerms, LossOutput, Mean
-from model_ops.parallel.world import World, local_part
-from model_ops.precision import products_in
-from model_ops.progress import Progress
-from model_ops.torch_internals import foreach_multiply
+from model_ops.jobs import ModelError, Progress
+from model_ops.machine import products_in
+from model_ops.parallel import World, local_part
+from model_ops.tensors import Batch, Loss, LossOfTerms, LossOutput, Mean, foreach_multiply
 from model_ops.training.recovery import Recovery, some
 from model_ops.training.settings import TrainingSettings
 
@@ -103,7 +100,7 @@ def _objective(output: LossOutput, known: Mapping[str, float] | None) -> Float[T
     if known is None:
         if len(output.terms) != 1:
             raise ModelError(f"the loss has the terms {', '.join(output.terms)} and no method counts(); add one "
-                             "(model_ops.loss.LossOfTerms)")
+                             "(model_ops.tensors.loss.LossOfTerms)")
         return next(iter(output.terms.values())).sum
     if output.terms.keys() != known.keys():
         raise ModelError(f"the loss has the terms {', '.join(output.terms)}, but its counts() has {', '.join(known)}")

@@ -16,8 +16,8 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from model_ops.batch import IGNORED, Batch, BatchSource, StatefulSource
-from model_ops.parallel.world import World
+from model_ops.parallel import World
+from model_ops.tensors import IGNORED, Batch, BatchSource, StatefulSource
 
 
 @dataclass(frozen=True)

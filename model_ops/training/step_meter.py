@@ -9,17 +9,19 @@ mfu                      model FLOPs utilisation: needed operations (model_ops.t
                          do in that time; only where the device's peak is known and products are bfloat16
 data_wait_share          share of the step's time spent waiting for batches
 peak_memory_mb           of this process so far
+
+Peak memory of a run.
 """
 
 from __future__ import annotations
 
+import psutil
 import torch
 from torch import nn
 
-from model_ops.devices import peak_bf16_flops
-from model_ops.parallel.world import World
+from model_ops.machine import peak_bf16_flops
+from model_ops.parallel import World
 from model_ops.training.flops import matrix_work, needed_flops
-from model_ops.training.memory import peak_memory_mb
 from model_ops.training.step_batches import StepData
 
 
@@ -46,3 +48,16 @@ class StepMeter:
             numbers["mfu"] = round(flops / (seconds * self._world.size * self._peak_flops), 4)
         return {**numbers, "data_wait_share": round(min(1.0, data.waited_s / seconds), 4),
                 "peak_memory_mb": round(peak_memory_mb(self._world.device))}
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak memory in MiB: of the accelerator if there is one, else of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    memory = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):
+        return memory.peak_wset / 2**20
+    import resource
+    import sys
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)

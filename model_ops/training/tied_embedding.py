@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from model_ops.parallel.world import World
+from model_ops.parallel import World
 
 
 @contextmanager

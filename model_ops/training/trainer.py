@@ -3,19 +3,31 @@
     result = train(model, plan, loss, settings, work=output / ".work", progress=progress, phase="sft")
 
 - A killed run continues and ends with bit-identical weights, on CUDA with `settings.deterministic`: a source of batches is a
-  pure function of the step's index, or its state is part of the checkpoint (model_ops.batch.StatefulSource).
-- A loss returns named terms, each with its own sum and count (model_ops.loss). Both are added over all micro-batches of a step
-  before the division, so the gradient does not depend on the number of micro-batches.
+  pure function of the step's index, or its state is part of the checkpoint (model_ops.tensors.batch.StatefulSource).
+- A loss returns named terms, each with its own sum and count (model_ops.tensors.loss). Both are added over all micro-batches of
+  a step before the division, so the gradient does not depend on the number of micro-batches.
 - Master weights, gradients and optimizer are float32; products run in `settings.precision`.
 - metrics.jsonl (next to the work folder) gets one line per step; checkpoints are under `work`.
+
+Writes metrics.jsonl: one JSON line per optimizer step, in the directory of the weights.
+
+Deterministic kernels on CUDA, so that two runs of the same steps end with the same weights, bit for bit.
+
+    with deterministic_kernels(settings.deterministic, device):
+        ...
+
+By default some CUDA kernels add in the order in which threads happen to finish (gradients of flash attention, of embeddings and
+of gathered rows), so a repeated or continued run differs in rounding. On a CPU this does nothing: runs repeat there anyway.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,29 +36,23 @@ import numpy as np
 import torch
 from torch import nn
 
-from model_ops.batch import BatchSource, StatefulSource
-from model_ops.errors import ModelError
-from model_ops.heap import give_back_memory
-from model_ops.loss import LearningLoss, Loss
-from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
-from model_ops.parallel.world import World
-from model_ops.precision import Concrete, concrete, faster_on
-from model_ops.progress import Progress, Stopped
+from model_ops.files import renamed_when_complete
+from model_ops.jobs import ModelError, Progress, Stopped
+from model_ops.machine import Concrete, concrete, faster_on, give_back_memory
+from model_ops.parallel import World
+from model_ops.tensors import BatchSource, LearningLoss, Loss, StatefulSource, use_memory_efficient_layers
 from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
-from model_ops.training.determinism import deterministic_kernels
 from model_ops.training.dry_run import dry_run
 from model_ops.training.early_end import EarlyEnd
 from model_ops.training.early_end_settings import EarlyEndSettings
-from model_ops.training.memory import peak_memory_mb
-from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.recovery import Recovery
 from model_ops.training.schedules import RunSchedule
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
-from model_ops.training.step_meter import StepMeter
+from model_ops.training.step_meter import StepMeter, peak_memory_mb
 from model_ops.training.tied_embedding import sparse_lookup_gradients
 
 MAY_CHANGE = {*SAME_RESULTS, "on_bad_step"}
@@ -213,3 +219,62 @@ def _evaluate(model: nn.Module, validate: Callable[[], dict[str, float]], world:
         numbers = world.evaluate(model, validate)
     model.train()
     return numbers
+
+
+class MetricsLog:
+    """metrics.jsonl with each step of a phase once, also if the run was killed and continued."""
+
+    def __init__(self, path: Path | None, phase: str, first: int):
+        """path: None writes nothing, for processes other than the first. first: step from which the run continues."""
+        self.path, self.phase = path, phase
+        if path is None:
+            return
+        kept = []
+        if path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    record = json.loads(line)
+                except ValueError:  # a line that was cut short when the run was killed
+                    continue
+                if record["phase"] != phase or record["step"] <= first:
+                    kept.append(line)
+        with renamed_when_complete(path) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in kept))
+
+    def losses(self) -> list[float]:
+        """The losses of all steps of the phase that were not skipped, including steps before the run was continued."""
+        if self.path is None or not self.path.exists():
+            return []
+        records = (json.loads(line) for line in self.path.read_text().splitlines())
+        return [record["loss"] for record in records
+                if record["phase"] == self.phase and "skipped" not in record and record.get("loss") is not None]
+
+    def write(self, record: dict[str, float | str]) -> None:
+        """Appends a step's line. Numbers that are not finite become null, because JSON has none."""
+        if self.path is None:
+            return
+        record = {key: None if isinstance(value, float) and not math.isfinite(value) else value
+                  for key, value in record.items()}
+        with self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+@contextmanager
+def deterministic_kernels(wanted: bool, device: torch.device) -> Iterator[None]:
+    """Makes torch use deterministic kernels inside the block, on CUDA. Raises ModelError with the operation's name if one has
+    no deterministic kernel. cuBLAS also needs CUBLAS_WORKSPACE_CONFIG, which model_ops.machine.torch_environment sets."""
+    if not wanted or device.type != "cuda":
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as error:
+        said = str(error).splitlines()[0] if str(error) else ""
+        if "deterministic" not in said:
+            raise
+        raise ModelError(f"this model needs an operation without a deterministic kernel ({said}); set deterministic: false"
+                         ) from error
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])

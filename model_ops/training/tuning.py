@@ -20,14 +20,19 @@ import torch
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from model_ops.errors import ModelError
-from model_ops.models.adapter_directory import save_adapter
-from model_ops.models.lora import add_adapters, merge_adapters
-from model_ops.models.lora_parameters import adapted_parameters
-from model_ops.models.model_directory import load_model, read_config, save_model
-from model_ops.models.nf4 import nf4_layers, quantization_error, quantized_parameters
-from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
-from model_ops.precision import products_dtype
+from model_ops.adapters import (
+    adapted_parameters,
+    add_adapters,
+    merge_adapters,
+    nf4_layers,
+    quantization_error,
+    quantized_parameters,
+    save_adapter,
+)
+from model_ops.jobs import ModelError
+from model_ops.machine import products_dtype
+from model_ops.models import load_model, read_config, save_model
+from model_ops.parallel import leads, wait_for_all, whole_tensors
 from model_ops.training.tuning_settings import TuningSettings
 
 ADAPTER = "adapter"

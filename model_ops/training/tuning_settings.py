@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from model_ops.models.lora_settings import LoraSettings
+from model_ops.adapters import LoraSettings
 from model_ops.training.settings import TrainingSettings
 
 

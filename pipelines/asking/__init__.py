@@ -1,1 +1,19 @@
-"""Questions to a lake on the terminal: `millrace sql` and `millrace why`."""
+"""Answers on the terminal: `millrace sql`, `why`, `lineage`, `show`, `models`. A question runs with limits on time and memory
+(bounded.py), which `millrace.open(lake).sql` shares. Rows go to the terminal, a pipe or a file (shown_rows.py). The queries
+are in resources/catalog.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from pipelines.asking.bounded import Bounds, bounded_question
+    from pipelines.asking.lineage_text import print_origin, print_tree
+    from pipelines.asking.model_table import print_models
+    from pipelines.asking.rendered_rows import picture_of, print_picture
+    from pipelines.asking.shown_rows import showing
+    from pipelines.asking.sql_answer import named_parameters, print_answer
+    from pipelines.asking.why_text import print_history
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -3,14 +3,38 @@
     bounded(work, stop, seconds=300)     # the result of work(), which runs in a thread of its own
 
 `stop` is called, again and again, until the work gives up.
+
+Limits this process's memory, including what no library counts.
+
+    with at_most(gib=5): ...     # an allocation beyond fails, and with it the work instead of the machine
+
+DuckDB counts its tables and sorts, but not a string of 3 GB that a function of the query makes. Linux only: elsewhere nothing
+is bounded. Several blocks may be open at once, in threads: each adds its room to the limit.
+
+Asks one query with limits on time and memory: what `millrace sql` and `millrace.open(lake).sql` share.
+
+    bounded_question(lake, "from decisions", None, Bounds(seconds=300), lambda answer: print_rows(answer, "csv", console))
+
+Memory: DuckDB's own limit, and on Linux a limit of the process, because DuckDB does not count a text of 3 GB that a function of
+the query makes.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
+
+import duckdb
+
+from resources.catalog import CatalogError, Limits, Parameters, QueryResult, ask, memory_gib
+from resources.lake import LakeLayout
 
 T = TypeVar("T")
 
@@ -25,7 +49,7 @@ class TookTooLong(Exception):
         self.stuck = stuck
 
 
-class Interrupted(KeyboardInterrupt):
+class QuestionInterrupted(KeyboardInterrupt):
     """Ctrl-C was pressed during the work. `stuck`: as in TookTooLong."""
 
     def __init__(self, stuck: bool):
@@ -55,7 +79,7 @@ def bounded(work: Callable[[], T], stop: Callable[[], None], seconds: float) -> 
         thread.start()
         in_time = done.wait(seconds or None)
     except KeyboardInterrupt:
-        raise Interrupted(not _ended(thread, done, stop)) from None
+        raise QuestionInterrupted(not _ended(thread, done, stop)) from None
     if not in_time:
         raise TookTooLong(not _ended(thread, done, stop))
     thread.join()
@@ -76,3 +100,96 @@ def _ended(thread: threading.Thread, done: threading.Event, stop: Callable[[], N
     if done.is_set():
         thread.join()
     return done.is_set()
+
+
+_LOCK = threading.Lock()
+_OPEN: list[int] = []
+"""Bytes of room of each open block."""
+_BEFORE: list[int] = []
+"""The process's limit before the first block was opened, and the memory that it used then."""
+
+
+@contextmanager
+def at_most(gib: float) -> Iterator[None]:
+    """Lets the process take at most this much more memory than it uses now."""
+    if sys.platform != "linux":
+        yield
+        return
+    room = round(gib * 2**30)
+    with _LOCK:
+        _OPEN.append(room)
+        _limit()
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _OPEN.remove(room)
+            _limit()
+
+
+def _limit() -> None:
+    """Sets the limit that the open blocks need; without an open block, the earlier one."""
+    import resource
+
+    import psutil
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if not _BEFORE:
+        _BEFORE.extend((soft, psutil.Process().memory_info().data))
+    before, used = _BEFORE
+    most = used + sum(_OPEN)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if _OPEN else before, hard))
+    if not _OPEN:
+        _BEFORE.clear()
+
+
+QueryT = TypeVar("T")
+
+DEFAULT_SECONDS = 300.0
+SPARE_GIB = 1.0
+"""Memory, in GiB, that the process may use beyond DuckDB's limit: strings made by functions, rows being printed."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    seconds: float = DEFAULT_SECONDS
+    """Time limit, 0 for none."""
+    memory_gib: float | None = None
+    """None for 4 GiB, or half of the machine's memory if that is less."""
+
+
+class StuckQuestion(CatalogError):
+    """The time limit passed, and a function of the query keeps computing: only ending the process stops it at once."""
+
+
+def bounded_question(lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, use: Callable[[QueryResult], QueryT]) -> QueryT:
+    """The result of `use` on the query's answer. `use` reads the rows, in a thread of its own.
+
+    Raises CatalogError; StuckQuestion and bounded.Interrupted if the query cannot be stopped.
+    """
+    connections: list[duckdb.DuckDBPyConnection] = []
+
+    def work(spill: Path) -> QueryT:
+        def opened(connection: duckdb.DuckDBPyConnection) -> None:
+            connections.append(connection)
+            stack.enter_context(at_most(memory_gib(connection) + SPARE_GIB))
+
+        with ExitStack() as stack, ask(lake, sql, parameters, Limits(bounds.memory_gib, spill), opened) as answer:
+            return use(answer)
+
+    def stop() -> None:
+        for connection in connections:
+            with suppress(duckdb.Error):  # closed at this very moment
+                connection.interrupt()
+
+    try:
+        with TemporaryDirectory(prefix="millrace-sql-") as spill:
+            return bounded(lambda: work(Path(spill)), stop, bounds.seconds)
+    except TookTooLong as error:
+        kind = StuckQuestion if error.stuck else CatalogError
+        raise kind(
+            f"the query was stopped after {bounds.seconds:g} s: ask for less at a time, or allow more with --timeout SECONDS "
+            "(timeout= in Python; 0: no limit)"
+        ) from None

@@ -11,24 +11,22 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.text import Text
 
-from model_ops.wording import counted
-from pipelines.asking.bounded_question import Bounds
+from model_ops.jobs import counted
+from pipelines.asking.bounded import Bounds
 from pipelines.asking.sql_answer import print_answer
-from pipelines.terminal.printing import print_lineage
-from pipelines.terminal.shared_options import Format
-from resources.catalog.catalog import Answer, LogLines, lineage_of, log_lines_of, made_from
-from resources.lake import Lake
-from resources.sql_files import sql_text
+from pipelines.terminal import OutputFormat, print_lineage
+from resources.catalog import LogLines, QueryResult, lineage_of, log_lines_of, made_from
+from resources.lake import LakeLayout, sql_text
 
 LISTS = {"log-lines": "catalog/queries/log_lines_of", "users": "catalog/queries/users_of"}
 """SQL that lists what is behind an artefact."""
 
 
-def print_tree(lake: Lake, artefact: str, format: Format, console: Console, width: int | None, downwards: bool) -> None:
+def print_tree(lake: LakeLayout, artefact: str, format: OutputFormat, console: Console, width: int | None, downwards: bool) -> None:
     """Prints what an artefact was made from, or downwards what was made from it. Raises CatalogError for an unknown one."""
     edges = made_from(lake, artefact) if downwards else lineage_of(lake, artefact)
     print_lineage(edges, format.value, console, width, downwards)
-    if format is not Format.table:
+    if format is not OutputFormat.table:
         return
     if downwards:
         if not edges.num_rows:
@@ -39,7 +37,7 @@ def print_tree(lake: Lake, artefact: str, format: Format, console: Console, widt
 
 
 def print_origin(
-    lake: Lake, artefact: str, origin: str, show: Callable[[Answer], None], console: Console, quiet: bool
+    lake: LakeLayout, artefact: str, origin: str, show: Callable[[QueryResult], None], console: Console, quiet: bool
 ) -> None:
     """Lists the log lines or hashed users behind an artefact. quiet: without the counts. Raises CatalogError."""
     lines = log_lines_of(lake, artefact)

@@ -11,20 +11,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from model_ops.wording import counted
-from pipelines.terminal.plain_console import say
-from pipelines.terminal.printing import MOST_ROWS, Rows, print_rows
-from pipelines.terminal.row_files import format_of, write_arrow_stream, write_rows_file
-from resources.catalog.catalog import Answer, CatalogError
-from resources.catalog.empty_relations import why_empty
-from resources.catalog.paging import Page
-from resources.lake import Lake
+from model_ops.jobs import counted
+from pipelines.terminal import MOST_ROWS, Rows, format_of, print_rows, say, write_arrow_stream, write_rows_file
+from resources.catalog import CatalogError, Page, QueryResult, why_empty
+from resources.lake import LakeLayout
 
 
 def showing(
-    lake: Lake, format: str | None, out: Path | None, limit: int | None, page: int, console: Console, width: int | None,
+    lake: LakeLayout, format: str | None, out: Path | None, limit: int | None, page: int, console: Console, width: int | None,
     statement: str = "", vertical: bool = False,
-) -> Callable[[Answer], None]:
+) -> Callable[[QueryResult], None]:
     """What shows an answer as the command's options say. format: None for a table, or what the file's ending says. statement:
     the query, to say why there are no rows.
 
@@ -39,7 +35,7 @@ def showing(
     if limit is None and page > 1:
         limit = MOST_ROWS
 
-    def show(answer: Answer) -> None:
+    def show(answer: QueryResult) -> None:
         rows: Rows = answer if limit is None else Page(answer, limit, page)
         if out is not None:
             written = counted(write_rows_file(rows, out, format), "row")

@@ -11,17 +11,16 @@ import os
 import sys
 from collections.abc import Callable
 
-from pipelines.asking.bounded import Interrupted
-from pipelines.asking.bounded_question import Bounds, StuckQuestion, bounded_question
-from pipelines.terminal.shared_options import say_error
-from resources.catalog.catalog import Answer, CatalogError, Parameters
-from resources.lake import Lake
+from pipelines.asking.bounded import Bounds, QuestionInterrupted, StuckQuestion, bounded_question
+from pipelines.terminal import say_error
+from resources.catalog import CatalogError, Parameters, QueryResult
+from resources.lake import LakeLayout
 
 
-def print_answer(lake: Lake, sql: str, parameters: Parameters, bounds: Bounds, show: Callable[[Answer], None]) -> None:
+def print_answer(lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, show: Callable[[QueryResult], None]) -> None:
     """Runs the query and shows its answer. Raises CatalogError, and KeyboardInterrupt on Ctrl-C."""
 
-    def use(answer: Answer) -> None:
+    def use(answer: QueryResult) -> None:
         show(answer)
         sys.stdout.flush()
 
@@ -30,7 +29,7 @@ def print_answer(lake: Lake, sql: str, parameters: Parameters, bounds: Bounds, s
     except StuckQuestion as error:
         say_error(error)
         _leave(2)
-    except Interrupted as error:
+    except QuestionInterrupted as error:
         if error.stuck:
             _leave(130)
         raise

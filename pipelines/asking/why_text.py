@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from model_ops.wording import counted
-from pipelines.terminal.printing import print_rows
-from pipelines.terminal.text_table import print_table
-from resources.catalog.why import History
-from resources.plain_text import visible
+from model_ops.jobs import counted
+from pipelines.terminal import print_rows, print_table
+from resources.catalog import RecordHistory
+from resources.records import visible
 
 MOST_INTERACTIONS = 10
 """Interactions that are shown; of a longer session, --format json prints all."""
@@ -45,7 +44,7 @@ WORDS = {
 """Sentences for rules; other rules are shown by name."""
 
 
-def print_history(history: History, format: str, console: Console, width: int | None = None) -> None:
+def print_history(history: RecordHistory, format: str, console: Console, width: int | None = None) -> None:
     """Prints a history: one sentence a step, or its steps as JSON or CSV."""
     if format != "table":
         print_rows(history.steps, format, console)

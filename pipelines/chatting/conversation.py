@@ -19,10 +19,9 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from resources.chatting.exchange import Exchange, keep, why_not_kept
-from resources.chatting.talking import Message, Question, Talking
-from resources.lake import Lake
-from resources.plain_text import visible
+from resources.lake import LakeLayout
+from resources.records import visible
+from resources.serving import ChatExchange, Message, Question, Talking, keep_rating, why_not_ratable
 
 HELP = """/up, /down [WHY]     what you think of the last answer (with two models: /up 2 WHY);
                      it keeps the conversation up to that answer, and the next run reads it
@@ -35,10 +34,10 @@ SETTINGS = ("temperature", "top_p", "max_tokens", "seed")
 USER = Message(role="user", content="")
 
 
-class Conversation:
+class TerminalChat:
     """ask: reads a line; raises EOFError at the end."""
 
-    def __init__(self, console: Console, lake: Lake | None, talks: Sequence[Talking], system: str, sampling: dict, draft: bool,
+    def __init__(self, console: Console, lake: LakeLayout | None, talks: Sequence[Talking], system: str, sampling: dict, draft: bool,
                  ask: Callable[[str], str] = input):
         self.console, self.lake, self.talks, self.ask = console, lake, talks, ask
         self.system, self.draft, self.sampling = system, draft, dict(sampling)
@@ -46,7 +45,7 @@ class Conversation:
 
     def _begin(self) -> None:
         self.said: list[list[Message]] = [[] for _ in self.talks]
-        self.last: list[Exchange | None] = [None for _ in self.talks]
+        self.last: list[ChatExchange | None] = [None for _ in self.talks]
 
     def run(self) -> None:
         """Until the input ends. What ends a terminal or a service ends it too, unlike Ctrl-C."""
@@ -90,8 +89,8 @@ class Conversation:
             self.said[place] = [*messages, answer]
             self._say(_figures(exchange), style="dim")
 
-    def _answered(self, talk: Talking, question: Question) -> Exchange:
-        exchange, stopped = Exchange(talk.speaker, question), False
+    def _answered(self, talk: Talking, question: Question) -> ChatExchange:
+        exchange, stopped = ChatExchange(talk.speaker, question), False
         talk.ask(question)
         while not exchange.done:
             try:
@@ -141,10 +140,10 @@ class Conversation:
             self._say("there is no answer yet")
         elif len(self.talks) > 1 and not named:
             self._say(f"whose answer? /{value} 1 or /{value} 2")
-        elif why := why_not_kept(self.lake, exchange.speaker):
+        elif why := why_not_ratable(self.lake, exchange.speaker):
             self._say(f"not kept: {why}")
         else:
-            keep(self.lake, exchange, value, comment.strip())
+            keep_rating(self.lake, exchange, value, comment.strip())
             self._say(f"kept with the conversation up to it in {self.lake.place}: the next run of {exchange.speaker.workload} "
                       f"reads it with thumb {value}")
 
@@ -156,7 +155,7 @@ def _end(number: int, _: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _figures(exchange: Exchange) -> str:
+def _figures(exchange: ChatExchange) -> str:
     done = exchange.done
     rate = f"{done['tokens'] / done['seconds']:.1f} tokens/s" if done["seconds"] else ""
     drafted = f"{done['accepted'] / done['drafted']:z.0%} of {done['drafted']} drafted tokens" if done.get("drafted") else ""

@@ -7,18 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from model_ops.errors import ModelError
-from model_ops.families.table import FAMILIES
-from model_ops.models.adapter_base import WEIGHTS, tokenizer_directory
-from model_ops.models.hub_model import is_offline
-from model_ops.models.mtp_tensors import has_layers
-from model_ops.models.quantized_base import float_form
-from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
-from model_ops.speculators.registry import ARCHITECTURES
-from model_ops.tensor_files import TensorFileError, read_directory, read_headers
-from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
-from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
-from pipelines.contract.recipe import Recipe
+from model_ops.adapters import WEIGHTS, tokenizer_directory
+from model_ops.families import FAMILIES, has_layers
+from model_ops.files import TensorFileError, is_offline, read_directory, read_headers
+from model_ops.jobs import ModelError
+from model_ops.models import Defect, float_form, verify_files_to_serve, verify_weights
+from model_ops.speculators import ARCHITECTURES
+from pipelines.checks.finding import CheckFinding, CheckStep, ok, problem, run_checks, warning
+from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
 
 CHECK = "base model"
 HUB_SECONDS = 5
@@ -36,13 +32,13 @@ CALLS = [{"role": "user", "content": "where is it"},
          {"role": "assistant", "content": "seat 12A it is"}]
 
 
-def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> list[Finding]:
+def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> list[CheckFinding]:
     """system_share: share of sampled records with a system prompt. has_tools: whether the logs hold tool calls."""
     try:
         base, revision = look_at_base(recipe.base_model), recipe.base_revision
         while base.kind == "hub":
             found, revision = _hub(base.name, revision), None  # the recipe's revision is of the model that it names
-            if isinstance(found, Finding):
+            if isinstance(found, CheckFinding):
                 return [found]
             local = look_at_base(str(found))  # an adapter's snapshot leads on to the model under it
             base = replace(local, adapter=base.adapter or local.adapter)
@@ -53,18 +49,18 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
                 *_depth(recipe, None)]
     directory = Path(base.name)
     parts = [
-        Check(CHECK, lambda: _whole(directory, base)), Check("adapter", lambda: _adapter(base)),
-        Check("architecture", lambda: _families(recipe, base)), Check("adapter", lambda: _targets(recipe, base)),
-        Check("student", lambda: [*_depth(recipe, base), *_widths(recipe, base)]),
-        Check("quantize", lambda: _quantized(recipe, base, directory)), Check("context", lambda: _context(recipe, base)),
-        Check("chat template", lambda: _template(recipe, tokenizer_directory(directory, base.adapter), system_share,
+        CheckStep(CHECK, lambda: _whole(directory, base)), CheckStep("adapter", lambda: _adapter(base)),
+        CheckStep("architecture", lambda: _families(recipe, base)), CheckStep("adapter", lambda: _targets(recipe, base)),
+        CheckStep("student", lambda: [*_depth(recipe, base), *_widths(recipe, base)]),
+        CheckStep("quantize", lambda: _quantized(recipe, base, directory)), CheckStep("context", lambda: _context(recipe, base)),
+        CheckStep("chat template", lambda: _template(recipe, tokenizer_directory(directory, base.adapter), system_share,
                                                  has_tools)),
     ]
     # one after the other: transformers cannot be imported by two threads at once
     return [finding for part in parts for finding in run_checks([part], SECONDS_OF_TORCH)]
 
 
-def _hub(name: str, revision: str | None) -> Path | Finding:
+def _hub(name: str, revision: str | None) -> Path | CheckFinding:
     """Checks a Hub id's local copy at a branch, tag or commit (None: the default branch), or reports that there is none."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (
@@ -74,7 +70,7 @@ def _hub(name: str, revision: str | None) -> Path | Finding:
         RevisionNotFoundError,
     )
 
-    from model_ops.operations.base_directory import TAKEN
+    from model_ops.operations import TAKEN
 
     with suppress(LocalEntryNotFoundError, OSError, ValueError):  # no local copy: the Hub is asked below
         return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(TAKEN)))
@@ -99,7 +95,7 @@ def _hub(name: str, revision: str | None) -> Path | Finding:
     return ok(CHECK, f"{meant} is on the Hugging Face Hub; the first run fetches it")
 
 
-def _whole(directory: Path, base: Base) -> list[Finding]:
+def _whole(directory: Path, base: Base) -> list[CheckFinding]:
     """Compares tensors (file headers only) with the config, and the tokenizer with the vocabulary."""
     remedy = "copy the whole model again"
     if not any(directory.glob("*.safetensors")):
@@ -131,14 +127,14 @@ def _whole(directory: Path, base: Base) -> list[Finding]:
     return found
 
 
-def _first(faults: list[Problem], most: int = 3) -> list[Problem]:
+def _first(faults: list[Defect], most: int = 3) -> list[Defect]:
     if len(faults) <= most:
         return faults
     last = f"{faults[most - 1].sentence} (and {len(faults) - most} more faults of tensors)"
     return [*faults[: most - 1], replace(faults[most - 1], sentence=last)]
 
 
-def _adapter(base: Base) -> list[Finding]:
+def _adapter(base: Base) -> list[CheckFinding]:
     """Reads the headers of the adapter that is to be merged into the base model, if there is one."""
     if not base.adapter:
         return []
@@ -156,7 +152,7 @@ def _adapter(base: Base) -> list[Finding]:
     return [ok("adapter", f"{len(tensors):,} tensors in {base.adapter}, merged into {base.name} by the first run")]
 
 
-def _families(recipe: Recipe, base: Base) -> list[Finding]:
+def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
     kind, body = base.model_type, "qwen2" if has_layers(base.config) else base.model_type
     found = []
     if body not in FAMILIES:
@@ -179,15 +175,15 @@ def _families(recipe: Recipe, base: Base) -> list[Finding]:
     return found
 
 
-def _targets(recipe: Recipe, base: Base) -> list[Finding]:
+def _targets(recipe: Recipe, base: Base) -> list[CheckFinding]:
     """Looks for the layers that the recipe's adapters name."""
     targets = recipe.sft.lora.targets if recipe.sft.enabled and recipe.sft.method != "full" else None
     if not targets:
         return []
     from transformers import AutoConfig
 
-    from model_ops.models.isolation import FAILURES
-    from model_ops.planning.needs import refuse_unmatched_targets
+    from model_ops.models import FAILURES
+    from model_ops.planning import refuse_unmatched_targets
 
     try:
         refuse_unmatched_targets(AutoConfig.for_model(**{**base.config, "quantization_config": None}), targets)
@@ -198,9 +194,9 @@ def _targets(recipe: Recipe, base: Base) -> list[Finding]:
     return [ok("adapter", f"sft.lora.targets {', '.join(targets)} match layers of the model")]
 
 
-def _tried(recipe: Recipe, base: Base) -> list[Finding]:
+def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
     """Tries a family that no table names on a small model of the base's config."""
-    from model_ops.planning.unknown_family import try_family
+    from model_ops.planning import try_family
 
     kind, trial = base.model_type, try_family(base.config)
     if not trial.tried:
@@ -218,7 +214,7 @@ def _tried(recipe: Recipe, base: Base) -> list[Finding]:
                         "gradients are finite, and decoding with a cache is exact")]
 
 
-def _depth(recipe: Recipe, base: Base | None) -> list[Finding]:
+def _depth(recipe: Recipe, base: Base | None) -> list[CheckFinding]:
     depth = recipe.tiny.layers if base is None else base.layers
     wanted = recipe.student.kept_layers
     if not recipe.student.enabled or recipe.student.base is not None or depth is None or wanted < 1:
@@ -230,15 +226,15 @@ def _depth(recipe: Recipe, base: Base | None) -> list[Finding]:
     return [ok("student", f"{wanted:g} of {depth} layers")]
 
 
-def _widths(recipe: Recipe, base: Base) -> list[Finding]:
+def _widths(recipe: Recipe, base: Base) -> list[CheckFinding]:
     """Whether the teacher, of the base model's shape, can be cut as narrow as the recipe says."""
     student = recipe.student
     if not student.enabled or not (student.mlp_width or student.heads or student.hidden_size):
         return []
     from transformers import AutoConfig
 
-    from model_ops.models.isolation import FAILURES
-    from model_ops.models.narrower import widths_of
+    from model_ops.models import FAILURES
+    from model_ops.pruning import widths_of
 
     try:
         config = AutoConfig.for_model(**{**base.config, "quantization_config": None})
@@ -250,11 +246,11 @@ def _widths(recipe: Recipe, base: Base) -> list[Finding]:
     return []
 
 
-def _quantized(recipe: Recipe, base: Base, directory: Path) -> list[Finding]:
+def _quantized(recipe: Recipe, base: Base, directory: Path) -> list[CheckFinding]:
     """What `quantize` would refuse of the model it gets, as far as the base model's files tell: a student has other sizes."""
     if not recipe.quantize.enabled or base.adapter or base.config.get("quantization_config") is not None:
         return []
-    from model_ops.operations.quantize import checked_source
+    from model_ops.operations import checked_source
 
     settings = recipe.quantize
     if recipe.student.enabled and settings.budget is not None:
@@ -273,7 +269,7 @@ def _in_two(error: ModelError) -> tuple[str, str]:
     return (said[:cut], said[cut + 2:]) if cut > 0 else (said, "change the recipe's section")
 
 
-def _context(recipe: Recipe, base: Base) -> list[Finding]:
+def _context(recipe: Recipe, base: Base) -> list[CheckFinding]:
     if base.context is None:
         return []
     lengths = {name: settings.resolved().max_length for name, settings in recipe.trained.items()}
@@ -284,11 +280,11 @@ def _context(recipe: Recipe, base: Base) -> list[Finding]:
     return [ok("context", f"max_length fits the model's context of {base.context:,} tokens")]
 
 
-def _template(recipe: Recipe, directory: Path, system_share: float, has_tools: bool) -> list[Finding]:
+def _template(recipe: Recipe, directory: Path, system_share: float, has_tools: bool) -> list[CheckFinding]:
     """Renders the chat template as training does: two turns, plus a system prompt and tools if the logs have them."""
     from huggingface_hub.errors import StrictDataclassError
 
-    from model_ops.models.model_directory import load_tokenizer
+    from model_ops.models import load_tokenizer
 
     try:
         tokenizer = load_tokenizer(directory)
@@ -310,12 +306,9 @@ def _template(recipe: Recipe, directory: Path, system_share: float, has_tools: b
 
 
 def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None,
-              wanted: tuple[str, ...], needed: bool) -> Finding:
-    from model_ops.errors import ModelError
-    from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-    from model_ops.rendering.end_of_turn import special_tokens
-    from model_ops.rendering.learnt_turns import learnt_turns
-    from model_ops.rendering.row import Row
+              wanted: tuple[str, ...], needed: bool) -> CheckFinding:
+    from model_ops.jobs import ModelError
+    from model_ops.rendering import ChatTemplate, Row, Unrenderable, learnt_turns, special_tokens
 
     row = Row("check", messages, tools)
     remedy = f"put a chat_template.jinja that renders {what} into the model's directory"

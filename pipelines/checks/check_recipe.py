@@ -5,6 +5,8 @@
 
 Nothing is written: not even the lake's folder. Objects are listed up to a bound and a few of them opened; a server that does
 not answer costs seconds, not the whole check. pipelines/checks holds the checks themselves.
+
+Prints the findings of `millrace check`: a mark, the subject, one sentence, and the remedy below it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from rich.console import Console
+from rich.text import Text
+
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.environment import (
     check_devices,
@@ -24,14 +29,14 @@ from pipelines.checks.environment import (
     check_person,
     check_serving,
 )
-from pipelines.checks.finding import Check, Finding, ok, run_checks
-from pipelines.checks.forecast import Forecast, forecast, time_finding
+from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks
+from pipelines.checks.forecast import Forecast, forecast, print_forecast, time_finding
 from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.lengths import check_room
 from pipelines.checks.place import check_disk, check_lake
-from pipelines.contract.base_choice import BaseModelError, look_at_base
-from pipelines.contract.recipe import Recipe, load_recipe
-from resources.inspecting.first_look import FirstLook
+from pipelines.contract import BaseModelError, Recipe, load_recipe, look_at_base
+from pipelines.terminal import folded
+from resources.inspecting import FirstLook
 
 
 @dataclass
@@ -40,7 +45,7 @@ class CheckReport:
 
     recipe: str
     lake: str
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[CheckFinding] = field(default_factory=list)
     forecast: Forecast | None = None
     """What a run takes; None where it cannot be predicted."""
 
@@ -65,35 +70,35 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
     looks: dict[str, FirstLook] = {}
-    inputs = [Check(f"source {name}", partial(check_source, "source", name, source, looks))
+    inputs = [CheckStep(f"source {name}", partial(check_source, "source", name, source, looks))
               for name, source in recipe.sources.items()]
-    inputs += [Check(f"seed {name}", partial(check_source, "seed", name, seed, looks)) for name, seed in recipe.seeds.items()
+    inputs += [CheckStep(f"seed {name}", partial(check_source, "seed", name, seed, looks)) for name, seed in recipe.seeds.items()
                if seed.uri is not None]
-    inputs += [Check(f"eval {name}", partial(check_suite, name, suite)) for name, suite in recipe.evals.items()]
-    around = [Check("lake", partial(check_lake, place)), Check("packages", partial(check_packages, recipe)),
-              Check("endpoints", partial(check_endpoints, recipe)), Check("approval", partial(check_person, recipe)),
-              Check("serving", partial(check_serving, recipe)), Check("server", partial(check_evaluation_server, recipe))]
+    inputs += [CheckStep(f"eval {name}", partial(check_suite, name, suite)) for name, suite in recipe.evals.items()]
+    around = [CheckStep("lake", partial(check_lake, place)), CheckStep("packages", partial(check_packages, recipe)),
+              CheckStep("endpoints", partial(check_endpoints, recipe)), CheckStep("approval", partial(check_person, recipe)),
+              CheckStep("serving", partial(check_serving, recipe)), CheckStep("server", partial(check_evaluation_server, recipe))]
     first = run_checks([*inputs, *around], tell=tell)
     names = {each.name for each in inputs}
     report.findings += [finding for finding in first if finding.check in names]
-    report.findings += run_checks([Check("sources", partial(check_together, recipe, looks))], tell=tell)
-    report.findings += run_checks([Check("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
-    report.findings += run_checks([Check("room", partial(_room, recipe, looks))], tell=tell)
-    after = run_checks([Check("disk", partial(check_disk, recipe, place, looks)),
-                        Check("devices", partial(check_devices, recipe, path, _parameters(recipe), plan)),
-                        *([Check("time", partial(_time, recipe, looks, place, report))] if plan else [])], 150, tell)
+    report.findings += run_checks([CheckStep("sources", partial(check_together, recipe, looks))], tell=tell)
+    report.findings += run_checks([CheckStep("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
+    report.findings += run_checks([CheckStep("room", partial(_room, recipe, looks))], tell=tell)
+    after = run_checks([CheckStep("disk", partial(check_disk, recipe, place, looks)),
+                        CheckStep("devices", partial(check_devices, recipe, path, _parameters(recipe), plan)),
+                        *([CheckStep("time", partial(_time, recipe, looks, place, report))] if plan else [])], 150, tell)
     rest = [finding for finding in first if finding.check not in names]
     report.findings += [*(finding for finding in rest if finding.check == "lake"), *after,
                         *(finding for finding in rest if finding.check != "lake")]
     return report
 
 
-def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: CheckReport) -> list[Finding]:
+def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: CheckReport) -> list[CheckFinding]:
     report.forecast = forecast(recipe, looks, place)
     return [] if report.forecast is None else [time_finding(report.forecast)]
 
 
-def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
+def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
     return check_base_model(recipe, _system_share(looks),
                             any(look.has_tools for look in looks.values()))
 
@@ -103,7 +108,7 @@ def _system_share(looks: dict[str, FirstLook]) -> float:
     return sum(look.with_system for look in looks.values()) / max(1, sum(len(look.characters) for look in looks.values()))
 
 
-def _room(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
+def _room(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
     try:
         base = look_at_base(recipe.base_model)
     except BaseModelError:
@@ -117,3 +122,42 @@ def _parameters(recipe: Recipe) -> int | None:
         return look_at_base(recipe.base_model).parameters
     except BaseModelError:
         return None
+
+
+MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
+MOST_NAME = 24
+
+
+def print_check(report: CheckReport, console: Console) -> None:
+    """Prints what a run would take, every finding, and a closing count."""
+    if report.forecast is not None:
+        print_forecast(report.forecast, console)
+        console.print()
+    width = min(MOST_NAME, max(len(finding.check) for finding in report.findings))
+    for finding in report.findings:
+        _print(finding, width, console)
+    problems, warnings = report.problems, report.count("warning")
+    console.print()
+    if problems:
+        words, style = f"{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}: a run would fail.", "bold red"
+    else:
+        words, style = f"No problem, {_counted(warnings, 'warning')}.", "bold green"
+    console.print(Text(words, style=style))
+
+
+def _print(finding: CheckFinding, width: int, console: Console) -> None:
+    mark, style = MARKS[finding.state]
+    name = finding.check if len(finding.check) <= width else finding.check[: width - 1] + "…"
+    lead = width + 4
+    lines = folded(finding.message, console, lead)
+    named = (name.ljust(width), "bold" if finding.state != "ok" else "")
+    console.print(Text.assemble((mark, style), " ", named, "  ", lines[0]), soft_wrap=True)
+    for line in lines[1:]:
+        console.print(Text(" " * lead + line), soft_wrap=True)
+    if finding.remedy:
+        for place, line in enumerate(folded(finding.remedy, console, lead + 2)):
+            console.print(Text.assemble(" " * lead, ("→ " if place == 0 else "  ", style), line), soft_wrap=True)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"

@@ -15,19 +15,18 @@ from pathlib import Path
 
 import urllib3
 
-from model_ops.devices import DRIVER_NAMES, parse_devices
-from model_ops.endpoint_settings import EndpointSettings
-from model_ops.errors import ModelError
-from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
-from model_ops.quantization.servers import LLAMA_CPP, keeps_activations, parse_place
-from model_ops.serving.program import program_of
-from pipelines.checks.finding import Finding, ok, problem, warning
-from pipelines.contract.recipe import Recipe
-from pipelines.planning.training_plan import METHODS
-from resources.artefacts.source_digest import PROJECT
-from resources.curating.presidio import PresidioError, presidio_finder
-from resources.releasing.actor import Actor, ActorError
-from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS, KeyProblemError, signing_key, trusted_keys
+from model_ops.answering import EndpointSettings, MissingKeyError, OpenAiApi, key_in
+from model_ops.jobs import ModelError
+from model_ops.machine import DRIVER_NAMES, parse_devices
+from model_ops.planning import LLAMA_CPP, keeps_activations, parse_place
+from model_ops.serving import program_of
+from pipelines.checks.finding import CheckFinding, ok, problem, warning
+from pipelines.contract import Recipe
+from pipelines.planning import METHODS
+from resources.curating import PresidioError, presidio_finder
+from resources.digests import PROJECT
+from resources.endpoints import Actor, ActorError
+from resources.signing import SIGNING_KEY, TRUSTED_KEYS, KeyProblemError, signing_key, trusted_keys
 from resources.stages import sections
 
 SERVER_SECONDS = 3.0
@@ -36,7 +35,7 @@ LARGE = 1_000_000_000
 """Parameters from which training without an accelerator takes days."""
 
 
-def check_packages(recipe: Recipe) -> list[Finding]:
+def check_packages(recipe: Recipe) -> list[CheckFinding]:
     """Extras that the recipe's settings need."""
     eight_bit = [name for name, settings in recipe.trained.items() if settings.optimizer == "adamw_8bit"]
     needs = [("bitsandbytes", "sft.method qlora", "millrace[qlora]", recipe.sft.enabled and recipe.sft.method == "qlora"),
@@ -54,7 +53,7 @@ def check_packages(recipe: Recipe) -> list[Finding]:
     return found or [ok("packages", "all that the recipe's settings need are installed")]
 
 
-def check_endpoints(recipe: Recipe) -> list[Finding]:
+def check_endpoints(recipe: Recipe) -> list[CheckFinding]:
     """The servers that the recipe names: GET /models, once, for a few seconds."""
     found = []
     if recipe.curation.judge is not None:
@@ -74,7 +73,7 @@ def check_endpoints(recipe: Recipe) -> list[Finding]:
     return found
 
 
-def _server(check: str, where: str, settings: EndpointSettings, needed: bool) -> list[Finding]:
+def _server(check: str, where: str, settings: EndpointSettings, needed: bool) -> list[CheckFinding]:
     not_one = "see that it is an OpenAI API"
     later = "start it before the run needs it" if not needed else "start it, or correct base_url"
     try:
@@ -104,7 +103,7 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
     return [ok(check, f"{settings.base_url} serves {settings.model}")]
 
 
-def check_serving(recipe: Recipe) -> list[Finding]:
+def check_serving(recipe: Recipe) -> list[CheckFinding]:
     """Whether the server computes what the evaluation measures. A scheme that it does not load is a problem of the recipe."""
     if recipe.release.serve_on is None or not recipe.quantize.enabled:
         return []
@@ -120,7 +119,7 @@ def check_serving(recipe: Recipe) -> list[Finding]:
     return [ok("serving", f"{place} loads scheme {scheme}")]
 
 
-def check_evaluation_server(recipe: Recipe) -> list[Finding]:
+def check_evaluation_server(recipe: Recipe) -> list[CheckFinding]:
     """Whether the server that the evaluation starts is installed."""
     asked = recipe.evaluation.server
     if asked is None:
@@ -137,12 +136,12 @@ def check_evaluation_server(recipe: Recipe) -> list[Finding]:
     return [ok("server", f"the evaluation starts {asked.kind} with {program[0]}")]
 
 
-def check_person(recipe: Recipe) -> list[Finding]:
+def check_person(recipe: Recipe) -> list[CheckFinding]:
     """Who approves and who signs."""
     return [_approver(recipe), *_signers(recipe)]
 
 
-def _approver(recipe: Recipe) -> Finding:
+def _approver(recipe: Recipe) -> CheckFinding:
     if recipe.release.approval == "automatic":
         return ok("approval", "automatic: what passes the gates is served")
     wanted = "a person has" if recipe.release.approval == "person" else "two people have"
@@ -153,7 +152,7 @@ def _approver(recipe: Recipe) -> Finding:
     return ok("approval", f"{wanted} to approve; here {actor.name} would ({actor.identity_from})")
 
 
-def _signers(recipe: Recipe) -> list[Finding]:
+def _signers(recipe: Recipe) -> list[CheckFinding]:
     """Whether keys are here for a recipe that wants signed releases."""
     if not recipe.release.signed:
         return []
@@ -170,7 +169,7 @@ def _signers(recipe: Recipe) -> list[Finding]:
     return [warning("signature", what, "set them, or sign with millrace sign and approve on machines that have them")]
 
 
-def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool) -> list[Finding]:
+def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool) -> list[CheckFinding]:
     """Checks this machine's accelerators and, with `plan`, whether each training stage fits their memory."""
     devices = accelerators()
     count = sum(devices.values())
@@ -198,7 +197,7 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
     return found
 
 
-def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> Finding:
+def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> CheckFinding:
     """Runs `millrace plan` in a process of its own, because a trace cannot be interrupted."""
     check = f"memory of {stage}"
     mesh = getattr(recipe, stage).mesh

@@ -1,6 +1,6 @@
 """A finding of `millrace check`: one sentence, its severity, and the remedy.
 
-    findings = run_checks([Check("lake", lambda: [ok("lake", "...")])])
+    findings = run_checks([CheckStep("lake", lambda: [ok("lake", "...")])])
 
 A check that raises an unexpected error, or does not answer, becomes a finding, not a traceback.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NoReturn
 
-from model_ops.process_end import end_process
+from model_ops.machine import end_process
 
 State = Literal["ok", "warning", "problem"]
 SECONDS = 40.0
@@ -22,7 +22,7 @@ SECONDS = 40.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     check: str
     """A stable name of the subject, for programs."""
     state: State
@@ -35,23 +35,23 @@ class Finding:
         return asdict(self)
 
 
-def ok(check: str, message: str) -> Finding:
-    return Finding(check, "ok", message)
+def ok(check: str, message: str) -> CheckFinding:
+    return CheckFinding(check, "ok", message)
 
 
-def warning(check: str, message: str, remedy: str) -> Finding:
-    return Finding(check, "warning", message, remedy)
+def warning(check: str, message: str, remedy: str) -> CheckFinding:
+    return CheckFinding(check, "warning", message, remedy)
 
 
-def problem(check: str, message: str, remedy: str) -> Finding:
-    return Finding(check, "problem", message, remedy)
+def problem(check: str, message: str, remedy: str) -> CheckFinding:
+    return CheckFinding(check, "problem", message, remedy)
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckStep:
     name: str
     """Name for a finding that the check itself failed."""
-    look: Callable[[], Sequence[Finding]]
+    look: Callable[[], Sequence[CheckFinding]]
 
 
 _unanswered: list[threading.Thread] = []
@@ -59,12 +59,12 @@ _unanswered: list[threading.Thread] = []
 
 
 def run_checks(
-    checks: Sequence[Check], seconds: float = SECONDS, tell: Callable[[str], None] = lambda name: None
-) -> list[Finding]:
+    checks: Sequence[CheckStep], seconds: float = SECONDS, tell: Callable[[str], None] = lambda name: None
+) -> list[CheckFinding]:
     """The findings of all checks, in their order. They run in parallel, and have `seconds` together."""
-    results: dict[int, list[Finding]] = {}
+    results: dict[int, list[CheckFinding]] = {}
 
-    def look(place: int, check: Check) -> None:
+    def look(place: int, check: CheckStep) -> None:
         try:
             results[place] = list(check.look())
         except Exception as error:

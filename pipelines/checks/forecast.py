@@ -23,24 +23,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from model_ops.atomic_files import write_json
-from model_ops.devices import DEVICES
-from model_ops.wording import duration, size
+from model_ops.files import write_json
+from model_ops.jobs import duration, size
+from model_ops.machine import DEVICES
 from pipelines.checks.environment import accelerators
-from pipelines.checks.finding import Check, Finding, ok, run_checks
+from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks
 from pipelines.checks.inputs import check_source
 from pipelines.checks.lengths import CHARACTERS_A_TOKEN
 from pipelines.checks.place import bytes_needed, logged_bytes
-from pipelines.contract.base_choice import BaseModelError, look_at_base
-from pipelines.contract.recipe import Recipe
-from pipelines.planning.model_sizes import ModelSizes, model_sizes
-from pipelines.planning.stage_seconds import Traffic, speed_of, stage_seconds
-from pipelines.running.outcome import Outcome
-from pipelines.terminal.plain_console import say
-from resources.deciding.past_costs import WORKERS
-from resources.inspecting.first_look import FirstLook
-from resources.lake import Lake
-from resources.launching.run_history import home_of
+from pipelines.contract import BaseModelError, Recipe, look_at_base
+from pipelines.planning import ModelSizes, TrafficSize, model_sizes, speed_of, stage_seconds
+from pipelines.running import Outcome
+from pipelines.terminal import say
+from resources.deciding import WORKERS
+from resources.inspecting import FirstLook
+from resources.lake import LakeLayout
+from resources.launching import home_of
 from resources.stages import stage
 from stores.lake_error import LakeError
 
@@ -57,7 +55,7 @@ LEAST, MOST = 0.1, 30.0
 
 
 @dataclass(frozen=True)
-class Line:
+class StageForecast:
     """One stage."""
 
     stage: str
@@ -76,7 +74,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Forecast:
-    lines: list[Line]
+    lines: list[StageForecast]
     basis: str
     """Number of records, and what they were counted on."""
     checkpoints: float = 0.0
@@ -113,9 +111,9 @@ def forecast_of_run(recipe: Recipe, place: Path) -> Forecast | None:
     """The forecast at the beginning of a run. Sources that do not answer in some seconds cost no more than these."""
     looks: dict[str, FirstLook] = {}
     found: list[Forecast | None] = []
-    run_checks([Check(name, partial(check_source, "source", name, source, looks)) for name, source in recipe.sources.items()],
+    run_checks([CheckStep(name, partial(check_source, "source", name, source, looks)) for name, source in recipe.sources.items()],
                seconds=10)
-    run_checks([Check("time", lambda: found.append(forecast(recipe, dict(looks), place, again=False)) or [])], seconds=30)
+    run_checks([CheckStep("time", lambda: found.append(forecast(recipe, dict(looks), place, again=False)) or [])], seconds=30)
     return found[0] if found else None
 
 
@@ -131,7 +129,7 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again:
         return None
     gflops, measured_by = speed
     typical = median(characters)
-    traffic = Traffic(max(1, round(sum(logged_bytes(look) for look in looks.values() if look.holds_logs) / typical)),
+    traffic = TrafficSize(max(1, round(sum(logged_bytes(look) for look in looks.values() if look.holds_logs) / typical)),
                       max(1, round(typical / CHARACTERS_A_TOKEN)))
     try:
         base = look_at_base(recipe.base_model)
@@ -171,7 +169,7 @@ def _speed(recipe: Recipe, devices: Mapping[str, int], kept: float, again: bool)
 
 
 def _line(recipe: Recipe, name: str, estimated: float, past: Mapping[str, float], sizes: ModelSizes,
-          on_disk: Mapping[str, float], traffic: Traffic) -> Line:
+          on_disk: Mapping[str, float], traffic: TrafficSize) -> StageForecast:
     factor = min(MOST, max(LEAST, past["took"] / past["estimated"])) if past.get("estimated") else 1.0
     seconds = estimated * factor
     price, devices = None, 1
@@ -182,7 +180,7 @@ def _line(recipe: Recipe, name: str, estimated: float, past: Mapping[str, float]
         asked = traffic.records * traffic.tokens / 1e6
         money = min(asked * (recipe.teacher.price.input + recipe.teacher.price.output), recipe.teacher.max_cost or float("inf"))
     memory = past.get("memory_bytes") or PROCESSES_BYTES + _model_bytes(recipe, name, sizes) if name != AROUND else None
-    return Line(name, estimated, seconds, memory, on_disk.get(name), money)
+    return StageForecast(name, estimated, seconds, memory, on_disk.get(name), money)
 
 
 def _model_bytes(recipe: Recipe, name: str, sizes: ModelSizes) -> float:
@@ -224,7 +222,7 @@ def _row(table: Table, name: str | Text, does: str, seconds: float, memory: floa
     table.add_row(*cells, *([f"{money:,.2f}" if money is not None else ""] if len(table.columns) > 5 else []))
 
 
-def time_finding(found: Forecast) -> Finding:
+def time_finding(found: Forecast) -> CheckFinding:
     """The whole time as a finding of `check`."""
     return ok("time", f"about {duration(found.seconds)} in all, estimated {found.basis}")
 
@@ -257,7 +255,7 @@ def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
 
 def _kept_in(recipe: Recipe, place: Path) -> Path | None:
     try:
-        return home_of(Lake.open(place, create=False)) / "forecasts" / f"{recipe.workload}.json"
+        return home_of(LakeLayout.open(place, create=False)) / "forecasts" / f"{recipe.workload}.json"
     except LakeError:
         return None
 

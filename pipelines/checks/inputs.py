@@ -8,24 +8,22 @@ from collections import Counter
 from datetime import date
 from pathlib import Path
 
-from model_ops.wording import counted
-from pipelines.checks.finding import Finding, ok, problem, warning
+from model_ops.jobs import counted
+from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.checks.lengths import check_lengths
-from pipelines.contract.base_choice import BaseModelError, look_at_base
-from pipelines.contract.recipe import Recipe
-from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
-from resources.inspecting.far_days import REMEDY, far_days
-from resources.inspecting.first_look import FirstLook, first_look
-from resources.reading.formats import BY_NAME
-from resources.reading.mixed_workloads import mixed_workloads, yaml_line
-from resources.reading.sources import SourceError, SourceSettings, list_objects
-from resources.reading.user_hash import USER_HASH_KEY
+from pipelines.contract import BaseModelError, Recipe, look_at_base
+from resources.composing import EvalSettings, EvalSuiteError, build_eval_suite
+from resources.digests import USER_HASH_KEY
+from resources.inspecting import REMEDY, FirstLook, far_days, first_look
+from resources.reading import mixed_workloads, yaml_line
+from resources.records import BY_NAME
+from resources.sources import SourceError, SourceSettings, list_objects
 
 SUITE_BYTES = 50_000_000
 """Suites up to this size, in bytes, are read completely."""
 
 
-def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, FirstLook]) -> list[Finding]:
+def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, FirstLook]) -> list[CheckFinding]:
     """Checks one source or seed. Its description is added to `looks`, for the checks that compare sources."""
     check = f"{kind} {name}"
     try:
@@ -64,7 +62,7 @@ def _said(sentence: str) -> str:
     return f" {sentence}" if sentence.startswith(("is ", "its ", "cannot ", "holds ")) else f": {sentence}"
 
 
-def check_suite(name: str, settings: EvalSettings) -> list[Finding]:
+def check_suite(name: str, settings: EvalSettings) -> list[CheckFinding]:
     """Checks one evaluation suite; small suites are read completely, as in a run."""
     check = f"eval {name}"
     try:
@@ -80,7 +78,7 @@ def check_suite(name: str, settings: EvalSettings) -> list[Finding]:
     return [ok(check, f"{items:,} items")]
 
 
-def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
+def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
     """Checks all sources together: logs, days, feedback, objects named twice, users, lengths."""
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
@@ -90,13 +88,13 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]
             *_beyond_vocabulary(recipe, looks)]
 
 
-def _logs(seen: dict[str, FirstLook]) -> list[Finding]:
+def _logs(seen: dict[str, FirstLook]) -> list[CheckFinding]:
     if any(look.holds_logs for look in seen.values()):
         return []
     return [problem("sources", "no source holds requests with answers, only feedback", "add the logs that the feedback is of")]
 
 
-def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     days: Counter[date] = sum((look.record_days for look in seen.values()), Counter())
     far = far_days({day: count for day, count in days.items()
                     if (recipe.first_day or day) <= day <= (recipe.last_day or day)})
@@ -117,7 +115,7 @@ def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     return found or [ok("days", f"first_day {first}, last_day {last}")]
 
 
-def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     """Named datasets whose days lie outside those of the recipe, or of the logs where every key names its day."""
     logs = [look for look in seen.values() if look.holds_logs]
     is_whole = all(look.names_days and not look.has_more for look in logs)
@@ -136,7 +134,7 @@ def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     return found
 
 
-def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     names = [name for name, look in seen.items() if any("feedback" in BY_NAME[form].fills for form in look.formats)]
     if names:
         return [ok("feedback", f"may come from {', '.join(names)}")]
@@ -149,7 +147,7 @@ def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     return [ok("feedback", "none seen, and none asked for")]
 
 
-def _twice(seen: dict[str, FirstLook]) -> list[Finding]:
+def _twice(seen: dict[str, FirstLook]) -> list[CheckFinding]:
     names = list(seen)
     return [
         problem("sources", f"{first} and {second} both hold {min(seen[first].uris & seen[second].uris)}",
@@ -158,7 +156,7 @@ def _twice(seen: dict[str, FirstLook]) -> list[Finding]:
     ]
 
 
-def _users(seen: dict[str, FirstLook]) -> list[Finding]:
+def _users(seen: dict[str, FirstLook]) -> list[CheckFinding]:
     names = [name for name, look in seen.items() if look.has_users]
     if not names or os.environ.get(USER_HASH_KEY):
         return []
@@ -166,12 +164,12 @@ def _users(seen: dict[str, FirstLook]) -> list[Finding]:
                     f"set {USER_HASH_KEY} before the lake's first ingest, and keep it")]
 
 
-def _workloads(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+def _workloads(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     mixed = (mixed_workloads(name, recipe.sources[name], look.workloads, recipe.workload) for name, look in seen.items())
     return [warning("workloads", f"among the first records, {each.what}", each.remedy) for each in mixed if each]
 
 
-def _beyond_vocabulary(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
+def _beyond_vocabulary(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
     """Pre-tokenized records with an id that the base model has no embedding of, which ends a training."""
     try:
         config = look_at_base(recipe.base_model).config
@@ -185,7 +183,7 @@ def _beyond_vocabulary(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Find
             for name, number in strange.items()]
 
 
-def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     names = [name for name, look in seen.items() if "tokens" in look.formats]
     if not names:
         return []

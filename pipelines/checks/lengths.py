@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from statistics import median
 
-from pipelines.checks.finding import Finding, ok, problem, warning
-from pipelines.contract.recipe import Recipe
-from resources.inspecting.first_look import FirstLook
+from pipelines.checks.finding import CheckFinding, ok, problem, warning
+from pipelines.contract import Recipe
+from resources.inspecting import FirstLook
 from resources.stages import sections
 
 CHARACTERS_A_TOKEN = 4
 
 
-def check_lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+def check_lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     """Compares the typical record with max_length of the first stage that trains."""
     tokens = _tokens(seen)
     trained = next((name for name in (*sections(), "speculator") if name in recipe.trained), None)
@@ -28,7 +28,7 @@ def check_lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     return [ok("lengths", f"half of the first records have at most about {typical:,} tokens; {name} is {length:,}")]
 
 
-def check_room(recipe: Recipe, seen: dict[str, FirstLook], positions: int | None) -> list[Finding]:
+def check_room(recipe: Recipe, seen: dict[str, FirstLook], positions: int | None) -> list[CheckFinding]:
     """Checks that prompt and answer have room in the base model's positions. positions: None if unknown."""
     if positions is None:
         return []

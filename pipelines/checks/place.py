@@ -7,14 +7,13 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from model_ops.file_locks import try_lock
-from pipelines.checks.finding import Finding, ok, problem, warning
-from pipelines.contract.base_choice import Base, look_at_base
-from pipelines.contract.recipe import Recipe
-from pipelines.planning.model_sizes import model_sizes
-from resources.inspecting.first_look import FirstLook
-from resources.lake import Lake, LakeError
-from resources.launching.run_history import running
+from model_ops.files import try_lock
+from pipelines.checks.finding import CheckFinding, ok, problem, warning
+from pipelines.contract import Base, Recipe, look_at_base
+from pipelines.planning import model_sizes
+from resources.inspecting import FirstLook
+from resources.lake import LakeError, LakeLayout
+from resources.launching import running
 from stores.mirror.location import url_at
 
 GB = 1e9
@@ -31,7 +30,7 @@ PACKED_GROWS = 5.0
 """Bytes of tables and datasets per byte of logs, and growth of compressed logs when they are decompressed."""
 
 
-def check_lake(place: Path) -> list[Finding]:
+def check_lake(place: Path) -> list[CheckFinding]:
     """Checks write access and locks. Creates nothing; a lake that does not exist is checked by its parent folder."""
     if (url := url_at(place)) is not None:
         return _check_bucket(place, url)
@@ -41,7 +40,7 @@ def check_lake(place: Path) -> list[Finding]:
             return [problem("lake", f"{place} cannot be created: {parent} is not writable", "give another --lake")]
         return [ok("lake", f"{place} will be created")]
     try:
-        lake = Lake.open(place, create=False) if (place / "lake.json").exists() or not place.is_dir() else None
+        lake = LakeLayout.open(place, create=False) if (place / "lake.json").exists() or not place.is_dir() else None
     except LakeError as error:
         return [problem("lake", str(error).partition("; ")[0], "give another --lake")]
     if lake is None:
@@ -55,9 +54,9 @@ def check_lake(place: Path) -> list[Finding]:
     return [ok("lake", f"{place} is a lake of this version, and writable"), *_at_work(lake)]
 
 
-def _check_bucket(place: Path, url: str) -> list[Finding]:
+def _check_bucket(place: Path, url: str) -> list[CheckFinding]:
     try:
-        lake = Lake.open(place, create=False)
+        lake = LakeLayout.open(place, create=False)
     except LakeError as error:
         if str(error).startswith("no lake at"):
             return [ok("lake", f"{url} will be made a lake")]
@@ -65,7 +64,7 @@ def _check_bucket(place: Path, url: str) -> list[Finding]:
     return [ok("lake", f"{url} is a lake of this version; its mirror here is {place}"), *_at_work(lake)]
 
 
-def _at_work(lake: Lake) -> list[Finding]:
+def _at_work(lake: LakeLayout) -> list[CheckFinding]:
     found = []
     for run in running(lake):
         if run.is_alive is False:
@@ -79,7 +78,7 @@ def _at_work(lake: Lake) -> list[Finding]:
     return found
 
 
-def _ingesting(lake: Lake) -> str:
+def _ingesting(lake: LakeLayout) -> str:
     """The process that holds the lake's ingest lock, if any."""
     with suppress(OSError), (lake.root / ".ingesting").open() as file:  # no lock file: nothing was ever read into the lake
         if not try_lock(file, shared=True):
@@ -87,7 +86,7 @@ def _ingesting(lake: Lake) -> str:
     return ""
 
 
-def check_disk(recipe: Recipe, place: Path, looks: dict[str, FirstLook]) -> list[Finding]:
+def check_disk(recipe: Recipe, place: Path, looks: dict[str, FirstLook]) -> list[CheckFinding]:
     """Checks free space for everything that the recipe makes; artefacts that exist already are counted too."""
     folder = next(each for each in (place, *place.parents) if each.is_dir())
     free = shutil.disk_usage(folder).free

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import (
-    Format,
+from pipelines.terminal import (
     LakeOption,
     LimitOption,
+    OutputFormat,
     PageOption,
     ReportFormat,
     RowFormat,
@@ -32,13 +32,12 @@ def status(
     format: Annotated[ReportFormat, typer.Option(help="tables, or everything as JSON for monitors")] = ReportFormat.table,
 ) -> None:
     """Shows what is current, stale (and why), running, or waiting for approval. Writes nothing."""
-    from pipelines.status.lake_status import status_of
-    from pipelines.status.status_text import print_status
+    from pipelines.status import print_status, status_of
 
     read = None
     if recipe is not None:
-        from pipelines.contract.recipe import load_recipe
-        from pipelines.storage.locations import lake_location
+        from pipelines.contract import load_recipe
+        from pipelines.storage import lake_location
 
         read = load_recipe(recipe)
         lake = str(lake_location(recipe, lake))
@@ -57,10 +56,8 @@ def decisions(
     format: Annotated[ReportFormat, typer.Option(help="tables, or every decision as JSON")] = ReportFormat.table,
 ) -> None:
     """Shows what was decided about retraining and why, predicted and real costs and gains. Writes nothing."""
-    from pipelines.status.decisions_text import decisions_json, print_decisions, print_requests
-    from pipelines.status.known_workload import known_workload
-    from resources.deciding.decisions_table import Decisions
-    from resources.deciding.requests import Requests
+    from pipelines.status import decisions_json, known_workload, print_decisions, print_requests
+    from resources.deciding import Decisions, Requests
 
     place = open_lake(lake)
     found = Decisions(place, known_workload(place, workload)).seen()
@@ -90,9 +87,7 @@ def sql(
                                                  show_default="4, or half of the machine's")] = None,
 ) -> None:
     """Runs one read-only SQL query on the lake's tables, datasets and lineage. Works during a run."""
-    from pipelines.asking.bounded_question import Bounds
-    from pipelines.asking.shown_rows import showing
-    from pipelines.asking.sql_answer import named_parameters, print_answer
+    from pipelines.asking import Bounds, named_parameters, print_answer, showing
 
     place = open_lake(lake)
     show = showing(place, format and format.value, out, limit, page, console, width, statement,
@@ -107,12 +102,12 @@ def why(
                                  "line URI:ROW")
     ],
     lake: LakeOption = None,
-    format: Annotated[Format, typer.Option(help="text for people, or the steps as JSON or CSV")] = Format.table,
+    format: Annotated[OutputFormat, typer.Option(help="text for people, or the steps as JSON or CSV")] = OutputFormat.table,
     width: WidthOption = None,
 ) -> None:
     """Shows what happened to one request or log line: tables, decisions, datasets, models, releases, endpoints."""
-    from pipelines.asking.why_text import print_history
-    from resources.catalog.why import history_of
+    from pipelines.asking import print_history
+    from resources.catalog import history_of
 
     print_history(history_of(open_lake(lake), identifier), format.value, console, width)
 
@@ -124,21 +119,21 @@ def diff(
     new: Annotated[str | None, typer.Argument(help="a version, current or previous; left out: current")] = None,
     lake: LakeOption = None,
     rows: Annotated[bool, typer.Option("--rows", help="every changed row instead of numbers")] = False,
-    format: Annotated[Format, typer.Option(help="how to print the changes")] = Format.table,
+    format: Annotated[OutputFormat, typer.Option(help="how to print the changes")] = OutputFormat.table,
     width: WidthOption = None,
     vertical: VerticalOption = False,
 ) -> None:
     """Shows how two versions of a dataset differ: rows added, removed, moved between splits, by source and reason."""
-    from model_ops.wording import counted
-    from pipelines.terminal.printing import print_rows
-    from resources.composing.dataset_diff import compare_versions, summary
+    from model_ops.jobs import counted
+    from pipelines.terminal import print_rows
+    from resources.reporting import compare_versions, diff_summary
 
     found = compare_versions(open_lake(lake), dataset, old, new, each_row=rows)
     shown = found.each_row if found.each_row is not None else found.changes
-    if format is not Format.table:
+    if format is not OutputFormat.table:
         print_rows(shown, format.value, console, width)
         return
-    told = ", ".join(f"{counted(count, 'row')} {change}" for change, count in summary(found).items()) or "the same rows"
+    told = ", ".join(f"{counted(count, 'row')} {change}" for change, count in diff_summary(found).items()) or "the same rows"
     console.print(f"{found.name} {found.old} -> {found.new}: {told}", soft_wrap=True, highlight=False, markup=False)
     if len(shown):
         print_rows(shown, format.value, console, width, vertical)

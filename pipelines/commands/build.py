@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import LakeOption, app, console, say_error
+from pipelines.terminal import LakeOption, app, console, say_error
 
 if TYPE_CHECKING:
-    from pipelines.checks.forecast import Forecast
-    from pipelines.contract.recipe import Recipe
-    from pipelines.running.outcome import Outcome
+    from pipelines.checks import Forecast
+    from pipelines.contract import Recipe
+    from pipelines.running import Outcome
 
 PANEL = "Run"
 
@@ -26,7 +26,7 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="a small run of every stage, in about three minutes")] = False,
 ) -> None:
     """Runs the full pipeline in ./demo, on logs made from Python's own source. Needs no network and no GPU."""
-    from pipelines.demo.run_demo import FULL, QUICK, run_demo
+    from pipelines.demo import FULL, QUICK, run_demo
 
     raise typer.Exit(run_demo(console, lake, approve, QUICK if quick else FULL))
 
@@ -43,9 +43,8 @@ def run(
     ] = None,
 ) -> None:
     """Runs a recipe, or part of it, from logs to a release. Finished steps are not repeated."""
-    from pipelines.contract.recipe import load_recipe
-    from pipelines.running.follow import follow
-    from pipelines.running.submit import submit
+    from pipelines.contract import load_recipe
+    from pipelines.running import follow, submit
 
     began, content = time.monotonic(), load_recipe(recipe)  # once: the run is of this text, whatever the file says later
     started = submit(recipe, lake, select, partition.date() if partition else None)
@@ -68,8 +67,8 @@ def run(
 
 def _say_forecast(content: Recipe, recipe: Path, lake: str | None, select: list[str] | None) -> Forecast | None:
     """Prints what the run takes; nothing for a selection in which Dagster has to look for the stages."""
-    from pipelines.checks.forecast import forecast_of_run, print_forecast
-    from pipelines.storage.locations import lake_location
+    from pipelines.checks import forecast_of_run, print_forecast
+    from pipelines.storage import lake_location
 
     names = None if select is None else [name.strip() for item in select for name in item.split(",")]
     if names is not None and not all(name.isidentifier() for name in names):
@@ -85,13 +84,13 @@ def _say_forecast(content: Recipe, recipe: Path, lake: str | None, select: list[
 
 def _say_closing(content: Recipe, recipe: Path, lake: str | None, outcome: Outcome, predicted: Forecast | None,
                  seconds: float) -> None:
-    from pipelines.checks.forecast import keep_measured
-    from pipelines.status.closing import print_closing
-    from pipelines.storage.locations import lake_location
-    from resources.lake import Lake
+    from pipelines.checks import keep_measured
+    from pipelines.status import print_closing
+    from pipelines.storage import lake_location
+    from resources.lake import LakeLayout
 
     took = keep_measured(predicted, outcome, seconds) if predicted else ""
-    print_closing(Lake.open(lake_location(recipe, lake)), content, recipe, outcome, console, took)
+    print_closing(LakeLayout.open(lake_location(recipe, lake)), content, recipe, outcome, console, took)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -111,12 +110,11 @@ def retrain(
     lake: LakeOption = None,
 ) -> None:
     """Asks for a retraining, with a reason. The sensor `decide` starts it at its next tick, within budget and quiet hours."""
-    from pipelines.running.asking_to_retrain import ask, ask_dry
-    from pipelines.status.known_workload import known_workload
-    from pipelines.terminal.shared_options import open_lake
-    from resources.deciding.request_text import withdrawn_sentence
-    from resources.deciding.requests import Request, RequestError, Requests
-    from resources.releasing.actor import Actor
+    from pipelines.running import preview_retraining, request_retraining
+    from pipelines.status import known_workload
+    from pipelines.terminal import open_lake
+    from resources.deciding import RequestError, Requests, RetrainingRequest, withdrawn_sentence
+    from resources.endpoints import Actor
 
     if withdraw and dry_run:
         raise RequestError("--dry-run shows what a request would do, and --withdraw takes one back: give one of them")
@@ -126,13 +124,13 @@ def retrain(
         request = Requests(place, known).withdraw(withdraw, by, datetime.now(UTC))
         console.print(withdrawn_sentence(request), soft_wrap=True, highlight=False, markup=False)
         return
-    wanted = Request.of(known, by, action, despite or [])
+    wanted = RetrainingRequest.of(known, by, action, despite or [])
     if not dry_run:
-        console.print(ask(place, wanted, recipe), soft_wrap=True, highlight=False, markup=False)
+        console.print(request_retraining(place, wanted, recipe), soft_wrap=True, highlight=False, markup=False)
         return
-    from pipelines.status.decisions_text import print_decisions
+    from pipelines.status import print_decisions
 
-    decision, said = ask_dry(place, wanted, recipe)
+    decision, said = preview_retraining(place, wanted, recipe)
     print_decisions([decision], console, 1)
     console.print(f"\n{said}", soft_wrap=True, highlight=False, markup=False)
 
@@ -145,6 +143,6 @@ def ui(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
 ) -> None:
     """Opens the Dagster UI on a lake: the graph, its history, its schedules."""
-    from pipelines.keeping.ui import serve
+    from pipelines.keeping import serve
 
     raise typer.Exit(serve(recipe or [], lake, host, port, console))

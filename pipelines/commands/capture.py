@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import app, console
+from pipelines.terminal import app, console
 
 PANEL = "Check and release"
 
@@ -37,10 +37,7 @@ def capture(
     drain: Annotated[float, typer.Option(help="seconds that requests in flight have when this command is stopped", min=0)] = 60,
 ) -> None:
     """Passes requests on to a server, and writes them with their answers as logs that `millrace run` reads."""
-    from resources.capture.capture import CaptureSettings
-    from resources.capture.keys import read_rules
-    from resources.capture.run_capture import run_capture
-    from resources.capture.sampling import read_sampling
+    from resources.gateway import CaptureSettings, read_rules, read_sampling, run_capture
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import LakeOption, app, console, errors, open_lake
+from pipelines.terminal import LakeOption, app, console, errors, open_lake
 
 PANEL = "Check and release"
 
@@ -33,11 +33,9 @@ def chat(
     lake: LakeOption = None,
 ) -> None:
     """Talks to a release or a model: its chat template and system prompt, its drafter, our own decoder. Needs no server."""
-    from pipelines.chatting.conversation import Conversation
-    from resources.chatting.page import chat_page
-    from resources.chatting.speaker import find_speaker
-    from resources.chatting.talking import talking
+    from pipelines.chatting import TerminalChat
     from resources.lake import LakeError
+    from resources.serving import chat_page, find_speaker, talking
 
     try:
         place = open_lake(lake)
@@ -67,7 +65,7 @@ def chat(
             console.print(f"system prompt: of {learnt.share:z.0%} of the training rows of {learnt.name} (/system shows it)",
                           highlight=False)
         console.print("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends", highlight=False)
-        Conversation(console, place, talks, prompt, sampling, draft).run()
+        TerminalChat(console, place, talks, prompt, sampling, draft).run()
 
 
 def _until_interrupted() -> None:

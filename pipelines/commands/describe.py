@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import Format, app, console
+from pipelines.terminal import OutputFormat, app, console
 
 PANEL = "Reference"
 
@@ -16,9 +16,7 @@ def schema(
     markdown: Annotated[bool, typer.Option(help="print the reference of all keys (Markdown) instead")] = False,
 ) -> None:
     """Prints the JSON schema of recipes, for completion and checks in an editor."""
-    from pipelines.contract.recipe import Recipe
-    from pipelines.contract.reference import reference
-    from pipelines.contract.schema import as_text, json_schema
+    from pipelines.contract import Recipe, as_text, json_schema, reference
 
     print(reference(Recipe) if markdown else as_text(json_schema(Recipe)), end="")
 
@@ -27,11 +25,11 @@ def schema(
 def models(
     again: Annotated[bool, typer.Option(help="run every operation on tiny models now, instead of printing the record")] = False,
     family: Annotated[list[str] | None, typer.Option(help="only this model_type; may be given several times")] = None,
-    format: Annotated[Format, typer.Option(help="how to print the rows")] = Format.table,
+    format: Annotated[OutputFormat, typer.Option(help="how to print the rows")] = OutputFormat.table,
     markdown: Annotated[bool, typer.Option(help="print the tables of docs/models.md instead")] = False,
 ) -> None:
     """Lists the model families, and which operations work with each."""
-    from pipelines.describing.model_table import print_models
+    from pipelines.asking import print_models
 
     print_models(again, family or [], format.value, markdown, console)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import LakeOption, ReportFormat, app, console, open_lake
+from pipelines.terminal import LakeOption, ReportFormat, app, console, open_lake
 
 PANEL = "Erase"
 
@@ -28,14 +28,12 @@ def forget(
     format: Annotated[ReportFormat, typer.Option(help="sentences, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Erases a user, a session or an interaction from every table, dataset, cache and report. A dry run without --apply."""
-    from pipelines.erasing.forget_text import as_json, print_plan
-    from pipelines.storage.storage_errors import require_writable
-    from resources.erasing.asked import ForgetError, ask_for
-    from resources.erasing.forget import complete_unfinished, plan_erasure, vacuum_only
-    from resources.erasing.forget import forget as erase
-    from resources.erasing.raw_keys import named_in_logs
-    from resources.releasing.actor import Actor
-    from resources.tables import Tables
+    from pipelines.erasing import as_json, print_plan
+    from pipelines.storage import require_writable
+    from resources.endpoints import Actor
+    from resources.erasing import ForgetError, ask_for, complete_unfinished, named_in_logs, plan_erasure, vacuum_only
+    from resources.erasing import forget as erase
+    from resources.lake import Tables
 
     named = [(kind, given) for kind, given in (("user", user), ("session", session), ("interaction", interaction))
              if given is not None]
@@ -69,21 +67,18 @@ def retain(
     lake: LakeOption = None,
 ) -> None:
     """Removes rows, versions and old table files that the recipe's `retention` no longer keeps. A dry run without --apply."""
-    from model_ops.wording import counted, size
-    from pipelines.contract.recipe import load_recipe
-    from pipelines.storage.locations import lake_location
-    from pipelines.storage.storage_errors import require_writable
-    from pipelines.terminal.plain_console import say
-    from resources.erasing.asked import ForgetError
-    from resources.erasing.retention import old_data, remove_old_data
-    from resources.lake import Lake
-    from resources.reading.sources import workloads_of
-    from resources.tables import Tables
+    from model_ops.jobs import counted, size
+    from pipelines.contract import load_recipe
+    from pipelines.storage import lake_location, require_writable
+    from pipelines.terminal import say
+    from resources.erasing import ForgetError, old_data, remove_old_data
+    from resources.lake import LakeLayout, Tables
+    from resources.sources import workloads_of
 
     loaded = load_recipe(recipe)
     if loaded.retention is None:
         raise ForgetError(f"{recipe} has no retention, so nothing is too old: add retention: {{rows_days: 90}}, for example")
-    place = Lake.open(lake_location(recipe, lake), create=False)
+    place = LakeLayout.open(lake_location(recipe, lake), create=False)
     if apply:
         require_writable(place.root)
     report = (remove_old_data if apply else old_data)(place, loaded.workload, loaded.retention)

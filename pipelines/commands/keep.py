@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import LakeOption, ReportFormat, app, console, say_error
+from pipelines.terminal import LakeOption, ReportFormat, app, console, say_error
 
 if TYPE_CHECKING:
-    from pipelines.keeping.up_servers import UpSettings
+    from pipelines.keeping import UpSettings
 
 PANEL = "Run"
 Recipes = Annotated[list[Path] | None, typer.Argument(help="recipes to show and run (default: those last run on the lake)")]
@@ -55,7 +55,7 @@ def up(
     """Keeps UI, daemon and, where asked, servers and the capture layer of a lake running: starts again what ends."""
     if check:
         raise typer.Exit(_checked(lake, recipe or [], format is ReportFormat.json))
-    from pipelines.keeping.up import up as keep_up
+    from pipelines.keeping import up as keep_up
 
     settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, keys,
                          serve_option, logs)
@@ -82,7 +82,7 @@ def deploy(
 ) -> None:
     """Writes systemd units and a compose file that start `millrace up` with these recipes and options."""
     from pipelines.commands.version import own_version
-    from pipelines.keeping.deployment import write_deployment
+    from pipelines.keeping import write_deployment
 
     settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, keys,
                          serve_option, logs)
@@ -94,7 +94,7 @@ def _settings(recipe: list[Path] | None, lake: str | None, host: str, port: int,
               capture_port: int, program: str, argument: list[str] | None, keys: Path | None, serve_option: list[str] | None,
               logs: Path | None) -> UpSettings:
     from pipelines.commands.serve import passed_options
-    from pipelines.keeping.up_servers import SET_BY_UP, UpSettings, serving_of
+    from pipelines.keeping import SET_BY_UP, UpSettings, serving_of
 
     return UpSettings(tuple(recipe or ()), lake, host, port, serving_of(serve or ()), capture, to, capture_port, program,
                       tuple(argument or ()), keys, passed_options(serve_option or (), "--serve-option", SET_BY_UP), logs)
@@ -102,12 +102,10 @@ def _settings(recipe: list[Path] | None, lake: str | None, host: str, port: int,
 
 def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
     """Prints what runs on a lake; returns the exit code."""
-    from pipelines.keeping.location_errors import location_errors
-    from pipelines.keeping.ui import ui_lake
-    from pipelines.keeping.up_state import read_state, shown_state
-    from pipelines.storage.locations import lake_location
-    from pipelines.terminal.text_table import print_table, shortened, text_table
-    from resources.launching.run_history import home_of
+    from pipelines.keeping import location_errors, read_state, shown_state, ui_lake
+    from pipelines.storage import lake_location
+    from pipelines.terminal import print_table, shortened, text_table
+    from resources.launching import home_of
 
     place = ui_lake([], lake or (lake_location(recipes[0]) if recipes else None))
     state = read_state(home_of(place).expanduser().absolute())

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
-from pipelines.terminal.shared_options import LakeOption, ReportFormat, WidthOption, app, console, errors
+from pipelines.terminal import LakeOption, ReportFormat, WidthOption, app, console, errors
 
 PANEL = "Before a run"
 
@@ -24,10 +24,10 @@ def inspect(
     width: WidthOption = None,
 ) -> None:
     """Reports what logs hold: formats, errors, duplicates, and whether a drafter is worth training. Needs no recipe."""
-    from pipelines.storage.storage_errors import require_writable
-    from pipelines.terminal.inspection_text import print_inspection
-    from resources.inspecting.inspection import inspect as look
-    from resources.inspecting.inspection_page import write_page
+    from pipelines.storage import require_writable
+    from pipelines.terminal import print_inspection
+    from resources.inspecting import inspect as look
+    from resources.inspecting import write_page
 
     if html is not None:
         require_writable(html.absolute().parent)  # fail before minutes are spent on a report that cannot be written
@@ -54,10 +54,9 @@ def init(
     """Writes a recipe for your logs, with the reason for each value in a comment."""
     import sys
 
-    from pipelines.init.questions import ask, print_made
-    from pipelines.init.write_recipe import Wanted, write_recipe
+    from pipelines.init import RecipeWishes, ask, print_made, write_recipe
 
-    wanted = Wanted(list(uris or []), output, base_model or "tiny", workload, force, limit_objects)
+    wanted = RecipeWishes(list(uris or []), output, base_model or "tiny", workload, force, limit_objects)
     if not wanted.uris:
         wanted = ask(wanted, base_model is not None, console, sys.stdin.isatty() and sys.stdout.isatty())
     with errors.status("") as status:
@@ -74,10 +73,9 @@ def check(
     format: Annotated[ReportFormat, typer.Option(help="lines to read, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Checks logs, base model, template, disk, memory and servers before a run. Writes nothing."""
-    from pipelines.checks.check_recipe import check as look
-    from pipelines.checks.check_text import print_check
-    from pipelines.checks.finding import leave
-    from pipelines.storage.locations import lake_location
+    from pipelines.checks import check as look
+    from pipelines.checks import leave, print_check
+    from pipelines.storage import lake_location
 
     with errors.status("") as status:
         report = look(recipe, lake_location(recipe, lake), plan, lambda doing: status.update(f"looking at {doing} ..."))
@@ -98,18 +96,17 @@ def show(
     lake: LakeOption = None,
 ) -> None:
     """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason."""
-    from model_ops.atomic_files import write_text
-    from model_ops.rendering.picture import page
-    from pipelines.contract.recipe import load_recipe
-    from pipelines.showing.rendered_rows import picture_of, print_picture
-    from pipelines.storage.locations import lake_location
-    from pipelines.storage.storage_errors import require_writable
-    from resources.lake import Lake
+    from model_ops.files import write_text
+    from model_ops.rendering import page
+    from pipelines.asking import picture_of, print_picture
+    from pipelines.contract import load_recipe
+    from pipelines.storage import lake_location, require_writable
+    from resources.lake import LakeLayout
 
     if html is not None:
         require_writable(html.absolute().parent)
     with errors.status("rendering ..."):
-        place = Lake.open(lake_location(recipe, lake), create=False)
+        place = LakeLayout.open(lake_location(recipe, lake), create=False)
         picture = picture_of(load_recipe(recipe), place, split, count, row)
     print_picture(picture, console)
     if html is not None:
@@ -126,16 +123,15 @@ def plan(
     lake: LakeOption = None,
 ) -> None:
     """Predicts a stage's memory and speed on given devices and prints settings that fit, with reasons."""
-    from pipelines.contract.recipe import load_recipe
-    from pipelines.planning.dataset_tokens import dataset_tokens
-    from pipelines.planning.training_plan import as_json, plan_recipe, planned_stage, print_plan
-    from pipelines.storage.locations import lake_location
-    from resources.lake import Lake
+    from pipelines.contract import load_recipe
+    from pipelines.planning import as_json, dataset_tokens, plan_recipe, planned_stage, print_plan
+    from pipelines.storage import lake_location
+    from resources.lake import LakeLayout
 
     read = load_recipe(recipe)
     stage = planned_stage(read, stage)
     place = lake_location(recipe, lake)
-    holds_rows = Lake.open(place, create=False) if lake is not None or (place / "lake.json").exists() else None
+    holds_rows = LakeLayout.open(place, create=False) if lake is not None or (place / "lake.json").exists() else None
     with errors.status("looking at the model ..."):
         chosen, tokens = plan_recipe(read, gpus, stage), dataset_tokens(holds_rows, read.workload)
     if format == ReportFormat.json:
@@ -155,12 +151,11 @@ def sweep(
     lake: LakeOption = None,
 ) -> None:
     """Compares learning rates in short trainings on the lake's data, with the uncertainty of the result."""
-    from pipelines.contract.recipe import load_recipe
-    from pipelines.planning.sweep import SweepError, rates_around, read_rates, swept_stage
-    from pipelines.planning.sweep import sweep as try_rates
-    from pipelines.planning.sweep_text import print_sweep
-    from pipelines.storage.locations import lake_location
-    from resources.lake import Lake
+    from pipelines.contract import load_recipe
+    from pipelines.planning import SweepError, print_sweep, rates_around, read_rates, swept_stage
+    from pipelines.planning import sweep as try_rates
+    from pipelines.storage import lake_location
+    from resources.lake import LakeLayout
 
     read = load_recipe(recipe)
     stage = swept_stage(read, stage)
@@ -168,7 +163,7 @@ def sweep(
         raise SweepError("give --learning-rates or --around, not both")
     centre = getattr(read, stage).resolved().learning_rate if around is None else around
     rates = read_rates(learning_rates) if learning_rates is not None else rates_around(centre, points)
-    place = Lake.open(lake_location(recipe, lake), create=False)
+    place = LakeLayout.open(lake_location(recipe, lake), create=False)
     with errors.status("") as status:
         report = try_rates(read, place, stage, rates, steps, lambda doing: status.update(f"{doing} ..."))
     print_sweep(report, console)

@@ -1,5 +1,5 @@
 """Commands about what is served: `verify`, `sign`, `package`, `push`, `approve`, `withdraw`, `reject`, `promote`, `releases`,
-`compare`, `rollback`, `measure`."""
+`measure_servers`, `rollback`, `measure`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from model_ops.wording import counted, size
-from pipelines.terminal.shared_options import LakeOption, ReportFormat, app, console, errors, open_lake
+from model_ops.jobs import counted, size
+from pipelines.terminal import LakeOption, ReportFormat, app, console, errors, open_lake
 
 PANEL = "Check and release"
 
@@ -40,7 +40,7 @@ def verify(
     lake: LakeOption = None,
 ) -> None:
     """Checks a directory: digests, tensors, tokenizer, template, drafter settings, or the log of the endpoints."""
-    from pipelines.releasing.verification import notes_on_erasures, verify_directory
+    from pipelines.releasing import notes_on_erasures, verify_directory
 
     if lake is not None and not directory.is_absolute() and not directory.exists():
         directory = Path(lake) / directory
@@ -60,9 +60,8 @@ def approve(
 ) -> None:
     """Approves a release: names the page to read and asks, checks gates and digests again, records who and why, moves the
     endpoint's alias."""
-    from pipelines.releasing.release_text import say_approved, say_waiting
-    from resources.releasing.actor import Actor
-    from resources.releasing.approvals import approve_release
+    from pipelines.releasing import say_approved, say_waiting
+    from resources.endpoints import Actor, approve_release
 
     place, by = open_lake(lake), Actor.of_command(reason)
     directory, _, seen = _asked_about(place, release, yes, "Approve", always=True)
@@ -77,9 +76,9 @@ def approve(
 @app.command(rich_help_panel=PANEL)
 def sign(release: ReleaseArgument, lake: LakeOption = None) -> None:
     """Signs a release with the key that MILLRACE_SIGNING_KEY names, after its digests were checked."""
-    from resources.attesting.attest import attest
-    from resources.releasing.release_names import find_release
-    from resources.signing.keys import SIGNING_KEY, KeyProblemError, signing_key
+    from resources.releases import find_release
+    from resources.releasing import attest
+    from resources.signing import SIGNING_KEY, KeyProblemError, signing_key
 
     place = open_lake(lake)
     key = signing_key()
@@ -100,9 +99,9 @@ def package(
     lake: LakeOption = None,
 ) -> None:
     """Writes a signed release with its models as one directory, tar or OCI layout that any machine can verify and serve."""
-    from resources.attesting.packaging import package as write_package
-    from resources.releasing.approvals import approvals_of
-    from resources.releasing.release_names import find_release
+    from resources.endpoints import approvals_of
+    from resources.releases import find_release
+    from resources.releasing import package as write_package
 
     place = open_lake(lake)
     named = find_release(place, release).directory
@@ -121,8 +120,8 @@ def push(
 ) -> None:
     """Sends a release with its models to the Hugging Face Hub or a bucket: weights first, manifest last; continues a stopped
     push."""
-    from resources.attesting.push import push_release
-    from resources.releasing.release_names import find_release
+    from resources.releases import find_release
+    from resources.releasing import push_release
 
     place = open_lake(lake)
     named = find_release(place, release).directory
@@ -140,9 +139,9 @@ def withdraw(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
     """Withdraws an approval, or refuses a candidate: no run and no rollback serves this release automatically."""
-    from pipelines.releasing.release_text import say_withdrawn
-    from resources.releasing.actor import Actor
-    from resources.releasing.approvals import withdraw as record_withdrawal
+    from pipelines.releasing import say_withdrawn
+    from resources.endpoints import Actor
+    from resources.endpoints import withdraw as record_withdrawal
 
     place, by = open_lake(lake), Actor.of_command(reason)
     directory, endpoint, seen = _asked_about(place, release, yes, "Withdraw")
@@ -164,10 +163,8 @@ def promote(
     lake: LakeOption = None,
 ) -> None:
     """Makes a further alias of the endpoint name an approved release; gates, digests and signature are checked again."""
-    from pipelines.releasing.release_text import say_named
-    from resources.releasing.actor import Actor
-    from resources.releasing.approvals import promote_to
-    from resources.releasing.endpoints import Endpoint
+    from pipelines.releasing import say_named
+    from resources.endpoints import Actor, Endpoint, promote_to
 
     place, by = open_lake(lake), Actor.of_command(reason)
     if remove:
@@ -186,23 +183,23 @@ def releases(
     lake: LakeOption = None,
 ) -> None:
     """Lists releases, newest first: decision, aliases, gates, signature, erased rows."""
-    from pipelines.releasing.release_list import print_releases, releases_as_json, releases_of
+    from pipelines.releasing import print_releases, releases_as_json, releases_of
 
     found = releases_of(open_lake(lake), workload)
     print(releases_as_json(found)) if format == ReportFormat.json else print_releases(found, console)
 
 
 @app.command(rich_help_panel=PANEL)
-def compare(
+def measure_servers(
     release: ReleaseArgument,
     other: Annotated[str, typer.Argument(help="release to compare with (default: the champion)")] = "",
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
     lake: LakeOption = None,
 ) -> None:
     """What differs between two releases: data, base, code, settings, measurements, size."""
-    from pipelines.releasing.release_comparison import comparison_as_json, print_comparison
-    from resources.releasing.comparison import compare_releases
-    from resources.releasing.release_names import find_release
+    from pipelines.releasing import comparison_as_json, print_comparison
+    from resources.releases import find_release
+    from resources.releasing import compare_releases
 
     place = open_lake(lake)
     named = find_release(place, release).directory
@@ -222,11 +219,9 @@ def rollback(
     lake: LakeOption = None,
 ) -> None:
     """Returns to an earlier champion and withdraws the release that it replaces."""
-    from pipelines.releasing.release_text import say_rolled_back, show
-    from resources.releasing.actor import Actor
-    from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
-    from resources.releasing.release_names import UnknownReleaseError, find_release
-    from resources.releasing.rollback import roll_back, rollback_target, taint_of
+    from pipelines.releasing import say_rolled_back, show
+    from resources.endpoints import Actor, Endpoint, roll_back, rollback_target, taint_of, workloads_with_endpoints
+    from resources.releases import UnknownReleaseError, find_release
 
     place, by = open_lake(lake), Actor.of_command(reason)
     if workload not in (known := workloads_with_endpoints(place)):
@@ -258,12 +253,12 @@ def measure(
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Measures a server on held-out prompts: tokens/s, latency, accepted drafts. Prints its first answer, too."""
-    from pipelines.releasing.measuring import compare, print_speeds, read_concurrency, read_prompts, speeds_as_json
+    from pipelines.releasing import measure_servers, print_speeds, read_concurrency, read_prompts, speeds_as_json
 
     asked = read_prompts(prompts, count)
     levels = read_concurrency(concurrency)
     with errors.status("asking the server ..."):
-        found = compare([server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env)
+        found = measure_servers([server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env)
     if format == ReportFormat.json:
         print(speeds_as_json(found))
     else:
@@ -273,9 +268,9 @@ def measure(
 def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False):
     """Shows the named release in full and, if the name is short or `always`, asks for confirmation: its directory, its
     endpoint, and the aliases that were shown."""
-    from pipelines.releasing.release_text import show
-    from resources.releasing.endpoints import Endpoint
-    from resources.releasing.release_names import find_release
+    from pipelines.releasing import show
+    from resources.endpoints import Endpoint
+    from resources.releases import find_release
 
     named = find_release(lake, release)
     directory = named.directory
@@ -291,7 +286,7 @@ def _confirm(named, yes: bool, question: str, always: bool = False) -> None:
 
     Raises UnsureNameError for a short name without a terminal, typer.Exit(1) if the answer is no.
     """
-    from resources.releasing.release_names import SHORTEST_SURE, UnsureNameError
+    from resources.releases import SHORTEST_SURE, UnsureNameError
 
     if yes or (named.sure and not (always and sys.stdin.isatty())):
         return
@@ -308,8 +303,8 @@ def _confirm(named, yes: bool, question: str, always: bool = False) -> None:
 def _publish(lake, aliases) -> None:
     """Publishes the moved aliases to the SQL catalog and to Dagster's history."""
     from assets.endpoint import endpoint_moved
-    from pipelines.running.instance import open_instance
-    from resources.catalog.build import publish
+    from pipelines.running import open_instance
+    from resources.catalog import publish
 
     publish(lake)
     open_instance(lake).report_runless_asset_event(endpoint_moved(aliases))

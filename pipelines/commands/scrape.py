@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import LakeOption, app, console, open_lake
+from pipelines.terminal import LakeOption, app, console, open_lake
 
 PANEL = "Check and release"
 
@@ -22,8 +22,8 @@ def scrape(
     lake: LakeOption = None,
 ) -> None:
     """Reads a server's metrics by window and release until it is stopped: acceptance, tokens/s, latency, errors."""
-    from resources.releasing.release_names import find_release
-    from resources.scraping.scrape import scrape as scrape_server
+    from resources.monitoring import scrape as scrape_server
+    from resources.releases import find_release
 
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)

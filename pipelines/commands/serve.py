@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from pipelines.terminal.shared_options import LakeOption, app, console, open_lake
+from pipelines.terminal import LakeOption, app, console, open_lake
 
 PANEL = "Check and release"
 
@@ -71,12 +71,9 @@ def serve(
 ) -> None:
     """Serves the release that an alias names: verified, with its drafter, tried before it takes traffic. Releases of several
     workloads that are adapters on one base are served by one server."""
-    from resources.capture.capture import CaptureSettings
-    from resources.capture.keys import read_rules
-    from resources.serving.programs import find_program
-    from resources.serving.release_server import ServeSettings
-    from resources.serving.serve import Traffic, require_servable
-    from resources.serving.serve import serve as serve_alias
+    from resources.gateway import CaptureSettings, read_rules
+    from resources.serving import ServeSettings, TrafficSettings, find_program, require_servable
+    from resources.serving import serve as serve_alias
 
     place = open_lake(lake)
     names = list(takewhile(lambda word: not word.startswith("-"), workloads))  # a server's words begin with a flag
@@ -84,7 +81,7 @@ def serve(
         raise typer.BadParameter("name a workload before --", param_hint="WORKLOADS")
     workload, *beside = names
     captured = CaptureSettings(capture, journal, read_rules(keys), token_ids) if capture else None
-    traffic = Traffic(host, port, alias, canary, share, drain, captured, wait, scrape, tuple(beside))
+    traffic = TrafficSettings(host, port, alias, canary, share, drain, captured, wait, scrape, tuple(beside))
     require_servable(place, workload, traffic)  # said before a server is sought
     settings = ServeSettings(find_program(server.value if server else None, program),
                              logs or place.root / ".serving" / "+".join(names), workloads[len(names):], start, smoke)

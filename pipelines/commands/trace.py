@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from pipelines.commands.ask import PANEL
-from pipelines.terminal.shared_options import (
-    Format,
+from pipelines.terminal import (
     LakeOption,
     LimitOption,
+    OutputFormat,
     PageOption,
     RowFormat,
     WidthOption,
@@ -48,9 +48,8 @@ def lineage(
     width: WidthOption = None,
 ) -> None:
     """Shows what an artefact was made from, down to the tables of log lines, single log lines, or users."""
-    from pipelines.asking.lineage_text import print_origin, print_tree
-    from pipelines.asking.shown_rows import showing
-    from resources.catalog.catalog import CatalogError
+    from pipelines.asking import print_origin, print_tree, showing
+    from resources.catalog import CatalogError
 
     place = open_lake(lake)
     origin = Origin.users if users else to
@@ -65,7 +64,7 @@ def lineage(
         return
     if out is not None or limit is not None or page > 1 or format in (RowFormat.parquet, RowFormat.arrow):
         raise CatalogError("--out, --limit, --page, and the formats parquet and arrow are for --to log-lines and --to users")
-    print_tree(place, artefact, Format(format.value) if format else Format.table, console, width, descendants)
+    print_tree(place, artefact, OutputFormat(format.value) if format else OutputFormat.table, console, width, descendants)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -76,13 +75,13 @@ def rebuild(
         help="the recipe that made it", show_default="the one last run in the lake")] = None,
     into: Annotated[Path | None, typer.Option(
         help="a new or empty folder to make it in, which is kept", show_default="a temporary one")] = None,
-    format: Annotated[Format, typer.Option(help="how to print the comparison")] = Format.table,
+    format: Annotated[OutputFormat, typer.Option(help="how to print the comparison")] = OutputFormat.table,
 ) -> None:
     """Makes an artefact again from its manifest, beside the lake, and says file by file whether the bytes match."""
     from tempfile import TemporaryDirectory
 
-    from pipelines.rebuilding.rebuild import rebuild as make_again
-    from pipelines.rebuilding.rebuild_text import print_rebuilt
+    from pipelines.rebuilding import print_rebuilt
+    from pipelines.rebuilding import rebuild as make_again
 
     place = open_lake(lake)
     if into is not None:
@@ -100,12 +99,11 @@ def copy(
     lake: LakeOption = None,
 ) -> None:
     """Copies an artefact, and the manifests of all it was made from, to another lake. Continues a copy that was stopped."""
-    from resources.copying.copied_text import sentences
-    from resources.copying.copy_artefact import copy_artefact
-    from resources.lake import Lake
+    from pipelines.rebuilding import copy_artefact, sentences
+    from resources.lake import LakeLayout
 
     place = open_lake(lake)
-    other = Lake.open(to)
+    other = LakeLayout.open(to)
     for sentence in sentences(copy_artefact(place, artefact, other), other):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
@@ -120,11 +118,10 @@ def report(
         "--previews/--no-previews", help="of data: show some rows, cut, and values of text columns")] = True,
 ) -> None:
     """Writes one HTML page without network: the dashboard of a workload, or statistics and previews of all data."""
-    from pipelines.status.lake_status import workloads_of
-    from pipelines.terminal.row_files import require_file_place
-    from resources.catalog.catalog import CatalogError
-    from resources.reporting.dashboard import write_dashboard
-    from resources.reporting.data_report import write_data_report
+    from pipelines.status import workloads_of
+    from pipelines.terminal import require_file_place
+    from resources.catalog import CatalogError
+    from resources.reporting import write_dashboard, write_data_report
 
     if lake is None and "/" in what:
         lake, _, what = what.rstrip("/").rpartition("/")

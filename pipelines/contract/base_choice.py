@@ -15,12 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from model_ops.errors import Misuse, ModelError
-from model_ops.families.known_models import known_config, parameters_of
-from model_ops.families.table import FAMILIES
-from model_ops.models.adapter_base import base_of_adapter, is_adapter
-from model_ops.models.quantized_base import float_form
-from model_ops.tensor_files import TensorFileError, read_directory
+from model_ops.adapters import base_of_adapter, is_adapter
+from model_ops.families import FAMILIES, known_config, parameters_of
+from model_ops.files import TensorFileError, read_directory
+from model_ops.jobs import Misuse, ModelError
+from model_ops.models import float_form
 
 TINY = "tiny"
 TINY_CONTEXT = 2_048

@@ -31,7 +31,7 @@ from pipelines.contract.keys import (
     takes_null,
     without_tags,
 )
-from pipelines.contract.problems import Problem
+from pipelines.contract.problems import RecipeProblem
 from pipelines.contract.text import Place, RecipeText, dotted
 
 NOT_SHOWN = {"uri", "base_url", "api_key_env", "prompt", "request"}
@@ -43,10 +43,10 @@ YES_NO = ("yes", "no", "on", "off")
 """YAML 1.1's words for true and false; boolean keys accept them."""
 
 
-def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError | None) -> list[Problem]:
+def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError | None) -> list[RecipeProblem]:
     """All problems with the values of a recipe, unordered."""
     wrong = dict(_wrong_kinds(Kind(model), text.content, ()))
-    found = [Problem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()]
+    found = [RecipeProblem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()]
     said = {(problem.key, problem.line) for problem in text.problems}
     items = error.errors(include_url=False) if error else []
     unknown = [without_tags(model, item["loc"]) for item in items if item["type"] == "extra_forbidden"]
@@ -91,36 +91,36 @@ def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, 
         yield place, value
 
 
-def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: dict[str, Any]) -> Iterator[Problem]:
+def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: dict[str, Any]) -> Iterator[RecipeProblem]:
     """One pydantic error as problems."""
     kind, value = item["type"], item.get("input")
     if kind == "broken_rules":
         yield from placed(item["ctx"]["problems"], text)
     elif kind == "extra_forbidden":
-        yield Problem(_unknown_key(model, text, place), dotted(place), text.line_of(place))
+        yield RecipeProblem(_unknown_key(model, text, place), dotted(place), text.line_of(place))
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         key = (*place, tag_of(model, place))
-        yield Problem(_sentence(model, key, value.get(key[-1])), dotted(key), text.line_of(key))
+        yield RecipeProblem(_sentence(model, key, value.get(key[-1])), dotted(key), text.line_of(key))
     elif kind == "missing":
         whose = "every recipe needs it" if len(place) == 1 else f"{dotted(place[:-1])} needs it"
-        yield Problem(f"is missing; {whose}", dotted(place), text.line_of(place[:-1]))
+        yield RecipeProblem(f"is missing; {whose}", dotted(place), text.line_of(place[:-1]))
     elif place and place[-1] == "[key]":
         name = place[:-1]
         sentence = "this is not a name; a name has a to z, 0 to 9, - and _, at most 63 of them, and begins and ends with a " \
                    "letter or a digit"
-        yield Problem(sentence, dotted(name), text.line_of(name))
+        yield RecipeProblem(sentence, dotted(name), text.line_of(name))
     elif kind in ("value_error", "credentials"):
         sentence = item["msg"].removeprefix("Value error, ")
-        yield Problem(sentence, dotted(place), _line_of_first_key(text, place, sentence))
+        yield RecipeProblem(sentence, dotted(place), _line_of_first_key(text, place, sentence))
     else:
-        yield Problem(_sentence(model, place, value), dotted(place), text.line_of(place))
+        yield RecipeProblem(_sentence(model, place, value), dotted(place), text.line_of(place))
 
 
-def placed(broken: Iterable[tuple[str | Place, str]], text: RecipeText) -> Iterator[Problem]:
+def placed(broken: Iterable[tuple[str | Place, str]], text: RecipeText) -> Iterator[RecipeProblem]:
     """(key, sentence) of broken rules, each with its line."""
     for key, sentence in broken:
         place = tuple(key.split(".")) if isinstance(key, str) else key
-        yield Problem(sentence, dotted(place), text.line_of(place))
+        yield RecipeProblem(sentence, dotted(place), text.line_of(place))
 
 
 def _line_of_first_key(text: RecipeText, place: Place, sentence: str) -> int | None:

@@ -1,6 +1,8 @@
 """The keys of a recipe: the fields of each section, and values derived from them.
 
 `RecipeFields` has the types, bounds and descriptions; `pipelines.contract.recipe.Recipe` adds the rules between keys.
+
+Checks cron schedules; the error says what is wrong.
 """
 
 from __future__ import annotations
@@ -15,34 +17,66 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
-from model_ops.evaluation.settings import EvaluationSettings
-from model_ops.merging.settings import TRAINED, MergeSettings
-from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
-from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.settings import Settings
-from model_ops.speculators.architectures.eagle3 import Eagle3Settings
-from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
-from pipelines.contract.cron import checked_cron
+from model_ops.evaluation import EvaluationSettings
+from model_ops.jobs import Settings
+from model_ops.operations import (
+    TRAINED,
+    MergeSettings,
+    QuantizeSettings,
+    SecondSftSettings,
+    SftSettings,
+    StudentSettings,
+    TinyBaseSettings,
+)
+from model_ops.speculators import ARCHITECTURES, AnySpeculatorSettings, Eagle3Settings
 from pipelines.contract.keys import Words
-from resources.alerting.settings import AlertSettings
-from resources.composing.dataset_settings import DatasetSettings
-from resources.composing.eval_suite import EvalSettings
-from resources.composing.named_datasets import NamedDataset
-from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
-from resources.composing.seed_settings import SeedSettings
-from resources.curating.curation import CurationSettings
-from resources.deciding.facts import RecipeFacts
-from resources.deciding.settings import DecideSettings
-from resources.drifting.settings import DriftSettings
-from resources.erasing.retention import RetentionSettings
-from resources.launching.tracking import TrackingKind, missing_package
-from resources.reading.sources import SourceSettings
-from resources.releasing.model_policy import ModelPolicy
-from resources.releasing.release import ReleaseSettings
-from resources.stages import STAGES, sections, stage
-from resources.teaching.settings import TeacherSettings
+from resources.composing import (
+    CalibrationSettings,
+    DatasetSettings,
+    EvalSettings,
+    NamedDataset,
+    PreferenceSettings,
+    RlPromptSettings,
+    SeedSettings,
+    TeacherSettings,
+)
+from resources.curating import CurationSettings
+from resources.deciding import DecideSettings, RecipeFacts
+from resources.drifting import DriftSettings
+from resources.erasing import RetentionSettings
+from resources.monitoring import AlertSettings
+from resources.releases import ReleaseSettings
+from resources.sources import SourceSettings
+from resources.stages import STAGES, ModelPolicy, sections, stage
+from resources.workshop import TrackingKind, missing_package
+
+EXAMPLE = '"0 3 * * 1" is every Monday at 3:00'
+FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31), ("month", 1, 12), ("day of the week", 0, 7))
+
+
+def checked_cron(schedule: str) -> str:
+    """Returns the schedule. Raises ValueError for one that is malformed or never matches."""
+    fields = schedule.split()
+    if len(fields) != len(FIELDS) or not re.fullmatch(r"[\w*/,?#-]+", "".join(fields), re.ASCII):
+        raise ValueError(f"a cron schedule has five fields (minute, hour, day, month, day of the week); {EXAMPLE}")
+    for text, (name, least, most) in zip(fields, FIELDS, strict=True):
+        for number in re.findall(r"(?<![/\w#])\d+", text):
+            if not least <= int(number) <= most:
+                raise ValueError(f"the {name} of a cron schedule is {least} to {most}, not {int(number)}; {EXAMPLE}")
+    if not _ever_comes(schedule):
+        raise ValueError(f"no time matches this cron schedule; {EXAMPLE}")
+    return schedule
+
+
+def _ever_comes(schedule: str) -> bool:
+    import dagster as dg  # takes half a second, so only for recipes that set a schedule
+
+    try:
+        dg.ScheduleDefinition(job_name="any", cron_schedule=schedule)
+    except Exception:  # its parser raises errors of any type
+        return False
+    return True
+
 
 _FIRST_YEAR = 2000
 

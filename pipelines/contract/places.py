@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from model_ops.errors import ModelError
-from model_ops.merging.settings import BASE, TRAINED
-from model_ops.models.student_base import refuse_unusable_base
-from model_ops.models.template_files import chat_templates
-from model_ops.speculators.registry import ARCHITECTURES
+from model_ops.files import chat_templates
+from model_ops.jobs import ModelError
+from model_ops.operations import BASE, TRAINED
+from model_ops.pruning import refuse_unusable_base
+from model_ops.speculators import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
-from resources.composing.eval_suite import EvalSettings
-from resources.reading.local_path import absolute_uri, is_local
+from resources.composing import EvalSettings
+from resources.sources import absolute_uri, is_local
 
 TASKS = "datasets.rl_prompts.tasks"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_ops.errors import Misuse
+from model_ops.jobs import Misuse
 
 
 @dataclass(frozen=True)
-class Problem:
+class RecipeProblem:
     """One thing to change in a recipe."""
 
     sentence: str
@@ -29,14 +29,14 @@ class Problem:
         return f"{self.key}: {self.sentence}" if self.key else self.sentence
 
 
-class RecipeError(Misuse):
+class RecipeProblemsError(Misuse):
     """The recipe cannot be used. `problems` has all of them, in the order of the file; the message has one line for each."""
 
-    def __init__(self, origin: Path | str, problems: Iterable[Problem]):
+    def __init__(self, origin: Path | str, problems: Iterable[RecipeProblem]):
         self.origin = origin
         self.problems = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line is None, problem.line or 0))
         super().__init__("\n".join(self._placed(problem) for problem in self.problems))
 
-    def _placed(self, problem: Problem) -> str:
+    def _placed(self, problem: RecipeProblem) -> str:
         place = f"{self.origin}" if problem.line is None else f"{self.origin} line {problem.line}"
         return f"{place}: {problem}"

@@ -19,13 +19,13 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.speculators.registry import ARCHITECTURES
-from model_ops.training.settings import TrainingSettings
+from model_ops.evaluation import EvaluateSettings
+from model_ops.speculators import ARCHITECTURES
+from model_ops.training import TrainingSettings
 from pipelines.contract.check import placed, problems_in
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.places import absolute_places, settle_places
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.rules import broken_rules
 from pipelines.contract.text import RecipeText, parse_text, parse_values, read_text
 
@@ -93,7 +93,7 @@ def _validated(text: RecipeText, home: Path, origin: Path | str) -> Recipe:
     if recipe is not None:
         problems.extend(placed(settle_places(recipe, home), text))
     if problems:
-        raise RecipeError(origin, problems) from error
+        raise RecipeProblemsError(origin, problems) from error
     assert recipe is not None
     recipe._content = text.content
     return recipe

@@ -6,17 +6,16 @@ import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from model_ops.merging.settings import TRAINED
-from model_ops.models.lora_settings import LoraSettings
-from model_ops.operations.quantize_settings import AUTO
-from model_ops.quantization.servers import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
-from model_ops.serving.adapters import MAX_RANKS
-from model_ops.speculators.registry import ARCHITECTURES
+from model_ops.adapters import LoraSettings
+from model_ops.operations import AUTO, TRAINED
+from model_ops.planning import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
+from model_ops.serving import MAX_RANKS
+from model_ops.speculators import ARCHITECTURES
 from pipelines.contract.fields import TAUGHT_BY_BOTH, TRAINED_STAGES, RecipeFields
 from pipelines.contract.text import Place
-from resources.reading.chats import NAME as RATED
+from resources.lake import SCHEMAS
+from resources.reading import CHATS_SOURCE as RATED
 from resources.stages import STAGES, stage
-from resources.tables import SCHEMAS
 
 Broken = Iterator[tuple[str | Place, str]]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from resources.composing.seed_settings import SeedSettings
-from resources.reading.formats import FORMATS
-from resources.reading.sources import SourceSettings
+from resources.composing import SeedSettings
+from resources.records import FORMATS
+from resources.sources import SourceSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Section:
+class Chapter:
     """One chapter of the reference."""
 
     key: str
@@ -31,7 +31,7 @@ retention.raw_days retention.curated_days
 `training` are the keys of every training."""
 
 SECTIONS = (
-    Section("", "Top level", "Three keys are needed; everything else has a default that works. Tables show the keys "
+    Chapter("", "Top level", "Three keys are needed; everything else has a default that works. Tables show the keys "
             "that people change, further ones fold.", """\
 workload: math-tutor
 base_model: Qwen/Qwen3-0.6B          # or ./models/mine, ./outputs/adapter, or tiny
@@ -39,20 +39,20 @@ sources:
   gateway: {uri: s3://logs/gateway/}
 first_day: 2026-06-01
 """),
-    Section("sources", "sources", "Logs and feedback, each under a name of your own. Relative paths start at the recipe's "
+    Chapter("sources", "sources", "Logs and feedback, each under a name of your own. Relative paths start at the recipe's "
             "folder. [data.md](data.md) lists the formats.", """\
 sources:
   gateway: {uri: s3://logs/gateway/, workloads: {prod-tutor: math-tutor}}
   thumbs: {uri: ./feedback/*.jsonl}
 """),
-    Section("seeds", "seeds", "Training examples written by hand or by a model, each set under a name of your own: files in "
+    Chapter("seeds", "seeds", "Training examples written by hand or by a model, each set under a name of your own: files in "
             "any format that logs can have, or the training rows of another dataset of the lake.", """\
 seeds:
   handmade: {uri: ./seeds.jsonl, licence: cc-by-4.0}
   generated: {uri: s3://seeds/generated/, synthetic: true}
   old: {dataset: old-tutor/sft_dataset}
 """),
-    Section("sources.*.fields", "sources.fields", "For records of no known format; `millrace inspect` proposes a mapping. "
+    Chapter("sources.*.fields", "sources.fields", "For records of no known format; `millrace inspect` proposes a mapping. "
             "Without a request, columns of records that a known format reads. A key with a dot is quoted, `[\"user.id\"]`, and "
             "a path goes on inside a text that is JSON.", """\
 sources:
@@ -66,18 +66,18 @@ sources:
     uri: ./gateway/*.jsonl
     fields: {user: actor.login, cost: billing.amount}
 """),
-    Section("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
+    Chapter("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
             "(`curation.decontamination`), and the evaluation asks items whose answers it can score "
             "([evaluation.md](evaluation.md)).", """\
 evals:
   gsm8k: {uri: ./evals/gsm8k.jsonl, format: gsm8k}
   extract: {uri: ./evals/extract.jsonl, task: json_schema}
 """),
-    Section("tiny", "tiny", "Used only with `base_model: tiny`. It takes the [training keys](#training-keys) as well.", """\
+    Chapter("tiny", "tiny", "Used only with `base_model: tiny`. It takes the [training keys](#training-keys) as well.", """\
 base_model: tiny
 tiny: {layers: 10, steps: 400, learning_rate: 4e-3}
 """),
-    Section("curation", "curation", "Each rule drops rows and records why; `millrace why` shows the decision on a row. "
+    Chapter("curation", "curation", "Each rule drops rows and records why; `millrace why` shows the decision on a row. "
             "Set a rule to false to switch it off. [data.md](data.md) says how the rules work.", """\
 curation:
   pii: redact
@@ -85,35 +85,35 @@ curation:
   decontamination: {enabled: false}
   language: {allow: [en, de]}
 """),
-    Section("curation.near_duplicates", "curation.near_duplicates", "", ""),
-    Section("curation.semantic_duplicates", "curation.semantic_duplicates", "", """\
+    Chapter("curation.near_duplicates", "curation.near_duplicates", "", ""),
+    Chapter("curation.semantic_duplicates", "curation.semantic_duplicates", "", """\
 curation:
   semantic_duplicates: {enabled: true, model: ./models/embedder}
 """),
-    Section("curation.decontamination", "curation.decontamination", ""),
-    Section("curation.status", "curation.status", ""),
-    Section("curation.tools", "curation.tools", ""),
-    Section("curation.language", "curation.language", ""),
-    Section("curation.repetition", "curation.repetition", ""),
-    Section("curation.length", "curation.length", ""),
-    Section("curation.feedback", "curation.feedback", ""),
-    Section("curation.judge", "curation.judge", "Leave the key out, or set it to null, to judge no row.", """\
+    Chapter("curation.decontamination", "curation.decontamination", ""),
+    Chapter("curation.status", "curation.status", ""),
+    Chapter("curation.tools", "curation.tools", ""),
+    Chapter("curation.language", "curation.language", ""),
+    Chapter("curation.repetition", "curation.repetition", ""),
+    Chapter("curation.length", "curation.length", ""),
+    Chapter("curation.feedback", "curation.feedback", ""),
+    Chapter("curation.judge", "curation.judge", "Leave the key out, or set it to null, to judge no row.", """\
 curation:
   judge: {base_url: http://localhost:8000/v1, model: judge, api_key_env: JUDGE_API_KEY}
   min_quality: 6
 """),
-    Section("drift", "drift", "`drift: {enabled: false}` switches the comparison off. [drift.md](drift.md) says what is "
+    Chapter("drift", "drift", "`drift: {enabled: false}` switches the comparison off. [drift.md](drift.md) says what is "
             "tested, and what the rate of false alarms means.", """\
 drift:
   reference_days: 28
   false_alarms_per_1000_days: 1
 """),
-    Section("drift.embeddings", "drift.embeddings", "[drift.md](drift.md#what-prompts-mean) says what is compared.", """\
+    Chapter("drift.embeddings", "drift.embeddings", "[drift.md](drift.md#what-prompts-mean) says what is compared.", """\
 drift:
   embeddings: {model: ./models/embedder}
 """),
-    Section("datasets", "datasets", "One dataset is always made, `sft`; the others where they are given."),
-    Section("datasets.sft", "datasets.sft", "[data.md](data.md#datasets) explains mixing, splits and the card.", """\
+    Chapter("datasets", "datasets", "One dataset is always made, `sft`; the others where they are given."),
+    Chapter("datasets.sft", "datasets.sft", "[data.md](data.md#datasets) explains mixing, splits and the card.", """\
 datasets:
   sft:
     mix: {gateway: 0.9, handmade: {rows: 500}}
@@ -121,30 +121,30 @@ datasets:
     test_share: 0.1
     validation_share: 0.05
 """),
-    Section("datasets.sft.mix", "datasets.sft.mix", ""),
-    Section("datasets.sft.limits", "datasets.sft.limits", ""),
-    Section("datasets.preference", "datasets.preference", "Leave the key out to make none.", """\
+    Chapter("datasets.sft.mix", "datasets.sft.mix", ""),
+    Chapter("datasets.sft.limits", "datasets.sft.limits", ""),
+    Chapter("datasets.preference", "datasets.preference", "Leave the key out to make none.", """\
 datasets:
   preference: {min_difference: 1}
 """),
-    Section("datasets.rl_prompts", "datasets.rl_prompts", "Leave the key out to make none.", """\
+    Chapter("datasets.rl_prompts", "datasets.rl_prompts", "Leave the key out to make none.", """\
 datasets:
   rl_prompts:
     tasks:
       arithmetic: {uri: ./train/arithmetic.jsonl, task: number}
 """),
-    Section("datasets.calibration", "datasets.calibration", "Leave the key out to calibrate with rows of `datasets.sft`.", """\
+    Chapter("datasets.calibration", "datasets.calibration", "Leave the key out to calibrate with rows of `datasets.sft`.", """\
 datasets:
   calibration: {rows: 256}
 """),
-    Section("datasets.named", "datasets.named", "Each has a mixture and a choice of rows of its own, and the held-out rows of "
+    Chapter("datasets.named", "datasets.named", "Each has a mixture and a choice of rows of its own, and the held-out rows of "
             "`datasets.sft`. [data.md](data.md#named-datasets) explains them.", """\
 datasets:
   named:
     best: {min_feedback: 1, mix: {gateway: 0.5, handmade: 0.5}, max_rows: 2000}
 sft: {dataset: best}
 """),
-    Section("sft", "sft", "`sft: {enabled: false}` switches the stage off: the next stage starts from the base model. It takes "
+    Chapter("sft", "sft", "`sft: {enabled: false}` switches the stage off: the next stage starts from the base model. It takes "
             "the [training keys](#training-keys) as well.", """\
 sft:
   method: lora
@@ -152,20 +152,20 @@ sft:
   epochs: 2
   learning_rate: 2e-4
 """),
-    Section("sft.lora", "sft.lora", ""),
-    Section("sft.early_end", "sft.early_end", "Off by default; `second_sft` takes the same keys. "
+    Chapter("sft.lora", "sft.lora", ""),
+    Chapter("sft.early_end", "sft.early_end", "Off by default; `second_sft` takes the same keys. "
             "[training.md](training.md#ending-early) has the rule.", """\
 sft:
   early_end: {enabled: true, nats_per_device_hour: 0.01}
 """),
-    Section("second_sft", "second_sft", "Leave the key out for one stage. It takes the [training keys](#training-keys) as "
+    Chapter("second_sft", "second_sft", "Leave the key out for one stage. It takes the [training keys](#training-keys) as "
             "well, and takes nothing over from `sft`. [training.md](training.md#a-second-stage) explains it.", """\
 datasets:
   named:
     best: {min_feedback: 1, max_rows: 2000}
 second_sft: {dataset: best, epochs: 1, learning_rate: 5e-6}
 """),
-    Section("teacher", "teacher", "Leave the key out to learn the logged answers. [teachers.md](teachers.md) explains cost, "
+    Chapter("teacher", "teacher", "Leave the key out to learn the logged answers. [teachers.md](teachers.md) explains cost, "
             "limits and failures.", """\
 teacher:
   base_url: https://api.example.com/v1
@@ -175,8 +175,8 @@ teacher:
   price: {input: 0.5, output: 1.5}
   max_cost: 20
 """),
-    Section("teacher.price", "teacher.price", ""),
-    Section("teacher.verify", "teacher.verify", "With `answers` above 1: rejection sampling.", """\
+    Chapter("teacher.price", "teacher.price", ""),
+    Chapter("teacher.verify", "teacher.verify", "With `answers` above 1: rejection sampling.", """\
 teacher:
   base_url: http://localhost:8000/v1
   model: big-model
@@ -184,24 +184,24 @@ teacher:
   answers: 4
   verify: {kind: number}
 """),
-    Section("merge", "merge", "Leave the key out to merge nothing. [merging.md](merging.md) explains the methods.", """\
+    Chapter("merge", "merge", "Leave the key out to merge nothing. [merging.md](merging.md) explains the methods.", """\
 merge: {method: linear, models: [sft, base], weights: [0.7, 0.3]}
 """),
-    Section("student", "student", "`student: {enabled: false}` switches the stage off. It takes the "
+    Chapter("student", "student", "`student: {enabled: false}` switches the stage off. It takes the "
             "[training keys](#training-keys) as well. [distillation.md](distillation.md) explains the choices.", """\
 student: {layers: 0.5, label_weight: 0.3, epochs: 2}
 """),
-    Section("student.on_policy", "student.on_policy", ""),
-    Section("quantize", "quantize", "`quantize: {enabled: false}` switches the stage off. [quantization.md](quantization.md) "
+    Chapter("student.on_policy", "student.on_policy", ""),
+    Chapter("quantize", "quantize", "`quantize: {enabled: false}` switches the stage off. [quantization.md](quantization.md) "
             "compares the schemes.", """\
 quantize: {enabled: false}
 """),
-    Section("quantize.distil", "quantize.distil", "Off by default. It takes the [training keys](#training-keys) as well.", """\
+    Chapter("quantize.distil", "quantize.distil", "Off by default. It takes the [training keys](#training-keys) as well.", """\
 quantize:
   scheme: w4a16
   distil: {enabled: true, epochs: 1}
 """),
-    Section("speculator", "speculator", "`speculator: {enabled: false}` switches the stage off. It takes the "
+    Chapter("speculator", "speculator", "`speculator: {enabled: false}` switches the stage off. It takes the "
             "[training keys](#training-keys) as well. Each architecture has keys of its own; a key of another one is "
             "refused. [speculators.md](speculators.md) compares the architectures.", """\
 speculator:
@@ -209,26 +209,26 @@ speculator:
   num_speculative_tokens: 3
   answers: {prompts: 20000, temperature: 1.0, max_new_tokens: 256}
 """),
-    Section("speculator.early_end", "speculator.early_end", "Off by default. [training.md](training.md#ending-early) has the "
+    Chapter("speculator.early_end", "speculator.early_end", "Off by default. [training.md](training.md#ending-early) has the "
             "rule, and says where each number comes from that is left out.", """\
 speculator:
   early_end: {enabled: true, serves_days: 14}
 """),
-    Section("speculator.answers", "speculator.answers", ""),
-    Section("speculator.answers.endpoint", "speculator.answers.endpoint", "Leave the key out to answer with the project's own "
+    Chapter("speculator.answers", "speculator.answers", ""),
+    Chapter("speculator.answers.endpoint", "speculator.answers.endpoint", "Leave the key out to answer with the project's own "
             "generator.", """\
 speculator:
   answers:
     endpoint: {base_url: http://localhost:8000/v1, model: tutor, api_key_env: TUTOR_API_KEY}
 """),
-    Section("evaluation", "evaluation", "[evaluation.md](evaluation.md) says what is measured, and how."),
-    Section("evaluation.student_drafts", "evaluation.student_drafts", ""),
-    Section("evaluation.server", "evaluation.server", "Leave the key out to start no server. "
+    Chapter("evaluation", "evaluation", "[evaluation.md](evaluation.md) says what is measured, and how."),
+    Chapter("evaluation.student_drafts", "evaluation.student_drafts", ""),
+    Chapter("evaluation.server", "evaluation.server", "Leave the key out to start no server. "
             "[evaluation.md](evaluation.md#in-a-real-server) says what is asked and compared.", """\
 evaluation:
   server: {kind: vllm, arguments: ["--max-model-len", "8192"]}
 """),
-    Section("evaluation.server.drafting", "evaluation.server.drafting",
+    Chapter("evaluation.server.drafting", "evaluation.server.drafting",
             "[speculators.md](speculators.md#what-a-release-drafts-with) says how the release chooses.", """\
 evaluation:
   server:
@@ -236,43 +236,43 @@ evaluation:
     concurrencies: [1, 4, 16]
     drafting: {methods: [ngram, drafter], num_speculative_tokens: [1, 3, 5]}
 """),
-    Section("evaluation.tasks", "evaluation.tasks", ""),
-    Section("evaluation.tasks.judge", "evaluation.tasks.judge", "", """\
+    Chapter("evaluation.tasks", "evaluation.tasks", ""),
+    Chapter("evaluation.tasks.judge", "evaluation.tasks.judge", "", """\
 evaluation:
   tasks:
     judge: {base_url: http://localhost:8000/v1, model: Qwen/Qwen3-32B}
 """),
-    Section("release", "release", "`release: {enabled: false}` switches release and endpoint off. [releases.md](releases.md) "
+    Chapter("release", "release", "`release: {enabled: false}` switches release and endpoint off. [releases.md](releases.md) "
             "says what approval does.", """\
 release:
   approval: person
   gates: {recovery: 0.99, acceptance_length: 1.5}
 """),
-    Section("release.serving", "release.serving", "[releases.md](releases.md#files-of-a-release) lists the files.", """\
+    Chapter("release.serving", "release.serving", "[releases.md](releases.md#files-of-a-release) lists the files.", """\
 release:
   zero_retention: true
   serving: {gpus: 2, memory_gib: 128, images: {vllm: "registry.example.com/vllm:v0.32.0"}}
 """),
-    Section("release.serving.images", "release.serving.images", ""),
-    Section("release.gates", "release.gates", "All but `erased_rows` are on by default; "
+    Chapter("release.serving.images", "release.serving.images", ""),
+    Chapter("release.gates", "release.gates", "All but `erased_rows` are on by default; "
             "[evaluation.md](evaluation.md#gates) explains them."),
-    Section("release.drafting", "release.drafting", "[speculators.md](speculators.md#what-a-release-drafts-with) explains the "
+    Chapter("release.drafting", "release.drafting", "[speculators.md](speculators.md#what-a-release-drafts-with) explains the "
             "choice.", """\
 evaluation: {server: {kind: vllm, concurrencies: [1, 16]}}
 release:
   drafting: {choose: measured, concurrency: [16]}
 """),
-    Section("release.watch", "release.watch", "Leave the key out to watch no release. [watch.md](watch.md) says what is "
+    Chapter("release.watch", "release.watch", "Leave the key out to watch no release. [watch.md](watch.md) says what is "
             "compared, and what the rate of false alarms means.", """\
 release:
   watch: {hours: 48, acceptance_drop: 0.1, false_alarm: 0.01}
 """),
-    Section("automation", "automation", ""),
-    Section("automation.retrain", "automation.retrain", "", """\
+    Chapter("automation", "automation", ""),
+    Chapter("automation.retrain", "automation.retrain", "", """\
 automation:
   retrain: {enabled: true, cron: "0 3 * * 1"}     # every Monday at 3:00
 """),
-    Section("automation.decide", "automation.decide", "Off by default. [automation.md](automation.md) says what is decided, "
+    Chapter("automation.decide", "automation.decide", "Off by default. [automation.md](automation.md) says what is decided, "
             "and how.", """\
 automation:
   watch_logs: true
@@ -282,8 +282,8 @@ automation:
     timezone: Europe/Amsterdam
     budget: {runs_per_week: 3, device_hours_per_week: 20}
 """),
-    Section("automation.decide.budget", "automation.decide.budget", ""),
-    Section("alerts", "alerts", "Leave the key out to be told nothing. Addresses with secrets and passwords are named by their "
+    Chapter("automation.decide.budget", "automation.decide.budget", ""),
+    Chapter("alerts", "alerts", "Leave the key out to be told nothing. Addresses with secrets and passwords are named by their "
             "environment variables. [alerts.md](alerts.md) says what is told, and in which form.", """\
 alerts:
   webhook: {url_env: ALERT_WEBHOOK_URL}
@@ -294,14 +294,14 @@ alerts:
     user: millrace
     password_env: SMTP_PASSWORD
 """),
-    Section("alerts.webhook", "alerts.webhook", ""),
-    Section("alerts.slack", "alerts.slack", "", """\
+    Chapter("alerts.webhook", "alerts.webhook", ""),
+    Chapter("alerts.slack", "alerts.slack", "", """\
 alerts:
   slack: {url_env: SLACK_WEBHOOK_URL}
   kinds: [approval, failed_run, rollback]
 """),
-    Section("alerts.email", "alerts.email", ""),
-    Section("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
+    Chapter("alerts.email", "alerts.email", ""),
+    Chapter("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
             "never removed.", """\
 retention: {raw_days: 30, curated_days: 365, versions_days: 30, old_files_days: 7}
 """),

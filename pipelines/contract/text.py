@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.contract.problems import Problem, RecipeError
+from pipelines.contract.problems import RecipeProblem, RecipeProblemsError
 
 LARGEST_FILE = 1 << 20
 """Most bytes of a recipe; a recipe has a few thousand."""
@@ -46,7 +46,7 @@ class RecipeText:
     content: Any
     lines: dict[Place, int | None] = field(default_factory=dict)
     """Line of each key and list item, from 1; None for a recipe that was not text."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[RecipeProblem] = field(default_factory=list)
 
     def line_of(self, place: Place) -> int | None:
         """Line of a key, or of the nearest key above it if the key is not in the file."""
@@ -69,7 +69,7 @@ def parse_values(values: Mapping[str, Any], origin: Path | str) -> RecipeText:
     try:
         text = json.dumps(values, default=_as_written)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RecipeError(origin, [Problem(f"holds a value that no recipe can hold: {error}")]) from error
+        raise RecipeProblemsError(origin, [RecipeProblem(f"holds a value that no recipe can hold: {error}")]) from error
     parsed = parse_text(text, origin)
     parsed.lines = dict.fromkeys(parsed.lines)
     parsed.problems = [replace(problem, line=None) for problem in parsed.problems]
@@ -86,36 +86,36 @@ def _as_written(value: Any) -> str:
 def parse_text(text: str, origin: Path | str) -> RecipeText:
     """Reads a recipe's text. origin: its name in messages. Raises RecipeError if it is not a YAML mapping."""
     if len(text) > LARGEST_FILE:
-        raise RecipeError(origin, [Problem(f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB")])
+        raise RecipeProblemsError(origin, [RecipeProblem(f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB")])
     try:
         loader = _Loader(text)
         documents = []
         while loader.check_node():
             documents.append(loader.get_node())
     except yaml.MarkedYAMLError as error:
-        raise RecipeError(origin, [_syntax_problem(error)]) from error
+        raise RecipeProblemsError(origin, [_syntax_problem(error)]) from error
     except (yaml.reader.ReaderError, UnicodeError) as error:
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         sentence = "cannot be read as text: it holds a control character; is this a recipe?"
-        raise RecipeError(origin, [Problem(sentence, line=line)]) from error
+        raise RecipeProblemsError(origin, [RecipeProblem(sentence, line=line)]) from error
     except RecursionError as error:
-        raise RecipeError(origin, [Problem("holds no recipe: its brackets are nested too deeply")]) from error
+        raise RecipeProblemsError(origin, [RecipeProblem("holds no recipe: its brackets are nested too deeply")]) from error
     held = [document for document in documents if not _is_empty(document)]
     if not held:
-        raise RecipeError(origin, [Problem(f"holds no recipe: it is empty, and {NEEDED}")])
+        raise RecipeProblemsError(origin, [RecipeProblem(f"holds no recipe: it is empty, and {NEEDED}")])
     if len(held) > 1:
-        second = Problem("a second document begins here; a recipe is one document, so remove the `---` above",
+        second = RecipeProblem("a second document begins here; a recipe is one document, so remove the `---` above",
                          line=held[1].start_mark.line + 1)
-        raise RecipeError(origin, [second])
+        raise RecipeProblemsError(origin, [second])
     if not isinstance(held[0], yaml.MappingNode):
         what = "a list" if isinstance(held[0], yaml.SequenceNode) else "a single value"
-        raise RecipeError(origin, [Problem(f"holds no recipe: it holds {what}, and {NEEDED}")])
+        raise RecipeProblemsError(origin, [RecipeProblem(f"holds no recipe: it holds {what}, and {NEEDED}")])
     reading = _Reading(RecipeText({}))
     try:
         reading.text.content = reading.value(held[0], ())
     except (_TooMuchError, RecursionError) as error:
         sentence = f"holds no recipe: with aliases written out it has more than {MOST_VALUES:,} values or {DEEPEST} levels"
-        raise RecipeError(origin, [Problem(sentence)]) from error
+        raise RecipeProblemsError(origin, [RecipeProblem(sentence)]) from error
     return reading.text
 
 
@@ -123,20 +123,20 @@ def _bytes_of(path: Path) -> bytes:
     try:
         kind = path.stat()
         if stat.S_ISDIR(kind.st_mode):
-            raise RecipeError(path, [Problem("is a directory; give the recipe's YAML file" + _recipes_in(path))])
+            raise RecipeProblemsError(path, [RecipeProblem("is a directory; give the recipe's YAML file" + _recipes_in(path))])
         if not stat.S_ISREG(kind.st_mode):
-            raise RecipeError(path, [Problem("is no regular file; give the recipe's YAML file")])
+            raise RecipeProblemsError(path, [RecipeProblem("is no regular file; give the recipe's YAML file")])
         if kind.st_size > LARGEST_FILE:
             sentence = f"holds no recipe: it has {kind.st_size / 1e6:,.1f} MB, and a recipe has a few kB"
-            raise RecipeError(path, [Problem(sentence)])
+            raise RecipeProblemsError(path, [RecipeProblem(sentence)])
         return path.read_bytes()
     except FileNotFoundError as error:
         near = difflib.get_close_matches(path.name, [str(name) for name in _yaml_names(path.parent)], n=1)
         meant = f"; did you mean {path.parent / near[0]}?" if near else ""
-        raise RecipeError(path, [Problem(f"there is no recipe at this path{meant}")]) from error
+        raise RecipeProblemsError(path, [RecipeProblem(f"there is no recipe at this path{meant}")]) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its name is no path"
-        raise RecipeError(path, [Problem(f"cannot be read as text: {reason}")]) from error
+        raise RecipeProblemsError(path, [RecipeProblem(f"cannot be read as text: {reason}")]) from error
 
 
 def _yaml_names(folder: Path) -> list[str]:
@@ -153,12 +153,12 @@ def _recipes_in(folder: Path) -> str:
 
 def _decoded(path: Path, content: bytes) -> str:
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise RecipeError(path, [Problem("cannot be read as text: it is UTF-16; save it as UTF-8")])
+        raise RecipeProblemsError(path, [RecipeProblem("cannot be read as text: it is UTF-16; save it as UTF-8")])
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise RecipeError(path, [Problem("cannot be read as text: this is no UTF-8; save it as UTF-8", line=line)]) from error
+        raise RecipeProblemsError(path, [RecipeProblem("cannot be read as text: this is no UTF-8; save it as UTF-8", line=line)]) from error
 
 
 def _is_empty(node: yaml.Node) -> bool:
@@ -279,7 +279,7 @@ class _Reading:
         return text
 
     def _problem(self, node: yaml.Node, place: Place, sentence: str) -> None:
-        self.text.problems.append(Problem(sentence, dotted(place), node.start_mark.line + 1))
+        self.text.problems.append(RecipeProblem(sentence, dotted(place), node.start_mark.line + 1))
 
 
 def dotted(place: Place) -> str:
@@ -302,7 +302,7 @@ def _unknown_tag(node: yaml.Node) -> str:
     return f"the tag {tag} means nothing in a recipe; write the value itself"
 
 
-def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
+def _syntax_problem(error: yaml.MarkedYAMLError) -> RecipeProblem:
     """PyYAML's error as a sentence. The text of the line is not shown, because it may contain a secret."""
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else None
@@ -341,4 +341,4 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
         what = "a value that begins with ! needs quotes"
     else:
         what = "the text cannot be read from here on; look at indentation, quotes and brackets"
-    return Problem(f"not valid YAML: {what}", line=line)
+    return RecipeProblem(f"not valid YAML: {what}", line=line)

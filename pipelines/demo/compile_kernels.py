@@ -2,8 +2,8 @@
 
     python -m pipelines.demo.compile_kernels      # under a minute; seconds if they are compiled already
 
-`model_ops.compiled` keeps the result next to the sources, or in the user's cache folder. `make` calls this once, after
-the installation.
+`model_ops.machine.compilation` keeps the result next to the sources, or in the user's cache folder. `make` calls this once,
+after the installation.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from model_ops.decoding.suffix import SuffixCache
-from model_ops.models import fused_rows
-from model_ops.training.bin_packing import WORK, pack
-from model_ops.training.packing_kernels import fill_rows
-from pipelines.contract.recipe import read_recipe
+from model_ops.documents import WORK, fill_rows, pack
+from model_ops.drafting import SuffixCache
+from model_ops.tensors import fused_rows
+from pipelines.contract import read_recipe
 from pipelines.demo.traffic import write_traffic
-from pipelines.running.submit import submit
-from pipelines.storage.locations import RECIPES
+from pipelines.running import submit
+from pipelines.storage import RECIPES
 
 
 def compile_kernels() -> None:

@@ -1,6 +1,6 @@
 """Chooses the demo's steps so that it ends within its budget on this machine.
 
-    choice = fit(RECIPES / "quick.yaml", seconds=180, traffic=Traffic(445, 200), gflops=None)    # None: measured now
+    choice = fit_steps(RECIPES / "quick.yaml", seconds=180, traffic=TrafficSize(445, 200), gflops=None)    # None: measured now
     choice.share, choice.seconds, choice.left_out       # 0.6, {"base_model": 41.0, ...}, ["tiny 18 of 30 steps", ...]
     choice.text                                         # the recipe with these steps
 
@@ -15,9 +15,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_ops.atomic_files import write_json
-from pipelines.contract.recipe import Recipe, read_recipe
-from pipelines.planning.stage_seconds import Speed, Traffic, speed_of, stage_seconds
+from model_ops.files import write_json
+from pipelines.contract import Recipe, read_recipe
+from pipelines.planning import Speed, TrafficSize, speed_of, stage_seconds
 
 SHORTENED = (("tiny", "steps"), ("sft", "steps"), ("student", "steps"), ("speculator", "steps"), ("speculator", "prompts"),
              ("evaluation", "prompts"))
@@ -33,7 +33,7 @@ KEPT = "demo-steps.json"
 
 
 @dataclass(frozen=True)
-class Choice:
+class FittedSteps:
     share: float
     """Share of the recipe's steps."""
     text: str
@@ -46,7 +46,7 @@ class Choice:
     speed: Speed
 
 
-def fit(path: Path, budget: float, traffic: Traffic, speed: Speed | None = None, share: float | None = None) -> Choice:
+def fit_steps(path: Path, budget: float, traffic: TrafficSize, speed: Speed | None = None, share: float | None = None) -> FittedSteps:
     """The largest share of the recipe's steps that is predicted to end within `budget` seconds, or the given one."""
     text = path.read_text(encoding="utf-8")
     whole = _read(text, path)
@@ -57,7 +57,7 @@ def fit(path: Path, budget: float, traffic: Traffic, speed: Speed | None = None,
         predicted[each] = stage_seconds(_read(changed, path), speed.gflops, traffic)
         if share is None and sum(predicted[each].values()) <= USED * budget:
             break
-    return Choice(each, changed, predicted[each], sum(predicted[1.0].values()), left_out, speed)
+    return FittedSteps(each, changed, predicted[each], sum(predicted[1.0].values()), left_out, speed)
 
 
 def shortened(text: str, share: float) -> tuple[str, list[str]]:
@@ -80,7 +80,7 @@ def kept_share(lake: Path) -> float | None:
         return None
 
 
-def keep(lake: Path, choice: Choice) -> None:
+def keep(lake: Path, choice: FittedSteps) -> None:
     write_json(lake / KEPT, {"share": choice.share, "seconds": choice.seconds, "gflops": choice.speed.gflops,
                              "precision": choice.speed.precision, "left_out": choice.left_out})
 

@@ -20,7 +20,7 @@ LINES_OF_A_PART = 500
 
 
 @dataclasses.dataclass
-class Exchange:
+class DemoExchange:
     """A request with its conversation so far, and the response."""
 
     ts: datetime
@@ -37,7 +37,7 @@ class Exchange:
     finish_reason: str = "stop"
     failed: bool = False
 
-    def again(self, response_id: str, seconds: int, failed: bool = False) -> Exchange:
+    def again(self, response_id: str, seconds: int, failed: bool = False) -> DemoExchange:
         """The same request, sent at another moment of the same day."""
         moved = self.ts + timedelta(seconds=seconds)
         ts = moved if moved.date() == self.ts.date() else self.ts
@@ -66,7 +66,7 @@ class Exchange:
         }
 
 
-def gateway_pair(exchange: Exchange) -> bytes:
+def gateway_pair(exchange: DemoExchange) -> bytes:
     """One line of a gateway's log. A failed request has an error body where the completion would be."""
     record: dict[str, Any] = {
         "timestamp": int(exchange.ts.timestamp()), "workload_id": exchange.workload, "client_id": exchange.client,
@@ -80,7 +80,7 @@ def gateway_pair(exchange: Exchange) -> bytes:
     return json.dumps(record).encode()
 
 
-def litellm_payload(exchange: Exchange) -> bytes:
+def litellm_payload(exchange: DemoExchange) -> bytes:
     """One object of LiteLLM's S3 logger (litellm/types/utils.py, StandardLoggingPayload)."""
     start = exchange.ts.timestamp()
     end = start + exchange.latency_ms / 1000
@@ -104,7 +104,7 @@ def litellm_payload(exchange: Exchange) -> bytes:
     return json.dumps(record).encode()
 
 
-def feedback_record(exchange: Exchange, up: bool, on_session: bool, when: datetime) -> str:
+def feedback_record(exchange: DemoExchange, up: bool, on_session: bool, when: datetime) -> str:
     """A thumb: value 1 or -1, on one response or on the whole session."""
     target = {"session_id": exchange.session_id} if on_session else {"response_id": exchange.response_id}
     record = {**target, "timestamp": when.isoformat(), "name": "thumbs", "value": 1 if up else -1,

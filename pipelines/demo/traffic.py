@@ -26,9 +26,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from model_ops.atomic_files import write_json, write_text
-from pipelines.demo.records import Exchange, feedback_record, gateway_pair, litellm_payload, write_gateway_hour
-from pipelines.demo.turns import KINDS, Function, Turn, make_turn, readable_functions
+from model_ops.files import write_json, write_text
+from pipelines.demo.records import DemoExchange, feedback_record, gateway_pair, litellm_payload, write_gateway_hour
+from pipelines.demo.turns import KINDS, DemoTurn, Function, make_turn, readable_functions
 
 RETRIED, REPEATED, NEAR_COPY, FAILED, TRUNCATED, MALFORMED, LATE = 0.03, 0.01, 0.04, 0.02, 0.02, 0.005, 0.003
 EMAIL, CARD = 0.01, 0.006
@@ -140,7 +140,7 @@ def write_traffic(
     return report
 
 
-def _turns_of(functions: list[Function], rng: random.Random) -> list[Turn]:
+def _turns_of(functions: list[Function], rng: random.Random) -> list[DemoTurn]:
     """One turn for each function, of mixed kinds."""
     turns = []
     for function in functions:
@@ -149,7 +149,7 @@ def _turns_of(functions: list[Function], rng: random.Random) -> list[Turn]:
     return turns
 
 
-def _sessions(functions: list[Function], leaked: list[Turn], count: int, rng: random.Random) -> list[list[Turn]]:
+def _sessions(functions: list[Function], leaked: list[DemoTurn], count: int, rng: random.Random) -> list[list[DemoTurn]]:
     """Conversations of 1 to 4 turns about functions of one module, `count` turns in all.
 
     Every function is used once before any is used again, then with another kind of question, then with other words.
@@ -163,7 +163,7 @@ def _sessions(functions: list[Function], leaked: list[Turn], count: int, rng: ra
     if len(rounds) + len(leaked) < count:
         raise TrafficError(f"{count} interactions are more than the {len(rounds)} questions the library gives")
     rounds.sort(key=lambda entry: entry[:2])
-    by_module: dict[str, list[Turn]] = defaultdict(list)
+    by_module: dict[str, list[DemoTurn]] = defaultdict(list)
     for wording, _, function, kind in rounds[: count - len(leaked)]:
         by_module[function.module].append(make_turn(function, kind, wording))
     for turn in leaked:
@@ -175,7 +175,7 @@ def _sessions(functions: list[Function], leaked: list[Turn], count: int, rng: ra
         while turns:
             lengths, weights = zip(*TURNS_OF_A_SESSION, strict=True)
             size = rng.choices(lengths, weights)[0]
-            session: list[Turn] = []
+            session: list[DemoTurn] = []
             for turn in turns[: size + 2]:  # a function is never asked about twice in one conversation
                 if len(session) < size and turn.function not in [earlier.function for earlier in session]:
                     session.append(turn)
@@ -209,7 +209,7 @@ class _Plan:
         day, hour = self.rng.choice(self.days), self.rng.choices(range(23), HOUR_WEIGHTS)[0]
         return datetime(day.year, day.month, day.day, hour, self.rng.randrange(60), self.rng.randrange(60), tzinfo=UTC)
 
-    def session(self, turns: list[Turn]) -> list[Exchange]:
+    def session(self, turns: list[DemoTurn]) -> list[DemoExchange]:
         """A conversation: each request carries everything said before it."""
         kinds = [turn.kind for turn in turns]
         chat = "explain" in kinds or self.rng.random() < CHAT_WITHOUT_EXPLANATION
@@ -222,7 +222,7 @@ class _Plan:
             question = self._with_personal_data(turn.question)
             messages = [*messages, {"role": "user", "content": question}]
             exchanges.append(
-                Exchange(
+                DemoExchange(
                     ts=now, client=client, workload=workload, session_id=session_id, user=user, messages=messages,
                     answer=turn.answer, response_id=self.identity("chatcmpl-"), temperature=0.7 if chat else 0.2,
                     latency_ms=round(200 + 9.0 * len(turn.answer) / 4 + self.rng.expovariate(1 / 150), 1),
@@ -244,14 +244,14 @@ class _Plan:
             return f"{question}\n\nThe test data holds card {self.cards[-1]}."
         return question
 
-    def mess(self, log: list[Exchange], asked: int) -> list[Exchange]:
+    def mess(self, log: list[DemoExchange], asked: int) -> list[DemoExchange]:
         """Adds faults to the conversations; truncation changes last turns in place."""
         def amount(share: float) -> int:
             return max(2, round(asked * share))
 
         last_turns = [e for e, after in zip(log, [*log[1:], None], strict=True)
                       if after is None or after.session_id != e.session_id]
-        extra: list[Exchange] = []
+        extra: list[DemoExchange] = []
         for exchange in self.rng.sample(last_turns, amount(TRUNCATED)):
             exchange.answer = exchange.answer[: len(exchange.answer) * 2 // 3]
             exchange.finish_reason = "length"
@@ -285,13 +285,13 @@ def card_number(rng: random.Random) -> str:
     return " ".join(text[start : start + 4] for start in range(0, 16, 4))
 
 
-def _holding(log: list[Exchange], marks: list[str]) -> int:
+def _holding(log: list[DemoExchange], marks: list[str]) -> int:
     """Number of interactions that contain one of the texts."""
     return sum(any(mark in text for mark in marks for text in exchange.texts()) for exchange in log)
 
 
 def _write_logs(
-    directory: Path, log: list[Exchange], plan: _Plan, rng: random.Random, asked: int
+    directory: Path, log: list[DemoExchange], plan: _Plan, rng: random.Random, asked: int
 ) -> tuple[dict[str, int], int]:
     for name in ("gateway", "litellm", "feedback", "evals"):
         shutil.rmtree(directory / name, ignore_errors=True)
@@ -350,7 +350,7 @@ def _spoil(hours: dict, objects: dict[str, bytes], rng: random.Random, count: in
     return dict(malformed)
 
 
-def _write_feedback(directory: Path, log: list[Exchange], rng: random.Random) -> dict[str, int]:
+def _write_feedback(directory: Path, log: list[DemoExchange], rng: random.Random) -> dict[str, int]:
     """Thumbs for about one answer in ten; one thumb in eight is about a whole session. Cut answers are disliked."""
     by_day: dict[str, list[str]] = defaultdict(list)
     counts: Counter[str] = Counter({"up": 0, "down": 0, "on_responses": 0, "on_sessions": 0})
@@ -372,7 +372,7 @@ def _eval_id(index: int) -> str:
     return f"heldout-{index:03d}"
 
 
-def _write_examples(directory: Path, seeds: list[Turn], evals: list[Turn]) -> None:
+def _write_examples(directory: Path, seeds: list[DemoTurn], evals: list[DemoTurn]) -> None:
     seed_lines = [
         json.dumps({"id": f"seed-{index:04d}", "messages": [
             {"role": "system", "content": CLIENTS["chat-web" if turn.kind == "explain" else "ide-plugin"][1]},

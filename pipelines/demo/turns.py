@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from model_ops.standard_library import modules
+from model_ops.files import library_sources
 
 Kind = Literal["write", "complete", "explain"]
 KINDS: tuple[Kind, ...] = ("write", "complete", "explain")
@@ -59,7 +59,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Turn:
+class DemoTurn:
     """One question with its answer."""
 
     function: Function
@@ -76,7 +76,7 @@ def readable_functions() -> tuple[Function, ...]:
     """
     root = Path(sysconfig.get_path("stdlib"))
     found: dict[str, Function] = {}
-    for path in modules("traffic"):
+    for path in library_sources("traffic"):
         with tokenize.open(path) as file:
             text = file.read()
         module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
@@ -86,7 +86,7 @@ def readable_functions() -> tuple[Function, ...]:
     return tuple(found.values())
 
 
-def make_turn(function: Function, kind: Kind, wording: int = 0) -> Turn | None:
+def make_turn(function: Function, kind: Kind, wording: int = 0) -> DemoTurn | None:
     """The question of a kind about a function; None if the function is not suitable."""
     opening = WORDING[kind][wording % len(WORDING[kind])].format(name=function.name, module=function.module)
     if kind == "write":
@@ -107,7 +107,7 @@ def make_turn(function: Function, kind: Kind, wording: int = 0) -> Turn | None:
     shortest, longest = TURN_CHARACTERS
     if not answer.strip() or not shortest <= len(question) + len(answer) <= longest:
         return None
-    return Turn(function, kind, question, answer)
+    return DemoTurn(function, kind, question, answer)
 
 
 def _functions(text: str, module: str) -> list[Function]:

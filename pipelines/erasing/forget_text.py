@@ -11,23 +11,23 @@ from typing import Any
 
 from rich.console import Console
 
-from model_ops.wording import counted, size
-from pipelines.terminal.plain_console import say
-from resources.erasing.forget import Plan
-from resources.lake import Lake
+from model_ops.jobs import counted, size
+from pipelines.terminal import say
+from resources.erasing import ErasurePlan
+from resources.lake import LakeLayout
 
 MOST_SHOWN = 20
 """Most files, pages and source objects that are named; --format json names all."""
 
 
-def as_json(plan: Plan) -> str:
+def as_json(plan: ErasurePlan) -> str:
     """Everything, with stable keys."""
     content = {**asdict(plan), "answers": [{"path": path, **asdict(found)} for path, found in plan.answers.items()],
                "tainted": [{"node": taint.node, "rows": taint.rows, "at": taint.at} for taint in plan.tainted]}
     return json.dumps(content, indent=2, default=_plain)
 
 
-def print_plan(plan: Plan, lake: Lake, console: Console) -> None:
+def print_plan(plan: ErasurePlan, lake: LakeLayout, console: Console) -> None:
     """Sentences about an erasure."""
     applied = bool(plan.erasure)
     if plan.completed:
@@ -59,7 +59,7 @@ def print_plan(plan: Plan, lake: Lake, console: Console) -> None:
         say(console, "This was a dry run: nothing was written. Add --apply to erase.")
 
 
-def _sections(plan: Plan, lake: Lake) -> Iterator[tuple[str, list[str]]]:
+def _sections(plan: ErasurePlan, lake: LakeLayout) -> Iterator[tuple[str, list[str]]]:
     yield "Rows of tables", [f"{table}: {rows:,}{_kept(table)}" for table, rows in plan.tables.items()]
     yield "Rows of datasets", [
         f"{hit.node.removeprefix('dataset:')} {hit.path}: {hit.rows:,}" for hit in plan.files]
@@ -77,7 +77,7 @@ def _sections(plan: Plan, lake: Lake) -> Iterator[tuple[str, list[str]]]:
         + ", ".join(map(str, place.lines)) + (", ..." if place.records > len(place.lines) else "") for place in plan.places]
 
 
-def _remarks(plan: Plan) -> Iterator[str]:
+def _remarks(plan: ErasurePlan) -> Iterator[str]:
     applied = bool(plan.erasure)
     if plan.unfinished:
         folders = counted(plan.unfinished, "folder")
@@ -105,7 +105,7 @@ def _kept(table: str) -> str:
     return kept.get(table, "")
 
 
-def _inside(path: Path, lake: Lake) -> str:
+def _inside(path: Path, lake: LakeLayout) -> str:
     return str(path.relative_to(lake.root)) if path.is_relative_to(lake.root) else str(path)
 
 

@@ -1,6 +1,6 @@
 """Sensor for alerts: finds causes in the lake and in Dagster's history, and tells each of them once.
 
-It requests no run. A tick that another process is already making does nothing (resources/alerting/outbox.py).
+It requests no run. A tick that another process is already making does nothing (resources/monitoring/alerts/outbox.py).
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.contract.recipe import Recipe
-from resources.alerting.alert import Alert
-from resources.alerting.drift_alerts import budget_alerts, drift_alerts
-from resources.alerting.failed_runs import FailedRun, failed_run_alerts
-from resources.alerting.outbox import LOOKS_BACK
-from resources.alerting.release_alerts import release_alerts
-from resources.alerting.settings import AlertSettings
-from resources.alerting.tell import tell
-from resources.drifting.release_reference import served_release
-from resources.lake import Lake, LakeError
-from resources.launching.run_history import HOST_TAG, PROCESS_TAG
-from resources.process_stamp import is_same_process
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import EndpointError
-from resources.tables import Tables
+from pipelines.contract import Recipe
+from resources.drifting import served_release
+from resources.endpoints import EndpointError, EndpointLogError
+from resources.lake import LakeError, LakeLayout, Tables
+from resources.launching import HOST_TAG, PROCESS_TAG, is_same_process
+from resources.monitoring import (
+    LOOKS_BACK,
+    Alert,
+    AlertSettings,
+    FailedRun,
+    budget_alerts,
+    drift_alerts,
+    failed_run_alerts,
+    release_alerts,
+    tell,
+)
 
 MOST_RUNS = 100
 """Most failed runs that one tick looks at, newest first."""
@@ -46,7 +47,7 @@ def alert_sensors(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         try:
-            lake = Lake.open(place, create=False)
+            lake = LakeLayout.open(place, create=False)
         except LakeError as error:
             return dg.SkipReason(str(error))
         location = context.code_location_origin.location_name if context.code_location_origin else ""
@@ -59,7 +60,7 @@ def alert_sensors(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
     return [alerts]
 
 
-def _of_the_lake(context: dg.SensorEvaluationContext, lake: Lake, recipe: Recipe) -> list[Alert]:
+def _of_the_lake(context: dg.SensorEvaluationContext, lake: LakeLayout, recipe: Recipe) -> list[Alert]:
     """A candidate that the recipe approves waits for no person: the run that made it is about to approve it."""
     tables, workload = Tables(lake), recipe.workload
     asks_people = recipe.release.approval != "automatic"

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.contract.recipe import Recipe
-from resources.lake import Lake
-from resources.reading.ledger import Ledger
-from resources.tables import Tables
+from pipelines.contract import Recipe
+from resources.lake import LakeLayout, Tables
+from resources.sources import Ledger
 
 PAUSE = timedelta(days=31)
 """The longest time without traffic whose days are partitions; also the last days before today, for schedules."""
@@ -43,5 +42,5 @@ def _days_read(recipe: Recipe, place: Path) -> list[date]:
     """The days that the lake's ledger knows, in order."""
     if not (place / "lake.json").exists():
         return []
-    with Ledger.open(Tables(Lake.open(place)), recipe.workload) as ledger:
+    with Ledger.open(Tables(LakeLayout.open(place)), recipe.workload) as ledger:
         return ledger.days()

@@ -2,12 +2,21 @@
 
     graph = definitions(Path("recipes/demo.yaml"), lake)
 
-The assets are those of resources/stages.py, each from the file of its name in assets/. Importing this module imports no torch.
+The assets are those of resources/stages/table.py, each from the file of its name in assets/. Importing this module imports no
+torch.
+
+Changes what an asset depends on, in the asset graph and in the execution plan.
+
+    rewired(asset, lambda spec: [dg.AssetDep(...), ...])
+
+Dagster's `map_asset_specs` changes an asset's declared dependencies, but not the steps that its step waits for: a new
+dependency gets no input (1.13, `replace_specs_on_asset`), so steps would run before their inputs exist. Here both come from
+one list; tests/pipelines/graph/test_step_order.py compares them for every choice of switches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -18,33 +27,24 @@ from pydantic import BaseModel
 
 from assets.named_dataset import named_dataset, named_dataset_checks
 from assets.presentation import COMPARES
-from pipelines.contract.recipe import Recipe, load_recipe
+from pipelines.contract import Recipe, load_recipe
 from pipelines.graph.alerts import alert_sensors
-from pipelines.graph.clearing import clear_after
-from pipelines.graph.dashboard import dashboard_after
 from pipelines.graph.days import daily_partitions
-from pipelines.graph.deciding import deciding
-from pipelines.graph.decision_jobs import decision_jobs
-from pipelines.graph.decision_runs import kept_in
-from pipelines.graph.freshness import freshness_of
-from pipelines.graph.jobs import TRAIN, jobs
+from pipelines.graph.decide_sensor import deciding, kept_in
+from pipelines.graph.form_jobs import decision_jobs, request_jobs
+from pipelines.graph.job_definitions import TRAIN, jobs
 from pipelines.graph.release_watch import release_watch
-from pipelines.graph.request_job import request_jobs
-from pipelines.graph.retention import retention
-from pipelines.graph.schedules import schedules
+from pipelines.graph.schedules import clear_after, dashboard_after, retention, schedules
 from pipelines.graph.sensors import new_logs
-from pipelines.graph.staleness import TRAFFIC_DIGEST, behind_traffic
-from pipelines.graph.wiring import rewired
-from pipelines.storage.locations import lake_location
-from resources.artefacts.leftovers import kept_seconds
-from resources.artefacts.registry import Registry
-from resources.composing.token_counts import local_tokenizers
-from resources.erasing.forget import complete_unfinished
-from resources.lake import Lake
-from resources.lake_use import at_work
-from resources.launching.local_launcher import LocalLauncher
+from pipelines.graph.staleness import TRAFFIC_DIGEST, behind_traffic, freshness_of
+from pipelines.storage import lake_location
+from resources.artefacts import Registry, kept_seconds
+from resources.composing import local_tokenizers
+from resources.erasing import complete_unfinished
+from resources.lake import LakeLayout, at_work
+from resources.launching import LocalLauncher
 from resources.stages import NAMED_DATASET, STAGES, Stage, logs_stages, named_dataset_stage, stage
-from resources.workshop.workshop import Workshop
+from resources.workshop import Workshop
 
 
 def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definitions:
@@ -85,7 +85,7 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
 
     def workshop(context: dg.InitResourceContext):
         keep_s = kept_seconds()
-        lake = Lake.open(place)
+        lake = LakeLayout.open(place)
         complete_unfinished(lake)
         registry = Registry(lake, recipe.workload, recipe.digest, context.run_id or "")
         with at_work(lake), LocalLauncher() as launcher:
@@ -196,3 +196,30 @@ def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
 def _stage(spec: dg.AssetSpec, recipe: Recipe) -> Stage:
     name = spec.key.path[-1]
     return named_dataset_stage(name) if name in recipe.datasets.named else stage(name)
+
+
+def rewired(asset: dg.AssetsDefinition, reads: Callable[[dg.AssetSpec], Iterable[dg.AssetDep]]) -> dg.AssetsDefinition:
+    """The asset with `reads(spec)` as the dependencies of each of its specs.
+
+    Every dependency must be an ordering one (`deps=[...]`): values pass by manifest, never as arguments.
+    """
+    specs = [spec.replace_attributes(deps=list(reads(spec))) for spec in asset.specs]
+    keys = sorted({dep.asset_key for spec in specs for dep in spec.deps})
+    inputs = {f"read_{'__'.join(key.path)}".replace("-", "_"): key for key in keys}
+    if len(inputs) != len(keys):
+        raise ValueError(f"two of {', '.join(key.to_user_string() for key in keys)} have the same name as inputs")
+    arguments = [name for name, given in asset.op.ins.items() if not given.dagster_type.is_nothing]
+    if arguments:
+        raise ValueError(f"{asset.op.name} takes {', '.join(arguments)} as arguments: only deps=[...] can be rewired")
+    return dg.AssetsDefinition(
+        keys_by_input_name=inputs,
+        keys_by_output_name=asset.node_keys_by_output_name,
+        node_def=asset.op.with_replaced_properties(
+            name=asset.op.name, ins={name: dg.In(dg.Nothing) for name in inputs}
+        ),
+        specs=specs,
+        can_subset=asset.can_subset,
+        resource_defs=asset.resource_defs,
+        backfill_policy=asset.backfill_policy,
+        hook_defs=asset.hook_defs,
+    )

@@ -13,15 +13,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.contract.recipe import Recipe
-from resources.catalog.build import publish
-from resources.lake import Lake
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import EndpointError
-from resources.releasing.watch_settings import WatchSettings
-from resources.signing.keys import KeyProblemError
-from resources.watching.finding import Finding
-from resources.watching.watch import Look, Rows, look_after_promotion
+from pipelines.contract import Recipe
+from resources.catalog import publish
+from resources.endpoints import EndpointError, EndpointLogError
+from resources.lake import LakeLayout
+from resources.monitoring import Look, WatchedSessions, WatchSignal, look_after_promotion
+from resources.releases import WatchSettings
+from resources.signing import KeyProblemError
 from stores.lake_error import LakeError
 from stores.s3 import S3Error
 
@@ -42,7 +40,7 @@ def release_watch(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            lake = Lake.open(place, create=False)
+            lake = LakeLayout.open(place, create=False)
             known = _known(context.cursor)
             look = look_after_promotion(lake, recipe.workload, settings, least=recipe.curation.feedback.least, known=known)
             if look.rolled_back is not None:
@@ -63,13 +61,13 @@ def _moved(workload: str, look: Look) -> list[dg.AssetMaterialization]:
         "champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by})]
 
 
-def _known(cursor: str | None) -> Rows:
+def _known(cursor: str | None) -> WatchedSessions:
     try:
         said = json.loads(cursor or "{}")
-        return Rows(tuple(said.get("key", ())), [Finding(**found) for found in said.get("findings", [])])
+        return WatchedSessions(tuple(said.get("key", ())), [WatchSignal(**found) for found in said.get("findings", [])])
     except (ValueError, TypeError, AttributeError):
-        return Rows()
+        return WatchedSessions()
 
 
-def _cursor(known: Rows) -> str:
+def _cursor(known: WatchedSessions) -> str:
     return json.dumps({"key": known.key, "findings": [asdict(found) for found in known.findings]})

@@ -1,15 +1,36 @@
 """Schedules: read and clean yesterday's logs every day; run `train` on the recipe's cron.
 
 Both are off until switched on, in the recipe (automation.retrain.enabled) or in the UI.
+
+Removes old unfinished artefacts after a successful run of the job `train`.
+
+    clear_after(context, lake, "math-tutor", keep_s, everything)   # context: of the resource that a run is closing
+
+After the run, not before, so that a run continues its checkpoints first, however old they are. Only a successful run removes,
+and a run of a part of the graph only for its own assets, since another run may still continue the others.
+
+Writes a workload's dashboard at the end of every run of the job `train`: <lake>/reports/<workload>.html.
+
+    dashboard_after(context, lake, "math-tutor")      # context: of the resource that a run is closing
+
+The job `retention` and its schedule: every night what the recipe no longer keeps is removed from the lake.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
+from pathlib import Path
 
 import dagster as dg
 
-from pipelines.contract.recipe import Recipe
+from pipelines.contract import Recipe
+from pipelines.graph.job_definitions import TRAIN
+from resources.artefacts import remove_leftovers
+from resources.erasing import RetentionSettings, remove_old_data
+from resources.lake import LakeLayout
+from resources.launching import relay
+from resources.reporting import dashboard_path, write_dashboard
 
 
 def schedules(recipe: Recipe, logs_job, train_job) -> list[dg.ScheduleDefinition]:
@@ -39,3 +60,63 @@ def _daily_logs(recipe: Recipe, logs_job, status: dg.DefaultScheduleStatus) -> d
         return dg.RunRequest(run_key=yesterday.isoformat(), partition_key=yesterday.isoformat())
 
     return daily_logs
+
+
+def clear_after(context: dg.InitResourceContext, lake: LakeLayout, workload: str, keep_s: float | None,
+                everything: Collection[str]) -> None:
+    """Removes leftovers older than `keep_s` seconds (None: nothing) and reports it on the terminal and in the run's log.
+
+    `everything` names the assets of a whole `train` run.
+    """
+    run = context.run
+    if run is None or run.job_name != TRAIN or context.instance is None:
+        return
+    if context.instance.get_run_stats(run.run_id).steps_failed:
+        return
+    selected = {key.path[-1] for key in run.asset_selection or ()}
+    whole = not selected or selected >= set(everything)
+    for found in remove_leftovers(lake, workload, keep_s, None if whole else selected):
+        relay({"event": "note", "message": found.sentence()})
+        if context.log is not None:
+            context.log.info(found.sentence())
+
+
+def dashboard_after(context: dg.InitResourceContext, lake: LakeLayout, workload: str) -> None:
+    """Also after a failed run, whose page says what there is. A page that cannot be written fails no run: its log says so."""
+    run = context.run
+    if run is None or run.job_name != TRAIN:
+        return
+    try:
+        write_dashboard(lake, workload, dashboard_path(lake, workload))
+    except Exception as error:  # the run's work is done; `millrace report` makes the page again and shows the error
+        if context.log is not None:
+            context.log.warning(f"the dashboard was not written ({type(error).__name__}): millrace report {workload} says why")
+
+
+AT = "30 2 * * *"
+WAITS_S, TRIES = 600, 12
+"""While a run holds the lake, the job tries again every ten minutes for two hours; the next night is another try."""
+
+
+def retention(recipe: Recipe, place: Path) -> tuple[list[dg.JobDefinition], list[dg.ScheduleDefinition]]:
+    """Job and schedule of a recipe with `retention`; none without."""
+    settings: RetentionSettings | None = recipe.retention
+    if settings is None:
+        return [], []
+
+    @dg.op(retry_policy=dg.RetryPolicy(max_retries=TRIES, delay=WAITS_S))
+    def remove_what_is_old(context: dg.OpExecutionContext) -> None:
+        """Removes rows, versions and table files that are older than the recipe's `retention`."""
+        found = remove_old_data(LakeLayout.open(place), recipe.workload, settings)
+        context.log.info(f"rows removed by table: {found.rows or 'none'}; emptied: {found.emptied or 'none'}; versions: "
+                         f"{len(found.versions)}; bytes of old table files: {found.old_bytes:,}")
+
+    @dg.job(name="retention", description="Removes rows, versions and old table files that are older than the recipe's "
+            "`retention`. Keeps whatever a release or a current artefact was made from.")
+    def job() -> None:
+        remove_what_is_old()
+
+    schedule = dg.ScheduleDefinition(
+        name="nightly_retention", job=job, cron_schedule=AT, default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Runs the job retention every night at 02:30 UTC, while the Dagster daemon runs.")
+    return [job], [schedule]

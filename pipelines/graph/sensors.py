@@ -3,24 +3,31 @@
 A tick lists the end of each source and a page of at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's
 limit of 60 seconds for a prefix of any size; the next tick continues from there and starts over at the end. The run's key is
 the digest of the objects, so the same objects never request two runs, unless the first one failed (asking_again.py).
+
+Objects of logs whose run failed are asked for again, after pauses that grow; not while a run has them, or if somebody
+cancelled it.
+
+    run_key = key_of(context, found.digest)          # of a run request with the tag OBJECTS_TAG: found.digest
+
+Dagster makes one run of a key for ever. A run that was killed too often, or could not reach the store, would otherwise leave
+its objects unread until newer ones arrive.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 import dagster as dg
 
-from pipelines.contract.recipe import Recipe
-from pipelines.graph.asking_again import OBJECTS_TAG, key_of
+from model_ops.machine import pause_after
+from pipelines.contract import Recipe
 from pipelines.graph.days import daily_partitions
-from resources.lake import Lake, LakeError
-from resources.reading.chats import with_chats
-from resources.reading.sources import SourceError
-from resources.reading.watched_objects import watched_objects
-from resources.tables import Tables
+from resources.lake import LakeError, LakeLayout, Tables
+from resources.reading import with_chats
+from resources.sources import SourceError, watched_objects
 from stores.s3 import S3Error
 
 OBJECTS_PER_TICK = 5_000
@@ -39,7 +46,7 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         cursor = json.loads(context.cursor) if context.cursor else {}
         try:
-            lake = Lake.open(place)
+            lake = LakeLayout.open(place)
             sources = with_chats(lake.root, recipe.workload, recipe.sources)
             found = watched_objects(Tables(lake), recipe.workload, sources, cursor, OBJECTS_PER_TICK)
         except AWAY as error:
@@ -62,3 +69,25 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
         return dg.SensorResult(run_requests=[request], cursor=json.dumps(found.cursor))
 
     return sensor
+
+
+OBJECTS_TAG = "millrace/objects"
+"""Tag of a run: the digest of the objects that it was asked for."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 300.0, 86_400.0
+
+
+def key_of(context: dg.SensorEvaluationContext, digest: str) -> str:
+    """The key of a run for these objects: a new one if earlier runs failed and the pause after the last of them is over."""
+    try:
+        instance = context.instance
+    except dg.DagsterInvariantViolationError:
+        return digest  # a tick without a history
+    records = instance.get_run_records(dg.RunsFilter(tags={OBJECTS_TAG: digest}), order_by="id", ascending=True)
+    failed = [record for record in records if record.dagster_run.status == dg.DagsterRunStatus.FAILURE]
+    if not failed or len(failed) < len(records):
+        return digest
+    last = failed[-1]
+    if last.dagster_run.tags.get("dagster/will_retry") == "true":
+        return digest  # the daemon is about to start it again
+    pause_s = pause_after(len(failed), FIRST_PAUSE_S, LONGEST_PAUSE_S)
+    return digest if time.time() - (last.end_time or 0.0) < pause_s else f"{digest}-{len(failed)}"

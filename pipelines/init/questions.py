@@ -10,25 +10,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.contract.base_choice import BaseModelError, look_at_base
-from pipelines.init.write_recipe import (
+from pipelines.contract import BaseModelError, look_at_base
+from pipelines.init.recipe_file import (
     InitError,
-    Made,
-    Wanted,
+    NewRecipe,
+    RecipeWishes,
     check_name,
     check_output,
     check_uri,
     sources_under,
     suggested_name,
 )
-from pipelines.terminal.plain_console import say
-from resources.inspecting.inspection_page import headline
-from resources.reading.unread_keys import unread_text
+from pipelines.terminal import say
+from resources.inspecting import headline
+from resources.reading import unread_text
 
 USUAL_PLACES = ("logs", "data", "traffic")
 
 
-def ask(wanted: Wanted, base_given: bool, console: Console, at_terminal: bool) -> Wanted:
+def ask(wanted: RecipeWishes, base_given: bool, console: Console, at_terminal: bool) -> RecipeWishes:
     """Asks for missing values: the logs, the base model, a name. Raises InitError without a terminal."""
     if not at_terminal:
         raise InitError("no logs were named, and there is no terminal to ask at: millrace init URI, such as ./logs or "
@@ -72,13 +72,13 @@ def _base(name: str) -> None:
     look_at_base(name)
 
 
-def _name(name: str, wanted: Wanted) -> None:
+def _name(name: str, wanted: RecipeWishes) -> None:
     check_name(name)
     if wanted.output is None:
         check_output(Path(f"{name}.yaml"), wanted.force)
 
 
-def print_made(made: Made, console: Console) -> None:
+def print_made(made: NewRecipe, console: Console) -> None:
     """Prints what was found, what was written, and what to do next."""
     contents = made.contents
     figures = [f"{number} {what}" for number, what in headline(contents.seen)[:2]]

@@ -17,12 +17,11 @@ from typing import Any
 
 import yaml
 
-from pipelines.contract.base_choice import Base
-from resources.curating.row_rules import FeedbackRules
-from resources.inspecting.findings import Inspection, Verdict
-from resources.inspecting.survey import FoundSource
-from resources.reading.local_path import local_path
-from resources.reading.unread_keys import fields_of, unread_text
+from pipelines.contract import Base
+from resources.curating import FeedbackRules
+from resources.inspecting import Inspection, SourceProposal, Verdict
+from resources.reading import fields_of, unread_text
+from resources.sources import local_path
 
 WIDTH = 100
 LENGTHS = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
@@ -51,7 +50,7 @@ class Contents:
 
     workload: str
     base: Base
-    sources: list[FoundSource]
+    sources: list[SourceProposal]
     seen: Inspection
     home: Path
     """The recipe's folder."""
@@ -59,7 +58,7 @@ class Contents:
     limit: int
     """Most objects that the inspection read."""
 
-    def of(self, *kinds: str) -> list[FoundSource]:
+    def of(self, *kinds: str) -> list[SourceProposal]:
         return [source for source in self.sources if source.kind in kinds]
 
     @property
@@ -215,7 +214,7 @@ def _sources(contents: Contents, text: _Text) -> None:
         text.note(f"Left out: {plain(place(source.uri, contents.home), 80)}: {why}", 2)
 
 
-def _fields(source: FoundSource, text: _Text) -> None:
+def _fields(source: SourceProposal, text: _Text) -> None:
     if source.look.proposed:
         text.note("Where these records keep what is read: a guess from the names and shapes in the first ones. Check it.", 4)
         text.put("fields", None, 4)
@@ -223,7 +222,7 @@ def _fields(source: FoundSource, text: _Text) -> None:
             text.put(name, path, 6)
 
 
-def _unread(source: FoundSource, contents: Contents, text: _Text) -> None:
+def _unread(source: SourceProposal, contents: Contents, text: _Text) -> None:
     """Keys that nothing reads, and the `fields` that would read them, to be uncommented."""
     keys = contents.seen.unread.get(source.uri, [])
     if keys:

@@ -17,9 +17,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from model_ops.file_locks import try_lock
-from resources.launching.postgres import postgres_url
-from resources.process_stamp import is_same_process, this_process
+from model_ops.files import try_lock
+from resources.launching import is_same_process, postgres_url, this_process
 
 LOCK = ".daemon-lock"
 KEY = 0x6D696C6C72616365

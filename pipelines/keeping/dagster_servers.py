@@ -14,22 +14,20 @@ from pathlib import Path
 
 import yaml
 
-from model_ops.atomic_files import write_text
-from model_ops.errors import FoundWrong, Misuse
-from pipelines.contract.recipe import load_recipe
-from pipelines.storage.lake_recipes import remembered
-from pipelines.storage.locations import location_name
-from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
-from resources.artefacts.source_digest import PROJECT
-from resources.lake import Lake
-from resources.launching.python_process import child_environment, python_module
+from model_ops.files import write_text
+from model_ops.jobs import CheckFailed, Misuse
+from pipelines.contract import load_recipe
+from pipelines.storage import StorageError, location_name, remembered, require_writable, storage_sentence
+from resources.digests import PROJECT
+from resources.lake import LakeLayout
+from resources.launching import child_environment, python_module
 
 
 class UiError(Misuse):
     """The UI cannot be started; the message says what to change."""
 
 
-class ServerEnded(FoundWrong):
+class ServerEnded(CheckFailed):
     """Webserver or daemon ended unexpectedly."""
 
 
@@ -48,7 +46,7 @@ def require_recipes(recipes: Sequence[Path]) -> None:
             raise UiError(f"{other} and {path} are recipes of the same workload: their assets would have the same keys")
 
 
-def shown_recipes(recipes: Sequence[Path], lake: Lake, command: str = "ui") -> list[Path]:
+def shown_recipes(recipes: Sequence[Path], lake: LakeLayout, command: str = "ui") -> list[Path]:
     """The recipes to show: those named, else those last run on the lake. Raises UiError if there are none."""
     return list(recipes) or _recipes_of(lake, command)
 
@@ -80,14 +78,14 @@ def daemon_command(workspace: Path) -> list[str]:
     return python_module("pipelines.running.daemon", str(workspace))
 
 
-def server_environment(home: Path, lake: Lake) -> dict[str, str]:
+def server_environment(home: Path, lake: LakeLayout) -> dict[str, str]:
     return child_environment(DAGSTER_HOME=str(home), MILLRACE_LAKE=str(lake.root))
 
 
-def writable_home(lake: Lake) -> Path:
+def writable_home(lake: LakeLayout) -> Path:
     """The lake's DAGSTER_HOME, with databases that are ready: webserver and daemon, which start at the same time, would both
     create them, and break them. Raises StorageError if it cannot be written, and PostgresError."""
-    from pipelines.running.instance import dagster_home, open_instance
+    from pipelines.running import dagster_home, open_instance
 
     try:
         home = dagster_home(lake)
@@ -112,7 +110,7 @@ def require_port(host: str, port: int, option: str = "--port") -> None:
         raise UiError(f"{host}:{port} cannot be listened on ({reason}): give another {option} or --host") from error
 
 
-def _recipes_of(lake: Lake, command: str) -> list[Path]:
+def _recipes_of(lake: LakeLayout, command: str) -> list[Path]:
     noted = remembered(lake)
     there = [path for path in noted if path.is_file()]
     if not there:

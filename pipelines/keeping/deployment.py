@@ -8,6 +8,13 @@
     DIR/millrace.env, DIR/README.md     names of secrets; what to do
 
 Paths are absolute, and the command is what was asked for, so the files match the recipe. No secret is written.
+
+The compose file of `millrace deploy`: `millrace up` and a Postgres for its history, in containers.
+
+    compose_file(deployment)          # a dictionary, as compose.yaml has it
+
+The lake, the recipes and the files that they name have the same paths in the container as outside, so the lake's records of
+them hold in both.
 """
 
 from __future__ import annotations
@@ -18,23 +25,22 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader
 
-from model_ops.atomic_files import write_text
-from pipelines.contract.recipe import load_recipe
-from pipelines.keeping.compose_file import EVERYWHERE, compose_file
+from model_ops.files import write_text
+from pipelines.contract import load_recipe
 from pipelines.keeping.dagster_servers import UiError, code_locations, require_recipes
 from pipelines.keeping.launched_runs import CHECKPOINT_S
 from pipelines.keeping.up_servers import DRAIN_S, UpSettings, require_choice, require_known_workloads
-from pipelines.storage.locations import lake_location
-from resources.artefacts.source_digest import PROJECT
-from resources.lake import Lake
-from resources.launching.python_process import child_environment, python_module
+from pipelines.storage import lake_location
+from resources.digests import PROJECT
+from resources.lake import LakeLayout
+from resources.launching import child_environment, python_module
 from stores.mirror.location import is_bucket
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -52,7 +58,7 @@ def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: boo
     require_choice(settings)
     lake = _lake(settings)
     if not is_bucket(lake):
-        there = Lake.open(lake, create=False) if (Path(lake) / "lake.json").is_file() else None
+        there = LakeLayout.open(lake, create=False) if (Path(lake) / "lake.json").is_file() else None
         require_known_workloads(settings, settings.recipes, there)
     if folder.exists() and not folder.is_dir():
         raise UiError(f"{folder} is a file: name a folder for the files of the deployment")
@@ -202,3 +208,57 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _texts(inner)
+
+
+EVERYWHERE = "0.0.0.0"
+"""The address inside of the container; outside, ports are published on the address that was asked for."""
+
+
+def compose_file(name: str, settings: UpSettings, words: list[str], lake: str, read: list[Path], written: list[Path],
+                 stop_s: int, version: str, gpus: bool, environment: Mapping[str, str]) -> dict[str, Any]:
+    """words: arguments of `millrace`. lake: where it is, as --lake takes it. read, written: folders of this machine.
+    environment: variables that are no secret."""
+    ports = [settings.port, *(serving.port for serving in settings.serve), *([settings.capture_port] if settings.to else [])]
+    volumes = [{**_mounted(path), "read_only": True} for path in read] + [_mounted(path) for path in written]
+    service: dict[str, Any] = {
+        "build": {"context": ".", "dockerfile": "Dockerfile"},
+        "image": f"millrace:{version}",
+        "hostname": name,  # it distinguishes runs of this machine from others', and a container's own name changes
+        "init": True,
+        "command": [_escaped(word) for word in words],
+        "env_file": [{"path": ".env", "required": False}],
+        "environment": {
+            "MILLRACE_POSTGRES": "postgresql://millrace@postgres:5432/millrace",
+            "PGPASSWORD": "${MILLRACE_POSTGRES_PASSWORD:?set it in .env}",  # some letters would not be right in an address
+            **{name: _escaped(value) for name, value in environment.items()}},
+        "volumes": volumes,
+        "ports": [f"{settings.host}:{port}:{port}" for port in ports],
+        "depends_on": {"postgres": {"condition": "service_healthy"}},
+        "restart": "unless-stopped",
+        "stop_grace_period": f"{stop_s}s",
+        "healthcheck": {"test": ["CMD", "millrace", "up", "--check", "--lake", _escaped(lake)], "interval": "60s",
+                        "timeout": "30s", "start_period": "180s", "retries": 3},
+    }
+    if gpus:
+        service["deploy"] = {"resources": {"reservations": {"devices": [
+            {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]}}}
+    postgres = {
+        "image": "postgres:17",
+        "environment": {"POSTGRES_USER": "millrace", "POSTGRES_DB": "millrace",
+                        "POSTGRES_PASSWORD": "${MILLRACE_POSTGRES_PASSWORD:?set it in .env}"},
+        "volumes": [{"type": "volume", "source": "history", "target": "/var/lib/postgresql/data"}],
+        "healthcheck": {"test": ["CMD-SHELL", "pg_isready --username millrace --dbname millrace"], "interval": "10s",
+                        "timeout": "5s", "retries": 10},
+        "restart": "unless-stopped",
+        "stop_grace_period": "60s",
+    }
+    return {"name": name, "services": {"millrace": service, "postgres": postgres}, "volumes": {"history": {}}}
+
+
+def _mounted(path: Path) -> dict[str, str]:
+    return {"type": "bind", "source": _escaped(str(path)), "target": _escaped(str(path))}
+
+
+def _escaped(word: str) -> str:
+    """Compose reads $ as the beginning of a variable."""
+    return word.replace("$", "$$")

@@ -17,11 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model_ops.backoff import Backoff
-from pipelines.keeping.kept_process import KeptProcess
-from pipelines.keeping.rotated_log import RotatedLog
+from model_ops.machine import Backoff
+from pipelines.keeping.kept_process import ManagedProcess, RotatedLog
 from pipelines.keeping.up_state import ServerState, now
-from resources.plain_text import visible
+from resources.records import visible
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 STEADY_S = 120.0
@@ -56,7 +55,7 @@ class Server:
 @dataclass
 class _Kept:
     server: Server
-    process: KeptProcess
+    process: ManagedProcess
     log: RotatedLog
     began_s: float = 0.0
     ends_in_a_row: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
@@ -74,7 +73,7 @@ class Keeper:
         self._kept = []
         for server in servers:
             log = RotatedLog(server.log)
-            self._kept.append(_Kept(server, KeptProcess(server.command, server.environment, log, server.held), log))
+            self._kept.append(_Kept(server, ManagedProcess(server.command, server.environment, log, server.held), log))
 
     def states(self) -> tuple[ServerState, ...]:
         """What runs, in the order in which it was named."""

@@ -1,12 +1,20 @@
 """One process that is started, watched and ended: a server of `millrace up` or `millrace ui`.
 
-    process = KeptProcess(["dagster-daemon", "run"], environment, log)
+    process = ManagedProcess(["dagster-daemon", "run"], environment, log)
     process.start()
     process.exit_code()                 # None while it runs
     process.stop(seconds=20)            # SIGTERM, and SIGKILL for what is left
 
 A guard (model_ops/serving/server_guard.py) starts the process in a session of its own, and ends the whole session when the
 process ends and when this process does, however it ends: killed processes leave nothing behind.
+
+A log file of bounded size that also remembers its last lines.
+
+    log = RotatedLog(Path("lake/.dagster/up/daemon.log"))
+    log.write("a line")                 # a disk that is full loses lines, and nothing else
+    log.last_lines()
+
+At MAX_BYTES the file becomes NAME.log.1, the older ones move up, and the oldest of KEPT files is deleted.
 """
 
 from __future__ import annotations
@@ -16,18 +24,19 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from model_ops.serving import server_guard
-from pipelines.keeping.rotated_log import RotatedLog
-from resources.process_stamp import stamp_of
+from resources.launching import stamp_of
 
 ENDS_GROUP_S = 3 * server_guard.GRACE_S
 """Seconds that a guard has to end a session."""
 
 
-class KeptProcess:
+class ManagedProcess:
     """held: file descriptors that stay open until everything of the process has ended: locks. log: None for this process's
     standard error."""
 
@@ -113,3 +122,44 @@ class KeptProcess:
         with guard.stderr as lines:
             for line in lines:
                 self._log.write(line.rstrip("\n"))
+
+
+MAX_BYTES = 10 << 20
+KEPT = 5
+"""Files of one log, the current one included."""
+REMEMBERED = 20
+
+
+class RotatedLog:
+    """Several threads may write. max_bytes: size of one file."""
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES):
+        self.path, self._max_bytes = path, max_bytes
+        self._lines: deque[str] = deque(maxlen=REMEMBERED)
+        self._lock = threading.Lock()
+
+    def write(self, line: str) -> None:
+        """Appends a line. A process whose log cannot be written goes on."""
+        with self._lock:
+            self._lines.append(line)
+            with suppress(OSError):
+                if self.path.exists() and self.path.stat().st_size + len(line) > self._max_bytes:
+                    self._rotate()
+                with self.path.open("a", encoding="utf-8", errors="replace") as file:
+                    file.write(f"{line}\n")
+
+    def last_lines(self) -> list[str]:
+        """The newest lines that this object wrote, oldest first."""
+        with self._lock:
+            return list(self._lines)
+
+    def forget_lines(self) -> None:
+        """Lines written so far are no longer among the last ones: a new process writes from here on."""
+        with self._lock:
+            self._lines.clear()
+
+    def _rotate(self) -> None:
+        for number in range(KEPT - 2, -1, -1):
+            older = self.path.with_name(f"{self.path.name}.{number}") if number else self.path
+            if older.exists():
+                older.replace(self.path.with_name(f"{self.path.name}.{number + 1}"))

@@ -33,10 +33,10 @@ from pipelines.keeping.dagster_servers import (
     writable_home,
     write_workspace,
 )
-from pipelines.keeping.kept_process import KeptProcess
+from pipelines.keeping.kept_process import ManagedProcess
 from pipelines.keeping.launched_runs import end_launched_runs
-from pipelines.storage.locations import lake_location
-from resources.lake import Lake, LakeError
+from pipelines.storage import lake_location
+from resources.lake import LakeError, LakeLayout
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
 """Paths in the current folder that are searched for a lake if none is named."""
@@ -53,9 +53,9 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
     home = writable_home(place)
     with tempfile.TemporaryDirectory(prefix="millrace-ui-") as folder, DaemonLock(home) as lock:
         workspace, environment = write_workspace(Path(folder), shown), server_environment(home, place)
-        servers = [KeptProcess(webserver_command(workspace, host, port), environment)]
+        servers = [ManagedProcess(webserver_command(workspace, host, port), environment)]
         if not (reason := lock.why_not()):
-            servers.append(KeptProcess(daemon_command(workspace), environment, held=lock.files))
+            servers.append(ManagedProcess(daemon_command(workspace), environment, held=lock.files))
         else:
             console.print(f"This UI only shows, and runs no schedules and sensors: {reason}.", soft_wrap=True, markup=False)
         try:
@@ -88,21 +88,21 @@ def _answers(host: str, port: int) -> bool:
     return False
 
 
-def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> Lake:
+def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> LakeLayout:
     """The lake to show. Raises LakeError if none is named and the current folder has none, or if the named one does not
     exist."""
     named = given or os.environ.get("MILLRACE_LAKE")
     if recipes:
-        return Lake.open(lake_location(recipes[0], named), create=True)
+        return LakeLayout.open(lake_location(recipes[0], named), create=True)
     if named:
-        return Lake.open(Path(named) if "://" not in str(named) else named, create=False)
+        return LakeLayout.open(Path(named) if "://" not in str(named) else named, create=False)
     for place in LAKES_HERE:
         if (Path(place) / "lake.json").is_file():
-            return Lake.open(place, create=False)
+            return LakeLayout.open(place, create=False)
     raise LakeError(f"no lake is named and there is none in ./{', ./'.join(LAKES_HERE)}: give a recipe, or --lake DIR")
 
 
-def _end(servers: Sequence[KeptProcess]) -> None:
+def _end(servers: Sequence[ManagedProcess]) -> None:
     """Stops servers that still run, even if Ctrl-C is pressed again."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     for server in servers:

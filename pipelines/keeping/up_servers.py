@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.contract.problems import RecipeError
-from pipelines.contract.recipe import load_recipe
+from pipelines.contract import RecipeProblemsError, load_recipe
 from pipelines.keeping.dagster_servers import (
     UiError,
     daemon_command,
@@ -23,11 +22,10 @@ from pipelines.keeping.dagster_servers import (
 )
 from pipelines.keeping.keeper import Server
 from pipelines.keeping.launched_runs import end_launched_runs
-from resources.capture.keys import read_rules
-from resources.capture.run_capture import require_another_server
-from resources.lake import Lake
-from resources.launching.python_process import python_module
-from resources.releasing.endpoints import workloads_with_endpoints
+from resources.endpoints import workloads_with_endpoints
+from resources.gateway import read_rules, require_another_server
+from resources.lake import LakeLayout
+from resources.launching import python_module
 from stores.mirror.location import is_bucket
 
 DRAIN_S = 120.0
@@ -38,7 +36,7 @@ SET_BY_UP = ("--watch", "--lake", "--host", "--port", "--drain", "--program", "-
 
 
 @dataclass(frozen=True)
-class Serving:
+class WorkloadServer:
     """A workload that is served, and its port."""
 
     workload: str
@@ -52,7 +50,7 @@ class UpSettings:
     lake: str | None = None
     host: str = "127.0.0.1"
     port: int = 3000
-    serve: tuple[Serving, ...] = ()
+    serve: tuple[WorkloadServer, ...] = ()
     """Workloads to serve."""
     capture: str = ""
     """Directory or s3:// prefix of captured traffic; "" for none."""
@@ -70,14 +68,14 @@ class UpSettings:
     """Folder of the logs; None: in DAGSTER_HOME."""
 
 
-def serving_of(words: Sequence[str]) -> tuple[Serving, ...]:
+def serving_of(words: Sequence[str]) -> tuple[WorkloadServer, ...]:
     """--serve WORKLOAD or WORKLOAD:PORT, each. Raises UiError."""
-    found: list[Serving] = []
+    found: list[WorkloadServer] = []
     for place, word in enumerate(words):
         workload, _, port = word.partition(":")
         if not workload or (port and not (port.isdigit() and 0 < int(port) < 65536)):
             raise UiError(f"--serve {word!r}: give a workload, or WORKLOAD:PORT such as math-tutor:8000")
-        found.append(Serving(workload, int(port) if port else FIRST_SERVE_PORT + place))
+        found.append(WorkloadServer(workload, int(port) if port else FIRST_SERVE_PORT + place))
     if len({serving.workload for serving in found}) != len(found):
         raise UiError("--serve names a workload twice")
     return tuple(found)
@@ -106,12 +104,12 @@ def require_choice(settings: UpSettings) -> dict[str, int]:
     return ports
 
 
-def require_known_workloads(settings: UpSettings, recipes: Sequence[Path], lake: Lake | None) -> None:
+def require_known_workloads(settings: UpSettings, recipes: Sequence[Path], lake: LakeLayout | None) -> None:
     """Raises UiError for --serve of a workload that neither a recipe nor the lake has: no release of it can come. lake: None
     where there is none yet."""
     known = set(workloads_with_endpoints(lake)) if lake is not None else set()
     for path in recipes if settings.serve else ():
-        with suppress(RecipeError):  # a recipe that stopped loading breaks only its own code location
+        with suppress(RecipeProblemsError):  # a recipe that stopped loading breaks only its own code location
             known.add(load_recipe(path).workload)
     place = f" {lake.place}" if lake is not None else ""
     for serving in settings.serve:
@@ -126,7 +124,7 @@ def require_free_ports(settings: UpSettings) -> None:
         require_port(settings.host, port, option)
 
 
-def up_servers(settings: UpSettings, lake: Lake, home: Path, logs: Path, workspace: Path, up_lock: int,
+def up_servers(settings: UpSettings, lake: LakeLayout, home: Path, logs: Path, workspace: Path, up_lock: int,
                daemon_locks: Sequence[int], why_no_daemon: Callable[[], str]) -> list[Server]:
     """up_lock, daemon_locks: descriptors of locks that end with the servers. why_no_daemon: says why the daemon may not run
     now, "" if it may."""
@@ -146,7 +144,7 @@ def up_servers(settings: UpSettings, lake: Lake, home: Path, logs: Path, workspa
     return found
 
 
-def _serve_command(settings: UpSettings, serving: Serving, lake: Lake) -> list[str]:
+def _serve_command(settings: UpSettings, serving: WorkloadServer, lake: LakeLayout) -> list[str]:
     words = ["serve", serving.workload, "--watch", "--lake", lake.place, "--host", settings.host, "--port", str(serving.port),
              "--drain", f"{DRAIN_S:g}"]
     if settings.program:

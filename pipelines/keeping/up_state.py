@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from model_ops.atomic_files import write_json
-from resources.process_stamp import is_same_process
+from model_ops.files import write_json
+from resources.launching import is_same_process
 
 FOLDER, STATE = "up", "state.json"
 
@@ -24,7 +24,7 @@ FOLDER, STATE = "up", "state.json"
 class ServerState:
     name: str
     process: str
-    """Stamp of its process (resources/process_stamp.py); "" while it does not run."""
+    """Stamp of its process (resources/launching/processes.py); "" while it does not run."""
     since: str
     """When it started or ended, ISO 8601."""
     restarts: int

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from pipelines.contract.recipe import Recipe
+from pipelines.contract import Recipe
 from resources.stages import sections
 
 

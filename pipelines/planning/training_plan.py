@@ -6,6 +6,10 @@
 Only the model's config is read, no weights: of a directory, of `tiny`, or of a Hub id in the local cache, else in the table of
 common models (model_ops/families/known_models.json). The table shows one device; the YAML below it can be pasted into the
 recipe.
+
+How many tokens a workload's current dataset has for training, for plans of epochs.
+
+    dataset_tokens(lake, "shop")        # about 54_000; None where there is no lake or no sft_dataset yet
 """
 
 from __future__ import annotations
@@ -13,22 +17,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import yaml
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from model_ops.devices import parse_devices
-from model_ops.errors import Misuse, ModelError
-from model_ops.families.known_models import known_config
-from model_ops.models.adapter_base import model_places
-from model_ops.planning.choice import choose
-from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
-from model_ops.training.settings import TrainingSettings
-from model_ops.wording import counted, duration
-from pipelines.contract.recipe import Recipe
+from model_ops.adapters import model_places
+from model_ops.families import known_config
+from model_ops.jobs import Misuse, ModelError, counted, duration
+from model_ops.machine import parse_devices
+from model_ops.planning import GIB, MemoryOf, MemoryPlan, choose
+from model_ops.training import TrainingSettings
+from pipelines.contract import Recipe
 from pipelines.planning.chosen_stage import chosen_stage
+from resources.artefacts import Registry
+from resources.lake import LakeLayout
+from resources.manifests import ManifestError
 
 BAR = 28
 SAID = {
@@ -43,15 +50,14 @@ class PlanError(Misuse):
     """The stage cannot be planned; the message says why."""
 
 
-def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
+def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> MemoryPlan:
     """The plan of one stage, by default the first that the recipe trains. Raises PlanError or UnknownDevice if it cannot be
     planned, NothingFits with the nearest setup that fits."""
     stage = planned_stage(recipe, stage)
     count, device = parse_devices(gpus)
 
-    from model_ops.errors import ModelError
-    from model_ops.planning.needs import Training, count_weights, needs_of, refuse_unmatched_targets
-    from model_ops.planning.trainable_family import refuse_untrainable
+    from model_ops.jobs import ModelError
+    from model_ops.planning import Training, count_weights, needs_of, refuse_unmatched_targets, refuse_untrainable
 
     settings = getattr(recipe, stage).resolved()
     config, name = _config_of(recipe)
@@ -80,7 +86,7 @@ def planned_stage(recipe: Recipe, asked: str | None) -> str:
 
 def _student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
     """The student's config and name: of its base, or of the teacher, cut. Changes the teacher's config."""
-    from model_ops.models.narrower import narrower_config, widths_of
+    from model_ops.pruning import narrower_config, widths_of
 
     if recipe.student.base is not None:
         return _read_config(recipe.student.base, "student.base")
@@ -94,7 +100,7 @@ def _student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
                                               recipe.student.hidden_size)), name
 
 
-def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console, tokens: float | None = None) -> None:
+def print_plan(plan: MemoryPlan, recipe: Recipe, stage: str, console: Console, tokens: float | None = None) -> None:
     """Prints the table, the reasons, and YAML to paste. tokens: of the dataset's training rows; None if unknown."""
     needs, setup, device = plan.needs, plan.setup, plan.device
     devices = "this machine's CPU" if device.is_cpu else f"{plan.count}x{device.name}"
@@ -127,7 +133,7 @@ def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console, tokens:
                   markup=False, highlight=False)
 
 
-def estimated_seconds(plan: Plan, settings: TrainingSettings, tokens: float | None = None) -> float | None:
+def estimated_seconds(plan: MemoryPlan, settings: TrainingSettings, tokens: float | None = None) -> float | None:
     """Estimated seconds of the training; None without an estimate of speed, and for epochs of unknown rows. settings: resolved.
     tokens: of the dataset's training rows; None if unknown."""
     if plan.tokens_per_second is None:
@@ -137,7 +143,7 @@ def estimated_seconds(plan: Plan, settings: TrainingSettings, tokens: float | No
     return settings.epochs * tokens / plan.tokens_per_second if tokens else None
 
 
-def settings_of(plan: Plan) -> dict[str, Any]:
+def settings_of(plan: MemoryPlan) -> dict[str, Any]:
     """The chosen setup as the stage's settings."""
     setup = plan.setup
     mesh = setup.mesh.axes()
@@ -149,7 +155,7 @@ def settings_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def as_json(plan: Plan, recipe: Recipe, stage: str, tokens: float | None = None) -> str:
+def as_json(plan: MemoryPlan, recipe: Recipe, stage: str, tokens: float | None = None) -> str:
     """The plan as JSON. tokens: of the dataset's training rows; None if unknown."""
     return json.dumps({
         "workload": recipe.workload, "stage": stage, "model": plan.needs.name, "method": plan.needs.method,
@@ -234,3 +240,27 @@ def _read_config(name: str, key: str, revision: str | None = None) -> tuple[Any,
         raise PlanError(f"{key} {name} holds no config.json of a causal language model: "
                         f"{str(error).strip().splitlines()[0]}") from error
     return config, name.rstrip("/").rpartition("/")[2]
+
+
+CHARACTERS_A_TOKEN = 4
+COLUMNS = ("messages", "text", "tools")
+
+
+def dataset_tokens(lake: LakeLayout | None, workload: str) -> float | None:
+    """Tokens of the training rows of the current sft_dataset: counted where rows have token ids, else estimated by characters.
+    Columns are read one after the other."""
+    if lake is None:
+        return None
+    registry = Registry(lake, workload)
+    try:
+        file = registry.directory(registry.current("dataset", "sft_dataset")) / "train.parquet"
+        lake.mirror.fetch_files([file])
+        rows = pq.ParquetFile(file)
+    except (ManifestError, OSError):
+        return None
+    found = 0.0
+    for name in {*COLUMNS, "token_ids"} & set(rows.schema_arrow.names):
+        measure = pc.list_value_length if name == "token_ids" else pc.utf8_length
+        for batch in rows.iter_batches(columns=[name]):
+            found += (pc.sum(measure(batch.column(0))).as_py() or 0) / (1 if name == "token_ids" else CHARACTERS_A_TOKEN)
+    return found

@@ -1,6 +1,6 @@
 """`millrace measure`: measures a server's speed, latency and acceptance on held-out prompts, against a second server.
 
-    found = compare(["http://drafted:8000", "http://plain:8000"], read_prompts(dataset, 64), [1, 8], 128, 0.0)
+    found = measure_servers(["http://drafted:8000", "http://plain:8000"], read_prompts(dataset, 64), [1, 8], 128, 0.0)
     print_speeds(found, console)
 
 Each server gets the same prompts in the same order, one concurrency after the other; nothing else may use the server
@@ -21,9 +21,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from model_ops.decoding.served import ServedMeasure, ServedModel, measure_served
-from model_ops.errors import Misuse, ModelError
-from model_ops.openai_api import MissingKeyError, key_in
+from model_ops.answering import MissingKeyError, ServedMeasure, ServedModel, key_in, measure_served
+from model_ops.jobs import Misuse, ModelError
 
 SHOWN_CHARACTERS = 300
 MOST_AT_A_TIME = 256
@@ -88,7 +87,7 @@ def read_concurrency(text: str) -> list[int]:
     return levels
 
 
-def compare(servers: Sequence[str], prompts: Sequence[ServedPrompt], levels: Sequence[int], max_tokens: int,
+def measure_servers(servers: Sequence[str], prompts: Sequence[ServedPrompt], levels: Sequence[int], max_tokens: int,
             temperature: float, model: str | None = None, api_key_env: str | None = None) -> list[Level]:
     """Every server at every concurrency. Raises MeasureError for a missing API key, ModelError if a server fails."""
     try:

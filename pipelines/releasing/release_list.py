@@ -1,25 +1,30 @@
-"""Lists releases: `millrace releases`."""
+"""Lists releases: `millrace releases`.
+
+Prints what differs between two releases: `millrace compare`.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from model_ops.wording import counted
-from pipelines.terminal.text_table import print_table, text_table
-from resources.artefacts.manifest import ManifestError, read_manifest
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint, standing
-from resources.releasing.gate_result import missed
-from resources.releasing.release import ReleaseError, ReleaseRef, erased_rows, read_release
-from resources.releasing.release_names import UnknownReleaseError
-from resources.releasing.release_signature import is_signed
-from resources.releasing.rolled_back import rollback_of
+from model_ops.jobs import counted
+from pipelines.terminal import print_table, text_table
+from resources.endpoints import Endpoint, rollback_of, standing
+from resources.lake import LakeLayout
+from resources.manifests import ManifestError, read_manifest
+from resources.releases import ReleaseError, ReleaseRef, UnknownReleaseError, erased_rows, missed, read_release
+from resources.releasing import Difference, ReleaseComparison
+from resources.signing import is_signed
 
 
-def releases_of(lake: Lake, workload: str = "") -> list[dict[str, Any]]:
+def releases_of(lake: LakeLayout, workload: str = "") -> list[dict[str, Any]]:
     """Every readable release, newest first. Raises ReleaseError for a workload that has none."""
     home = lake.artefacts("release")
     known = sorted({path.parent.parent.name for path in home.glob("*/*/manifest.json")})
@@ -63,3 +68,27 @@ def print_releases(found: list[dict[str, Any]], console: Console) -> None:
                      f"missed: {missing}" if missing else "hold", ", ".join(remarks)])
     names = ("workload", "release", "made", "decision", "aliases", "gates", "remarks")
     print_table(text_table(names, rows, box=None, header_style="bold"), console)
+
+
+def print_comparison(found: ReleaseComparison, console: Console) -> None:
+    """Prints three tables; a table without rows is left out."""
+    console.print(f"{found.workload}: release {found.release} against {found.other}", markup=False, highlight=False)
+    for title, rows in (("measured", found.measurements), ("made from", found.parts), ("settings", found.settings)):
+        if rows:
+            console.print()
+            console.print(_table(title, rows, found))
+    if not (found.parts or found.settings):
+        console.print("\nBoth were made from the same data, models, code and settings.")
+
+
+def comparison_as_json(found: ReleaseComparison) -> str:
+    return json.dumps(asdict(found), indent=2)
+
+
+def _table(title: str, rows: Sequence[Difference], found: ReleaseComparison) -> Table:
+    table = Table(box=None, header_style="bold")
+    for name in (title, found.other, found.release):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(escape(row.what), escape(row.before or "-"), escape(row.after or "-"))
+    return table

@@ -7,21 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from resources.artefacts.erased import APPROVAL_PAGE
-from resources.artefacts.manifest import read_manifest
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import Approvals
-from resources.releasing.endpoints import Aliases, Endpoint
-from resources.releasing.gate_result import missed
-from resources.releasing.recheck import superseded
-from resources.releasing.release import erased_rows, read_release
-from resources.releasing.rollback import champions_before, was_champion
-from resources.releasing.rolled_back import rollback_of
-from resources.releasing.rolled_back import said as said_of
+from resources.endpoints import Actor, Aliases, Approvals, Endpoint, champions_before, rollback_of, superseded, was_champion
+from resources.endpoints import rollback_sentence as said_of
+from resources.lake import LakeLayout
+from resources.manifests import APPROVAL_PAGE, read_manifest
+from resources.releases import erased_rows, missed, read_release
 
 
-def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
+def show(console: Console, lake: LakeLayout, directory: Path, seen: Aliases) -> None:
     """Prints the release to decide on: full versions and digests, gates, and the current champion."""
     release, manifest = read_release(directory), read_manifest(directory)
     _print(console, f"release {directory.name} of {directory.parent.name}")
@@ -48,7 +41,7 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
 
 
 def say_approved(
-    console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Actor, again: bool, approvals: Approvals
+    console: Console, lake: LakeLayout, seen: Aliases, aliases: Aliases, by: Actor, again: bool, approvals: Approvals
 ) -> None:
     """Prints an approval. again: the release was approved before."""
     signed = f", signed: {', '.join(approvals.people)}" if approvals.keys else ""
@@ -76,7 +69,7 @@ def say_named(console: Console, aliases: Aliases, alias: str) -> None:
     _ok(console, f"{aliases.workload}: {alias} names release {named}" if named else f"{aliases.workload}: {alias} is removed")
 
 
-def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Actor) -> None:
+def say_rolled_back(console: Console, lake: LakeLayout, seen: Aliases, aliases: Aliases, by: Actor) -> None:
     moved = f"champion moved from {seen.champion} back to {aliases.champion}"
     _ok(console, f"{aliases.workload}: {moved}; rolled back by {_who(by)}")
     _print(console, f"  release {seen.champion} counts as withdrawn: no run and no rollback serves it again by itself")
@@ -84,7 +77,7 @@ def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliase
     _advise(console, by)
 
 
-def say_withdrawn(console: Console, lake: Lake, directory: Path, by: Actor) -> None:
+def say_withdrawn(console: Console, lake: LakeLayout, directory: Path, by: Actor) -> None:
     _ok(console, f"{directory.parent.name}: release {directory.name} is withdrawn by {_who(by)}; the champion stays")
     workload = directory.parent.name
     served = was_champion(lake, workload, directory.name)
@@ -94,7 +87,7 @@ def say_withdrawn(console: Console, lake: Lake, directory: Path, by: Actor) -> N
     _advise(console, by)
 
 
-def _champion(lake: Lake, seen: Aliases) -> str:
+def _champion(lake: LakeLayout, seen: Aliases) -> str:
     if seen.champion is None:
         return "none yet"
     entries = Endpoint(lake, seen.workload).entries()
@@ -114,7 +107,7 @@ def _advise(console: Console, by: Actor) -> None:
         _print(console, f"  {by.name} is the system's account: set MILLRACE_USER to put your own name on record")
 
 
-def _option(lake: Lake) -> str:
+def _option(lake: LakeLayout) -> str:
     return f"--lake {shlex.quote(lake.typed)}"
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from model_ops.verify import verify
-from resources.artefacts.erased import TAINTED, erased_in
-from resources.lake import Lake, LakeError
-from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
-from resources.releasing.recheck import recheck
-from resources.releasing.release import read_release
+from resources.endpoints import Endpoint, recheck, workloads_with_endpoints
+from resources.lake import LakeError, LakeLayout
+from resources.manifests import TAINTED, erased_in
+from resources.releases import read_release
 from stores.mirror.location import url_at
 
 
@@ -23,12 +22,12 @@ def verify_directory(directory: Path) -> list[str]:
         raise LakeError(f"there is no directory {directory}; give one that holds a model, drafter, dataset or release")
     _fetch_if_mirrored(directory.resolve())
     if directory.resolve().name == "endpoints" and (directory.resolve().parent / "lake.json").exists():
-        lake = Lake.open(directory.resolve().parent, create=False)
+        lake = LakeLayout.open(directory.resolve().parent, create=False)
         return [problem for workload in workloads_with_endpoints(lake) for problem in Endpoint(lake, workload).problems()]
     if not (directory / "release.json").exists():
         return [problem.sentence for problem in verify(directory)]
     release = read_release(directory)
-    lake = Lake.open(directory.resolve().parents[2], create=False)
+    lake = LakeLayout.open(directory.resolve().parents[2], create=False)
     problems = recheck(lake, directory.resolve())
     target = lake.root / release.target.path
     problems += [f"{release.target.name}: {problem.sentence}" for problem in verify(target)]
@@ -44,7 +43,7 @@ def _fetch_if_mirrored(directory: Path) -> None:
     """Fetches the files of a directory that lies in the mirror of a lake in a bucket."""
     for root in directory.parents:
         if url_at(root) is not None:
-            Lake.open(root, create=False).mirror.fetch(directory)
+            LakeLayout.open(root, create=False).mirror.fetch(directory)
 
 
 def notes_on_erasures(directory: Path) -> list[str]:

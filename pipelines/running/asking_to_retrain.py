@@ -1,7 +1,7 @@
 """What `millrace retrain` does: keeps a request, or says what would be decided about one.
 
-    ask(lake, request)                             # the answer to the person
-    decision, said = ask_dry(lake, request, recipe)
+    request_retraining(lake, request)                             # the answer to the person
+    decision, said = preview_retraining(lake, request, recipe)
 """
 
 from __future__ import annotations
@@ -9,26 +9,30 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.contract.problems import RecipeError
-from pipelines.contract.recipe import Recipe, load_recipe
-from pipelines.storage.lake_recipes import last_run
-from resources.deciding.decide import preview
-from resources.deciding.decision import Decision
-from resources.deciding.decisions_table import Decisions
-from resources.deciding.request_text import asked_sentence, preview_sentences
-from resources.deciding.requests import Request, RequestError, Requests
-from resources.lake import Lake
+from pipelines.contract import Recipe, RecipeProblemsError, load_recipe
+from pipelines.storage import last_run
+from resources.deciding import (
+    Decision,
+    Decisions,
+    RequestError,
+    Requests,
+    RetrainingRequest,
+    asked_sentence,
+    preview,
+    preview_sentences,
+)
+from resources.lake import LakeLayout
 
 
-def ask(lake: Lake, wanted: Request, given: Path | None = None) -> str:
+def request_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path | None = None) -> str:
     """Keeps a request, once. Returns the answer to the person, by the recipe `given` or the one last run. Raises S3Error if the
-    bucket of a lake is away, and what `ask_dry` raises for a wrong recipe."""
+    bucket of a lake is away, and what `preview_retraining` raises for a wrong recipe."""
     recipe = _recipe(lake, wanted.workload, given)
     return asked_sentence(*Requests(lake, wanted.workload).ask(wanted, datetime.now(UTC)),
                           recipe.automation.decide if recipe else None)
 
 
-def ask_dry(lake: Lake, wanted: Request, given: Path | None) -> tuple[Decision, str]:
+def preview_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path | None) -> tuple[Decision, str]:
     """What would be decided now, by the recipe `given` or the one last run. Raises RequestError if there is none, RecipeError
     if it is wrong."""
     recipe = _recipe(lake, wanted.workload, given)
@@ -40,7 +44,7 @@ def ask_dry(lake: Lake, wanted: Request, given: Path | None) -> tuple[Decision, 
     return decision, preview_sentences(decision, hold)
 
 
-def _recipe(lake: Lake, workload: str, given: Path | None) -> Recipe | None:
+def _recipe(lake: LakeLayout, workload: str, given: Path | None) -> Recipe | None:
     """The recipe `given`, or the one that was last run, if that can still be read."""
     if given is not None:
         recipe = load_recipe(given)
@@ -50,5 +54,5 @@ def _recipe(lake: Lake, workload: str, given: Path | None) -> Recipe | None:
     path = last_run(lake, workload)
     try:
         return load_recipe(path) if path is not None and path.is_file() else None
-    except RecipeError:
+    except RecipeProblemsError:
         return None

@@ -15,13 +15,21 @@ from pathlib import Path
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, WORKER_POOL
-from model_ops.atomic_files import write_text
-from model_ops.file_locks import locked
-from resources.lake import Lake
-from resources.launching.devices import devices
-from resources.launching.postgres import STORAGE, VARIABLE, PostgresError, postgres_url, require_database, use_postgres
-from resources.launching.run_history import HOST_TAG, PROCESS_TAG
-from resources.process_stamp import has_run_since, is_same_process
+from model_ops.files import locked, write_text
+from resources.lake import LakeLayout
+from resources.launching import (
+    HOST_TAG,
+    POSTGRES_STORAGE,
+    POSTGRES_VARIABLE,
+    PROCESS_TAG,
+    PostgresError,
+    devices,
+    has_run_since,
+    is_same_process,
+    postgres_url,
+    require_database,
+    use_postgres,
+)
 
 IN_PROGRESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
                dg.DagsterRunStatus.SUSPENDED]
@@ -34,12 +42,12 @@ LOCK = ".opening"
 SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
 
 
-def dagster_home(lake: Lake) -> Path:
+def dagster_home(lake: LakeLayout) -> Path:
     """MILLRACE_HOME if set, else the lake's own folder; prepared as a DAGSTER_HOME. Raises PostgresError."""
     home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home).expanduser().absolute()
     home.mkdir(parents=True, exist_ok=True)
-    if not postgres_url() and (home / "dagster.yaml").is_file() and VARIABLE in _storage_of(home / "dagster.yaml"):
-        raise PostgresError(f"the history of {home} is in Postgres, and {VARIABLE} is not set: set it, or delete "
+    if not postgres_url() and (home / "dagster.yaml").is_file() and POSTGRES_VARIABLE in _storage_of(home / "dagster.yaml"):
+        raise PostgresError(f"the history of {home} is in Postgres, and {POSTGRES_VARIABLE} is not set: set it, or delete "
                             f"{home / 'dagster.yaml'} to begin a history in files")
     write_text(home / "dagster.yaml", _settings())
     return home
@@ -55,10 +63,10 @@ def _settings() -> str:
     settings = SHIPPED.read_text(encoding="utf-8")
     if (count := len(devices())) > 1:  # a run for each group of devices, and one that reads logs
         settings = settings.replace("max_concurrent_runs: 2 ", f"max_concurrent_runs: {count + 1} ")
-    return settings + (STORAGE if use_postgres() else "")
+    return settings + (POSTGRES_STORAGE if use_postgres() else "")
 
 
-def open_instance(lake: Lake) -> dg.DagsterInstance:
+def open_instance(lake: LakeLayout) -> dg.DagsterInstance:
     """The Dagster instance of a lake. Sets DAGSTER_HOME for this process and its children.
 
     One process at a time opens it: Dagster creates its databases on first use, and two processes that do so at once fail.

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pipelines.storage.storage_errors import StorageError, require_writable
-from resources.launching.killed import killed_sentence, memory_sentence
+from pipelines.storage import StorageError, require_writable
+from resources.launching import killed_sentence, memory_sentence
 
 State = Literal["starting", "running", "succeeded", "failed", "refused", "stopped", "killed"]
 """refused: the request cannot be run. stopped: it was asked to stop, and its state is saved. killed: its process is gone
@@ -52,7 +52,7 @@ class Outcome:
     def finished(self) -> list[str]:
         return [step for step in self.seconds if step not in self.failed and step != self.current_step]
 
-    def hear(self, event: Mapping[str, Any]) -> Ended | None:
+    def hear(self, event: Mapping[str, Any]) -> StepOutcome | None:
         """Adds an event. Returns how a step ended, if the event reports that."""
         kind = event["event"]
         if kind == "step" and event["state"] == "started":
@@ -69,7 +69,7 @@ class Outcome:
             self.messages.append(event["message"])
         return None
 
-    def _step_ended(self, event: Mapping[str, Any]) -> Ended:
+    def _step_ended(self, event: Mapping[str, Any]) -> StepOutcome:
         step, state = event["step"], event["state"]
         seconds = event["at"] - self._started.get(step, event["at"])
         self.current_step = None
@@ -83,7 +83,7 @@ class Outcome:
         elif state != "stopped":
             memory = memory_sentence(self.step_peak_memory_mb.get(step)) if event.get("killed") else ""
             self.messages.append(f"{step}: {event.get('message', '')}{memory}")
-        return Ended(step, state, seconds, reused)
+        return StepOutcome(step, state, seconds, reused)
 
     def end(self, code: int, log: Path, asked_to_stop: bool = False) -> None:
         """Adds the exit code of the run's process (below 0: the signal that ended it). log: the process's output."""
@@ -108,7 +108,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Ended:
+class StepOutcome:
     """How one step ended."""
 
     step: str

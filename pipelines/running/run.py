@@ -23,35 +23,24 @@ from typing import Protocol
 import dagster as dg
 from pydantic import BaseModel, ConfigDict
 
-from model_ops.atomic_files import write_json
-from model_ops.process_end import end_process
-from model_ops.wording import counted
-from pipelines.contract.problems import RecipeError
-from pipelines.contract.recipe import Recipe, load_recipe
-from pipelines.graph.days import daily_partitions, first_day
-from pipelines.graph.recipe_graph import definitions
+from model_ops.files import write_json
+from model_ops.jobs import counted
+from model_ops.machine import end_process
+from pipelines.contract import Recipe, RecipeProblemsError, load_recipe
+from pipelines.graph import daily_partitions, definitions, first_day
 from pipelines.running.instance import fail_dead_runs, open_instance
-from pipelines.running.lineage_events import Events, Tell, lineage_events
+from pipelines.running.openlineage.destination import OpenLineageError
+from pipelines.running.openlineage.run_events import Events, Tell, lineage_events
 from pipelines.running.outcome import INTERRUPTED
-from pipelines.running.submit import EXIT, STARTED, Run, others_running, runs_of
-from pipelines.storage.lake_recipes import remember
-from pipelines.storage.locations import location_name
-from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
-from resources.artefacts.leftovers import kept_seconds
-from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
-from resources.erasing.forget import complete_unfinished
-from resources.lake import Lake, LakeError
-from resources.lake_use import LakeInUse, at_work
-from resources.launching.relay import relay
-from resources.launching.run_history import HOST_TAG, LOCATION_TAG, PROCESS_TAG, RUN_TAG
-from resources.lineage_events.settings import OpenLineageError
-from resources.process_stamp import this_process
-from resources.reading.chats import with_chats
-from resources.reading.ingest import observe
-from resources.reading.ingest_notes import moved_note
-from resources.reading.sources import SourceError
+from pipelines.running.submission import EXIT, STARTED, Run, others_running, runs_of
+from pipelines.storage import StorageError, location_name, remember, require_writable, storage_sentence
+from resources.artefacts import kept_seconds
+from resources.erasing import complete_unfinished, is_learnt, keep_counts_only, rows_with_text
+from resources.lake import LakeError, LakeInUse, LakeLayout, Tables, at_work
+from resources.launching import HOST_TAG, LOCATION_TAG, PROCESS_TAG, RUN_TAG, relay, this_process
+from resources.reading import moved_note, observe, with_chats
+from resources.sources import SourceError
 from resources.stages import daily_stages, logs_stages
-from resources.tables import Tables
 from stores.s3 import S3Error
 
 NOT_RETRIED = {"dagster/max_retries": "0"}
@@ -96,7 +85,7 @@ class SelectionError(Exception):
 def run(request: RunRequest) -> int:
     """Runs a request; returns 0 if every step succeeded."""
     recipe = load_recipe(request.recipe)
-    lake = Lake.open(request.lake)
+    lake = LakeLayout.open(request.lake)
     require_writable(lake.root)
     kept_seconds()  # report an error in the environment now, not in the first step that needs the lake
     if completed := complete_unfinished(lake):
@@ -108,7 +97,7 @@ def run(request: RunRequest) -> int:
     return exit_code
 
 
-def _remove_texts(recipe: Recipe, lake: Lake) -> None:
+def _remove_texts(recipe: Recipe, lake: LakeLayout) -> None:
     """Removes what sources that keep only counts said, if a model has learnt it."""
     sources = recipe.retention.counts_only if recipe.retention else []
     if not sources or not rows_with_text(lake, recipe.workload, sources):
@@ -127,7 +116,7 @@ def _remove_texts(recipe: Recipe, lake: Lake) -> None:
                                        "only counts stay (retention.counts_only)"})
 
 
-def _at_work(request: RunRequest, recipe: Recipe, lake: Lake) -> int:
+def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
     """Runs a request while no erasure may begin."""
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
@@ -150,7 +139,7 @@ def _at(other: Run) -> str:
 
 
 def _run(
-    request: RunRequest, recipe: Recipe, lake: Lake, graph: dg.Definitions, chosen: list[dg.AssetKey],
+    request: RunRequest, recipe: Recipe, lake: LakeLayout, graph: dg.Definitions, chosen: list[dg.AssetKey],
     instance: dg.DagsterInstance, events: Events,
 ) -> int:
     """Runs the chosen assets: the `logs` job over its days, then `train`."""
@@ -192,7 +181,7 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
     return chosen
 
 
-def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
+def _days(recipe: Recipe, lake: LakeLayout, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
     seen = observe(Tables(lake), recipe.workload, with_chats(lake.root, recipe.workload, recipe.sources))
     if seen.moved_objects:
         relay({"event": "note", "message": moved_note(seen.moved_objects)})
@@ -231,7 +220,7 @@ def _range_tags(days: list[date]) -> dict[str, str]:
 
 
 def _execute(
-    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str],
+    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: LakeLayout, tags: dict[str, str],
     request: RunRequest, events: Events,
 ) -> bool:
     run_id = str(uuid.uuid4())
@@ -256,7 +245,7 @@ def _execute(
 class _Listener:
     """Relays the Dagster events that the terminal shows: assets, checks, failures."""
 
-    def __init__(self, names: set[str], lake: Lake, tell: Tell, folder: Path | None = None):
+    def __init__(self, names: set[str], lake: LakeLayout, tell: Tell, folder: Path | None = None):
         self.names, self.lake, self.tell, self.folder = names, lake, tell, folder
         self.interrupted = False
         self._waiting: set[str] = set()
@@ -325,7 +314,7 @@ def main() -> int:
 def _carried_out(request: RunRequest) -> int:
     try:
         return run(request)
-    except (RecipeError, LakeError, SourceError, SelectionError, OpenLineageError) as error:
+    except (RecipeProblemsError, LakeError, SourceError, SelectionError, OpenLineageError) as error:
         relay({"event": "refused", "message": str(error)})
         return 2
     except S3Error as error:

@@ -1,6 +1,6 @@
 """The end of `millrace run`: what there is now (rows, quality, acceptance, gates with their pages), and the next commands.
 
-    for line in closing(lake, recipe, path, outcome): ...     # Line("rows", "445 records read, 380 kept; ...")
+    for line in closing(lake, recipe, path, outcome): ...     # ClosingLine("rows", "445 records read, 380 kept; ...")
 
 What the lake does not hold yet is left out.
 """
@@ -17,21 +17,18 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from model_ops.evaluation.measurement import AS_LOGGED, TARGET, Measurement, measurements_of
-from model_ops.wording import counted
-from pipelines.contract.recipe import Recipe
-from pipelines.running.outcome import INTERRUPTED, Outcome
+from model_ops.evaluation import AS_LOGGED, TARGET, Measurement, measurements_of
+from model_ops.jobs import counted
+from pipelines.contract import Recipe
+from pipelines.running import INTERRUPTED, Outcome
 from pipelines.status.lake_status import EndpointStatus, endpoint_status
-from pipelines.terminal.plain_console import folded
-from resources.artefacts.erased import APPROVAL_PAGE
-from resources.artefacts.manifest import ManifestError
-from resources.artefacts.registry import Registry
-from resources.curating.record_counts import RecordCounts
-from resources.lake import Lake
-from resources.releasing.gate_result import GateResult, missed
-from resources.releasing.release import read_release
-from resources.releasing.summary import read_evaluation
-from resources.releasing.verdict import verdict_of
+from pipelines.terminal import folded
+from resources.artefacts import Registry
+from resources.curating import RecordCounts
+from resources.lake import LakeLayout
+from resources.manifests import APPROVAL_PAGE, ManifestError
+from resources.releases import GateResult, missed, read_release, verdict_of
+from resources.releasing import read_evaluation
 
 RELEASE_STEP = "release_candidate"
 SECTIONS = {"recovery": "Served model against its unquantized form", "acceptance": "Acceptance length",
@@ -42,7 +39,7 @@ NAME = 12
 """Characters of the column of names."""
 
 
-class Line(NamedTuple):
+class ClosingLine(NamedTuple):
     name: str
     """What the line is about."""
     text: str
@@ -50,15 +47,15 @@ class Line(NamedTuple):
     """Style of the name; "" for plain text."""
 
 
-def print_closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome, console: Console, took: str = "") -> None:
+def print_closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome, console: Console, took: str = "") -> None:
     """Prints the lines: a name of one word, and a sentence beside it. took: seconds, and a note on the prediction."""
     console.print()
-    for line in [*([Line("time", took)] if took else []), *closing(lake, recipe, path, outcome)]:
+    for line in [*([ClosingLine("time", took)] if took else []), *closing(lake, recipe, path, outcome)]:
         for place, part in enumerate(folded(line.text, console, NAME)):
             console.print(Text.assemble((f"{'' if place else line.name:<{NAME}}", line.style or "bold"), part), soft_wrap=True)
 
 
-def closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[Line]:
+def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[ClosingLine]:
     """The lines about a run that has ended."""
     registry = Registry(lake, recipe.workload)
     with suppress(ManifestError):
@@ -78,30 +75,30 @@ def closing(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterato
     yield from _next(lake, recipe, release, status, lost)
 
 
-def _rows(registry: Registry) -> Line:
+def _rows(registry: Registry) -> ClosingLine:
     records = RecordCounts.of(registry.current("dataset", "curated_interactions"))
     said = f"{counted(records.read, 'record')} read, {records.kept:,} kept"
     with suppress(ManifestError):
         rows = registry.current("dataset", "sft_dataset").metrics["rows"]
         held_out = sum(count for split, count in rows.items() if split != "train")
         said += f"; dataset: {rows.get('train', 0):,} in training, {held_out:,} held out"
-    return Line("rows", said)
+    return ClosingLine("rows", said)
 
 
-def _quality(found: list[Measurement]) -> Iterator[Line]:
+def _quality(found: list[Measurement]) -> Iterator[ClosingLine]:
     """The served model against the base on held-out sessions and suites, and the drafters' acceptance as traffic is sampled."""
     for each in found:
         if (each.what, each.of, each.against) == ("loss_increase", TARGET, "base"):
-            yield Line("quality", f"loss of held-out answers {_interval(each, '+z.4f')} nats per token against the base model "
+            yield ClosingLine("quality", f"loss of held-out answers {_interval(each, '+z.4f')} nats per token against the base model "
                                   f"({_told(each)}; {counted(each.n, 'row')})")
     suites = [each for each in found if (each.what, each.of, each.against) == ("accuracy_gain", TARGET, "base")]
     for each in suites[:MOST_SUITES]:
-        yield Line("", f"{each.on}: score {_interval(each, '+z.3f')} against the base model")
+        yield ClosingLine("", f"{each.on}: score {_interval(each, '+z.3f')} against the base model")
     lengths = [each for each in found if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against]
     if lengths:
         best = max(lengths, key=lambda each: each.value)
         rest = ", ".join(f"{each.of} {each.value:.2f}" for each in lengths if each is not best)
-        yield Line("acceptance", f"{best.of}: {_interval(best, '.2f')} tokens per forward pass, sampled as logged"
+        yield ClosingLine("acceptance", f"{best.of}: {_interval(best, '.2f')} tokens per forward pass, sampled as logged"
                                  f"{f'; {rest}' if rest else ''}")
 
 
@@ -117,30 +114,30 @@ def _told(found: Measurement) -> str:
     return "better" if found.high < 0 else "worse" if found.low > 0 else "no difference beyond chance"
 
 
-def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[Line]:
+def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:
     """The verdict as pages say it, and each missed gate with its sentence and page."""
-    yield Line("gates", verdict_of(gates).sentence)
+    yield ClosingLine("gates", verdict_of(gates).sentence)
     for gate in gates:
         if why := missed(gate):
-            yield Line("✗ missed", why.removeprefix("gate "), "red")
+            yield ClosingLine("✗ missed", why.removeprefix("gate "), "red")
             section = SECTIONS.get(gate.name.partition("_")[0], "Gates")
-            yield Line("", f"page: {_typed(release / 'report.html')}, \"{section}\"")
+            yield ClosingLine("", f"page: {_typed(release / 'report.html')}, \"{section}\"")
 
 
-def _next(lake: Lake, recipe: Recipe, release: Path, status: EndpointStatus, lost: Sequence[GateResult]) -> Iterator[Line]:
+def _next(lake: LakeLayout, recipe: Recipe, release: Path, status: EndpointStatus, lost: Sequence[GateResult]) -> Iterator[ClosingLine]:
     """Where the release stands, the page to read, and the commands that a person gives now."""
     version, option = release.name, f"--lake {shlex.quote(lake.typed)}"
     serves = f"millrace serve {recipe.workload} {option}"
     page = next((release / name for name in (APPROVAL_PAGE, "report.html") if (release / name).exists()), release)
-    yield Line("release", f"{version}: {_state(status, version, lost)}")
-    yield Line("read", _typed(page))
+    yield ClosingLine("release", f"{version}: {_state(status, version, lost)}")
+    yield ClosingLine("read", _typed(page))
     if status.champion == version:
-        yield Line("serve", serves)
+        yield ClosingLine("serve", serves)
     elif lost or status.faults:
-        yield Line("next", f"{'mend what is missed, then ' if lost else ''}run the recipe again, which makes what changed")
+        yield ClosingLine("next", f"{'mend what is missed, then ' if lost else ''}run the recipe again, which makes what changed")
     elif status.candidate == version and status.command:
-        yield Line("approve", f"millrace approve {version} {option}")
-        yield Line("serve", f"{serves}   (before the approval: --alias candidate)")
+        yield ClosingLine("approve", f"millrace approve {version} {option}")
+        yield ClosingLine("serve", f"{serves}   (before the approval: --alias candidate)")
 
 
 def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult]) -> str:
@@ -158,19 +155,19 @@ def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult]) -> 
     return f"it waits for {status.waiting_for}; {stays}"
 
 
-def _unfinished(lake: Lake, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[Line]:
+def _unfinished(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[ClosingLine]:
     """What a run made that did not come to a release, and the command that goes on."""
     made = [step for step in outcome.finished if step not in outcome.reused]
     if outcome.exit_code == 0:
-        yield Line("made", ", ".join(made) or "nothing: all of it was there")
+        yield ClosingLine("made", ", ".join(made) or "nothing: all of it was there")
         if "release" in recipe.disabled or RELEASE_STEP in recipe.disabled:
-            yield Line("", "the recipe makes no release (release.enabled)")
+            yield ClosingLine("", "the recipe makes no release (release.enabled)")
             return
     goes_on = f"millrace run {shlex.quote(_typed(path))} --lake {shlex.quote(lake.typed)}"
     how = "goes on to a release" if outcome.exit_code == 0 else "goes on from what is finished"
     if outcome.exit_code not in (0, INTERRUPTED):
         how = f"{how}, once that is mended"
-    yield Line("next", f"{goes_on} {how}")
+    yield ClosingLine("next", f"{goes_on} {how}")
 
 
 def _typed(path: Path) -> str:

@@ -15,12 +15,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from model_ops.wording import duration
-from pipelines.terminal.text_table import print_table, text_table
-from resources.deciding.actions import SPELLED
-from resources.deciding.correction import cost_ratio, gain_ratio, recent
-from resources.deciding.decision import Decision, Option
-from resources.deciding.requests import Request, cause_text
+from model_ops.jobs import duration
+from pipelines.terminal import print_table, text_table
+from resources.deciding import SPELLED, Decision, Option, RetrainingRequest, cause_text, cost_ratio, gain_ratio, recent
 
 COLUMNS = ("when (UTC)", "cause", "action", "outcome", "predicted", "took", "gain predicted", "gain", "decision_id")
 OF_A_DRAFTER = ("drafter_continued", "drafter_new")
@@ -47,7 +44,7 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
         console.print(_sentence(sentence), soft_wrap=True, highlight=False, markup=False)
 
 
-def print_requests(requests: Sequence[Request], console: Console) -> None:
+def print_requests(requests: Sequence[RetrainingRequest], console: Console) -> None:
     """What people asked for and the sensor has not decided yet."""
     for each in requests:
         console.print(f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {cause_text(each)}.",

@@ -17,29 +17,30 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from model_ops.wording import counted
-from pipelines.storage.lake_recipes import last_run
-from resources.artefacts.current import current_manifests
-from resources.artefacts.erased import erased_in
-from resources.artefacts.freshness import StaleInput, stale_inputs
-from resources.artefacts.manifest import Input, Manifest, ManifestError
-from resources.artefacts.slice_digest import slice_digest
-from resources.artefacts.taint import Taint, tainted
-from resources.deciding.drafter_payback import DrafterPayback, drafter_payback
-from resources.lake import Lake
-from resources.launching.run_history import SeenRun, runs, seconds_of_steps, steps_underway
-from resources.releasing.approvals import approvals_of
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
-from resources.releasing.gate_result import GateResult, missed
-from resources.releasing.recheck import disagreements, superseded
-from resources.releasing.release import ReleaseError, read_release
-from resources.releasing.rolled_back import rollback_of, said
+from model_ops.jobs import counted
+from pipelines.storage import last_run
+from resources.artefacts import StaleInput, Taint, current_manifests, stale_inputs, tainted
+from resources.deciding import DrafterPayback, drafter_payback
+from resources.digests import slice_digest
+from resources.endpoints import (
+    Endpoint,
+    EndpointError,
+    EndpointLogError,
+    approvals_of,
+    disagreements,
+    rollback_of,
+    rollback_sentence,
+    superseded,
+    workloads_with_endpoints,
+)
+from resources.lake import LakeLayout, Tables
+from resources.launching import RunRecord, runs, seconds_of_steps, steps_underway
+from resources.manifests import Input, Manifest, ManifestError, erased_in
+from resources.releases import GateResult, ReleaseError, missed, read_release
 from resources.stages import artefact_stages
-from resources.tables import Tables
 
 if TYPE_CHECKING:  # importing the schema takes a second
-    from pipelines.contract.recipe import Recipe
+    from pipelines.contract import Recipe
 
 COMPARED_ROWS = 50_000
 LISTED_OBJECTS = 5_000
@@ -147,7 +148,7 @@ class Status:
         return json.dumps(asdict(self), default=str, ensure_ascii=False)
 
 
-def status_of(lake: Lake, recipe: Recipe | None = None) -> Status:
+def status_of(lake: LakeLayout, recipe: Recipe | None = None) -> Status:
     """The status of all workloads of the lake, or of the recipe's only."""
     seen = runs(lake)
     names = [recipe.workload] if recipe else workloads_of(lake)
@@ -159,24 +160,24 @@ def status_of(lake: Lake, recipe: Recipe | None = None) -> Status:
     )
 
 
-def _run(run: SeenRun, steps: list[str]) -> RunStatus:
+def _run(run: RunRecord, steps: list[str]) -> RunStatus:
     alive = run.is_alive if run.is_in_progress else False
     return RunStatus(run.run_id, run.job, run.status, run.started_at, run.ended_at, run.process, alive, steps)
 
 
-def workloads_of(lake: Lake) -> list[str]:
+def workloads_of(lake: LakeLayout) -> list[str]:
     """Every workload that has rows, artefacts or an endpoint."""
     found = {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
     found |= {path.name.partition("=")[2] for path in lake.table("interactions").glob("workload=*")}
     return sorted(found | set(workloads_with_endpoints(lake)))
 
 
-def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenRun]) -> WorkloadStatus:
+def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list[RunRecord]) -> WorkloadStatus:
     manifests = current_manifests(lake, workload)
     slices = _Slices(Tables(lake), workload)
     planned = _planned(recipe, lake, slices) if recipe else {}
-    differing = {name: said for name, plan in planned.items()
-                 if name in manifests and (said := plan.differs_from(manifests[name]))}
+    differing = {name: rollback_sentence for name, plan in planned.items()
+                 if name in manifests and (rollback_sentence := plan.differs_from(manifests[name]))}
     stale = stale_inputs(manifests, slices.now, outdated=differing)
     taints = tainted(lake)
     status = WorkloadStatus(workload, [], slices.counted(), endpoint_status(lake, workload))
@@ -210,7 +211,7 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
     return status
 
 
-def _erased(lake: Lake, manifest: Manifest, taints: dict[str, Taint]) -> str:
+def _erased(lake: LakeLayout, manifest: Manifest, taints: dict[str, Taint]) -> str:
     """A sentence about what was erased from an artefact, or from what its weights learnt; "" if nothing was."""
     taint = taints.get(f"{manifest.kind}:{manifest.name}@{manifest.version}")
     if taint is not None:
@@ -224,22 +225,21 @@ def _erased(lake: Lake, manifest: Manifest, taints: dict[str, Taint]) -> str:
     return found.sentence if found is not None else ""
 
 
-def _switched_off(lake: Lake, workload: str, manifests: dict[str, Manifest]) -> list[str]:
+def _switched_off(lake: LakeLayout, workload: str, manifests: dict[str, Manifest]) -> list[str]:
     """Stages that the recipe last run for a workload switches off; none if all artefacts exist or its file cannot be read."""
     place = last_run(lake, workload)
     if place is None or manifests.keys() >= STEPS.keys() - OPT_IN:
         return []
-    from pipelines.contract.problems import RecipeError
-    from pipelines.contract.recipe import load_recipe
+    from pipelines.contract import RecipeProblemsError, load_recipe
 
     try:
         recipe = load_recipe(place)
-    except (RecipeError, OSError):
+    except (RecipeProblemsError, OSError):
         return []
     return recipe.disabled if recipe.workload == workload else []
 
 
-def _planned(recipe: Recipe, lake: Lake, slices: _Slices) -> dict[str, Any]:
+def _planned(recipe: Recipe, lake: LakeLayout, slices: _Slices) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dagster's warnings about parts of its API that may change
         from pipelines.status.planned_versions import planned_versions
@@ -294,7 +294,7 @@ class _Slices:
         return self._rows[table]
 
 
-def _made_by(lake: Lake, name: str, manifest: Manifest, seen: list[SeenRun]) -> tuple[str, float | None]:
+def _made_by(lake: LakeLayout, name: str, manifest: Manifest, seen: list[RunRecord]) -> tuple[str, float | None]:
     """The run that made an artefact, by its manifest or else by the time, and the seconds of its step."""
     if manifest.run_id:
         seconds = seconds_of_steps(lake, manifest.run_id).get(STEPS.get(name, name))
@@ -308,7 +308,7 @@ def _made_by(lake: Lake, name: str, manifest: Manifest, seen: list[SeenRun]) -> 
     return "", None
 
 
-def endpoint_status(lake: Lake, workload: str) -> EndpointStatus:
+def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
     """Who serves, which candidate waits, for what, and its gates."""
     try:
         aliases = Endpoint(lake, workload).read()
@@ -318,7 +318,7 @@ def endpoint_status(lake: Lake, workload: str) -> EndpointStatus:
                            aliases.changed_by)
     with suppress(EndpointError, EndpointLogError):
         back = rollback_of(Endpoint(lake, workload).entries(), aliases.previous or "")
-        found.rolled_back = f"release {back.replaces} was {said(back)}" if back else ""
+        found.rolled_back = f"release {back.replaces} was {rollback_sentence(back)}" if back else ""
     if aliases.candidate:
         directory = lake.artefacts("release") / workload / aliases.candidate
         try:
@@ -350,8 +350,8 @@ def _gate(gate: GateResult) -> dict[str, Any]:
 
 def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> None:
     """Counts unread objects among the first LISTED_OBJECTS of each source, within a time limit."""
-    from resources.reading.chats import with_chats
-    from resources.reading.new_objects import new_objects
+    from resources.reading import with_chats
+    from resources.sources import new_objects
 
     result: dict[str, Any] = {}
 

@@ -1,6 +1,7 @@
 """The version that each stage of a recipe would have if it were made now, without making anything.
 
-    planned = planned_versions(recipe, lake, digest_of_slice)      # {"sft_model": Planned(version, op, config, inputs), ...}
+    planned = planned_versions(recipe, lake, digest_of_slice)      # {"sft_model": PlannedVersion(version, op, config, inputs),
+    ...}
 
 Each asset runs up to the point where it would build, with a workshop that only computes the version, so the version comes from
 the same code as in a run. Stages whose inputs do not exist yet are left out.
@@ -15,16 +16,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.contract.recipe import Recipe
-from pipelines.graph.recipe_graph import asset_of, recipe_parts
-from resources.artefacts.current import current_manifests
-from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
-from resources.artefacts.registry import Registry
-from resources.artefacts.source_digest import source_digest
-from resources.lake import Lake
-from resources.reading.sources import SourceError
+from pipelines.contract import Recipe
+from pipelines.graph import asset_of, recipe_parts
+from resources.artefacts import Registry, current_manifests
+from resources.digests import source_digest
+from resources.lake import LakeLayout
+from resources.manifests import Input, Kind, Manifest, ManifestError, artefact_version, external_input
+from resources.sources import SourceError
 from resources.stages import artefact_stages, named_dataset_stage
-from resources.workshop.workshop import Workshop
+from resources.workshop import Workshop
 
 HASHED_BYTES = 200_000_000
 """Most bytes of a changed external model that are read to compare it."""
@@ -34,7 +34,7 @@ SliceDigest = Callable[[str, bool], str | None]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedVersion:
     """The artefact that a run would make now."""
 
     version: str
@@ -69,7 +69,7 @@ def _change(name: str, then: dict[str, Any], now: dict[str, Any]) -> str:
     return shown if len(shown) <= 60 else name
 
 
-def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> dict[str, Planned]:
+def planned_versions(recipe: Recipe, lake: LakeLayout, slice_digest: SliceDigest) -> dict[str, PlannedVersion]:
     """Planned versions by artefact, for enabled stages whose inputs exist."""
     given = {name: value for name, (value, _) in recipe_parts(recipe).items()}
     shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
@@ -95,7 +95,7 @@ def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> d
 class _Named(Exception):
     """Leaves an asset before it builds, with what it would build."""
 
-    def __init__(self, planned: Planned):
+    def __init__(self, planned: PlannedVersion):
         super().__init__(planned.version)
         self.planned = planned
 
@@ -111,12 +111,12 @@ class _Plan(Workshop):
 
     def build(self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input],
               work: Callable[[Path], dict[str, Any]]) -> Manifest:
-        raise _Named(Planned(artefact_version(op, source_digest(*sources), config, inputs), op, config, tuple(inputs)))
+        raise _Named(PlannedVersion(artefact_version(op, source_digest(*sources), config, inputs), op, config, tuple(inputs)))
 
     def slice(self, table: str, as_served: bool = False) -> Input:
         digest = self.slice_digest(table, as_served)
         if digest is None:
-            raise _Named(Planned("", unknown=f"{table} is too large to be compared here"))
+            raise _Named(PlannedVersion("", unknown=f"{table} is too large to be compared here"))
         return Input(kind="table", name=table, digest=digest)
 
     def hub_commit(self, model: str, revision: str | None) -> str | None:
@@ -135,5 +135,5 @@ class _Plan(Workshop):
                 if item.kind == "external" and item.name == place and datetime.fromtimestamp(newest, UTC) < manifest.created_at:
                     return item
         if sum(stat.st_size for stat in stats) > HASHED_BYTES:
-            raise _Named(Planned("", unknown=f"files of {place} changed since, and are too large to be compared here"))
+            raise _Named(PlannedVersion("", unknown=f"files of {place} changed since, and are too large to be compared here"))
         return external_input(place)

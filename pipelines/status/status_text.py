@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.status.lake_status import EndpointStatus, RunStatus, StageStatus, Status, WorkloadStatus
-from pipelines.terminal.plain_console import say
-from resources.alerting.failed_runs import DECISION_JOBS
+from pipelines.terminal import say
+from resources.monitoring import DECISION_JOBS
 
 MARKS = {"current": ("✓", "green"), "stale": ("!", "yellow"), "missing": ("·", "dim"), "off": ("-", "dim")}
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from model_ops.errors import FoundWrong
+from model_ops.jobs import CheckFailed
 
 Kind = Literal["full", "quota", "size", "read_only", "denied", "gone"]
 
@@ -43,7 +43,7 @@ NUMBERS: dict[int, Kind] = {
 PATH_IN_WORDS = re.compile(r"""["'](/[^"']+)["']""")
 
 
-class StorageError(FoundWrong):
+class StorageError(CheckFailed):
     """A folder or file cannot be written; the message says which, why, and what is needed."""
 
 

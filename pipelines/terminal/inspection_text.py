@@ -6,11 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.terminal.text_table import print_table, text_table
-from resources.inspecting.findings import Inspection
-from resources.inspecting.inspection import proposal_text
-from resources.inspecting.inspection_page import day_bars, headline, sections
-from resources.plain_text import visible
+from pipelines.terminal.tables import print_table, text_table
+from resources.inspecting import Inspection, day_bars, headline, proposal_text, sections
+from resources.records import visible
 
 MARKS = {"yes": "green", "possible": "yellow"}
 

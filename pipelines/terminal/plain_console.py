@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from resources.plain_text import visible
+from resources.records import visible
 
 
 class PlainConsole(Console):

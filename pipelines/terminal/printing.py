@@ -1,6 +1,6 @@
 """Prints rows and lineage trees as tables, JSON or CSV.
 
-Tables escape control characters (pipelines/terminal/text_table.py). CSV and JSON have the exact values: JSON escapes control
+Tables escape control characters (pipelines/terminal/tables.py). CSV and JSON have the exact values: JSON escapes control
 characters, CSV only on a terminal.
 """
 
@@ -18,10 +18,9 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from pipelines.terminal.text_table import print_table, room_for, shortened, text_table
-from resources.catalog.catalog import Answer, CatalogError
-from resources.catalog.paging import Page
-from resources.plain_text import escaped_json, visible
+from pipelines.terminal.tables import print_table, room_for, shortened, text_table
+from resources.catalog import CatalogError, Page, QueryResult
+from resources.records import escaped_json, visible
 
 MOST_ROWS = 200
 """Most rows of a table; JSON and CSV print all rows."""
@@ -31,7 +30,7 @@ EXPLAINED = ["explain_key", "explain_value"]
 """Columns of `explain`'s result, a drawing of many lines, which is printed as it is."""
 
 
-Rows = pa.Table | Answer | Page
+Rows = pa.Table | QueryResult | Page
 
 
 def print_rows(rows: Rows, format: str, console: Console, width: int | None = None, vertical: bool = False) -> int:

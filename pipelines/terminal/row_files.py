@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.atomic_files import replaced
+from model_ops.files import replaced
 from pipelines.terminal.printing import Rows, print_text, schema_and_batches
-from resources.catalog.catalog import CatalogError
+from resources.catalog import CatalogError
 
 ENDINGS = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 """File endings that name a format."""

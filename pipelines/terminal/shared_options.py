@@ -49,7 +49,7 @@ class RowFormat(StrEnum):
     arrow = "arrow"
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How rows are printed."""
 
     table = "table"
@@ -66,9 +66,9 @@ class ReportFormat(StrEnum):
 
 def open_lake(given: str | None):
     """The lake of --lake or MILLRACE_LAKE, else ./lake. Raises LakeError if there is none."""
-    from resources.lake import Lake
+    from resources.lake import LakeLayout
 
-    return Lake.open(given or "lake", create=False)
+    return LakeLayout.open(given or "lake", create=False)
 
 
 def say_error(message: object) -> None:

@@ -3,21 +3,31 @@
     current_manifests(lake, "math-tutor")                # name -> manifest, read from current.json and manifest.json
     up_to_date(registry, "model", "sft_model")           # its manifest; ManifestError if one of its inputs is outdated
     warm_start_parent(registry, "model", "sft_model", made_from=[dataset])
+
+Finds current artefacts that were made from outdated inputs.
+
+    manifests = current_manifests(lake, "math-tutor")        # of current.py: name -> manifest
+    stale = stale_inputs(manifests)                           # name -> [StaleInput(...)]; only stale artefacts are in it
+
+An input that is an artefact is compared by digest: another version with the same content is not a change. An artefact whose
+parent is stale is stale itself. Table slices and external files are compared if the caller gives their digests (`digest_of`).
+Nothing is read or written.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from resources.artefacts.freshness import ARTEFACTS, causes_of, stale_inputs
-from resources.artefacts.manifest import Kind, Manifest, ManifestError, read_manifest
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake import LakeLayout
+from resources.manifests import Input, Kind, Manifest, ManifestError, read_manifest
 
 
-def current_manifests(lake: Lake, workload: str) -> dict[str, Manifest]:
+def current_manifests(lake: LakeLayout, workload: str) -> dict[str, Manifest]:
     """The current artefacts of a workload, by the last part of their name. One that cannot be read is left out."""
     found = {}
     for kind in ARTEFACTS:
@@ -42,7 +52,7 @@ def up_to_date(registry: Registry, kind: Kind, name: str) -> Manifest:
     return manifest
 
 
-def outdated_behind(lake: Lake, manifest: Manifest) -> list[tuple[str, str]]:
+def outdated_behind(lake: LakeLayout, manifest: Manifest) -> list[tuple[str, str]]:
     """Why a run would now make an artefact from something else: (artefact to make again, a sentence), furthest first."""
     return causes_of(manifest.name.rpartition("/")[2], stale_inputs(_behind(lake, manifest)))
 
@@ -67,7 +77,7 @@ def step_of(artefact: str) -> str:
     return "release_candidate" if artefact == "release" else artefact
 
 
-def _behind(lake: Lake, manifest: Manifest) -> dict[str, Manifest]:
+def _behind(lake: LakeLayout, manifest: Manifest) -> dict[str, Manifest]:
     """A manifest and the current manifests of all its ancestors, by the last part of their name."""
     found: dict[tuple[str, str], Manifest] = {(manifest.kind, manifest.name): manifest}
     waiting = [manifest]
@@ -87,3 +97,97 @@ def _pointed_to(pointer: Path) -> Manifest | None:
         return read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
     except (OSError, ValueError, KeyError, TypeError, ManifestError):
         return None
+
+
+ARTEFACTS = ("dataset", "model", "release")
+
+DigestOf = Callable[[Manifest, Input], str | None]
+"""The current digest of an input that is not an artefact; None if it is unknown."""
+
+
+@dataclass(frozen=True)
+class StaleInput:
+    """An outdated input of an artefact: as the manifest names it, and the current one."""
+
+    kind: str
+    name: str
+    version: str
+    digest: str
+    reason: Literal["changed", "gone", "stale"]
+    """`changed` (the current version has another digest), `gone` (there is no current version) or `stale` (it is the current
+    version, but one of its own inputs is outdated)."""
+    current_version: str = ""
+    current_digest: str = ""
+
+    def __str__(self) -> str:
+        name = self.name.rpartition("/")[2]
+        if self.reason == "stale":
+            return f"{name} {self.version} is stale itself"
+        used = self.version or self.digest[:12]
+        if self.reason == "gone":
+            return f"made from {name} {used}, which has no current version"
+        if self.version and self.version == self.current_version:
+            return f"made from {name} {used}, of which rows were erased since"
+        return f"made from {name} {used}, current is {self.current_version or self.current_digest[:12]}"
+
+
+def stale_inputs(
+    manifests: Mapping[str, Manifest], digest_of: DigestOf | None = None, outdated: Collection[str] = ()
+) -> dict[str, list[StaleInput]]:
+    """The inputs that are not current, by artefact. Artefacts whose inputs are all current are left out.
+
+    manifests: the current artefacts of one workload, by the last part of their name. outdated: names of artefacts that are
+    outdated for another reason, such as changed settings; what was made from them is outdated too.
+    """
+    known = {(manifest.kind, manifest.name): manifest for manifest in manifests.values()}
+    found: dict[tuple[str, str], list[StaleInput]] = {}
+
+    def look(manifest: Manifest) -> list[StaleInput]:
+        key = (manifest.kind, manifest.name)
+        if key not in found:
+            found[key] = []  # two artefacts that name each other: stop here
+            # an earlier version of the same artefact is its warm-start parent, which need not be current
+            others = [item for item in manifest.inputs if (item.kind, item.name) != key]
+            found[key] = [stale for item in others if (stale := compare(manifest, item)) is not None]
+        return found[key]
+
+    def compare(manifest: Manifest, item: Input) -> StaleInput | None:
+        if item.pinned:
+            return None
+        named = {"kind": item.kind, "name": item.name, "version": item.version, "digest": item.digest}
+        if item.kind not in ARTEFACTS:
+            now = digest_of(manifest, item) if digest_of else None
+            changed = now is not None and now != item.digest
+            return StaleInput(**named, reason="changed", current_digest=now) if changed else None
+        current = known.get((item.kind, item.name))
+        if current is None:
+            return StaleInput(**named, reason="gone")
+        standing = {"current_version": current.version, "current_digest": current.digest}
+        if current.digest != item.digest:
+            return StaleInput(**named, **standing, reason="changed")
+        if item.kept:
+            return None
+        is_stale = bool(look(current)) or current.name.rpartition("/")[2] in outdated
+        return StaleInput(**named, **standing, reason="stale") if is_stale else None
+
+    return {name: stale for name, manifest in manifests.items() if (stale := look(manifest))}
+
+
+def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[str, str]]:
+    """Why an artefact is out of date, at the root: (artefact to make again, a sentence that says why), furthest first.
+
+    stale: what `stale_inputs` returns. Empty if the artefact is up to date.
+    """
+    found: dict[tuple[str, str], None] = {}
+
+    def look(artefact: str, seen: frozenset[str]) -> None:
+        items = stale.get(artefact, [])
+        for parent in (item.name.rpartition("/")[2] for item in items if item.reason == "stale"):
+            if parent not in seen:
+                look(parent, seen | {parent})
+        for item in items:
+            if item.reason != "stale":
+                found[artefact, f"{artefact} was {item}"] = None
+
+    look(name, frozenset({name}))
+    return list(found)

@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from model_ops.wording import counted, size
-from resources.artefacts.manifest import SCRATCH
-from resources.lake import Lake, LakeError
+from model_ops.jobs import counted, size
+from resources.lake import LakeError, LakeLayout
+from resources.manifests import SCRATCH
 from stores.in_use import InUse, taken
 
 KEEP_DAYS = "MILLRACE_KEEP_UNFINISHED_DAYS"
@@ -88,7 +88,7 @@ def kept_seconds() -> float | None:
 
 
 def remove_leftovers(
-    lake: Lake, workload: str, keep_s: float | None, names: Collection[str] | None = None, shortest_s: float = SHORTEST_S
+    lake: LakeLayout, workload: str, keep_s: float | None, names: Collection[str] | None = None, shortest_s: float = SHORTEST_S
 ) -> list[Leftover]:
     """Removes leftovers that are older than `keep_s` seconds and not in use, and returns them.
 
@@ -113,7 +113,7 @@ def remove_leftovers(
     return removed
 
 
-def _unfinished(lake: Lake, workload: str, names: Collection[str] | None) -> Iterator[tuple[Path, str, str]]:
+def _unfinished(lake: LakeLayout, workload: str, names: Collection[str] | None) -> Iterator[tuple[Path, str, str]]:
     """Directories that may be leftovers: path, description, and the name of the asset."""
     for kind in ("dataset", "model"):
         for home in _folders(lake.root, lake.artefacts(kind).name, workload):
@@ -132,7 +132,7 @@ def _unfinished(lake: Lake, workload: str, names: Collection[str] | None) -> Ite
                     yield place, "unfinished sweep", stage.name
 
 
-def named_versions(lake: Lake) -> frozenset[str]:
+def named_versions(lake: LakeLayout) -> frozenset[str]:
     """Versions that pointers, releases, endpoints and the inputs of readable manifests name, of every workload."""
     found: set[str] = set()
     for path in (path for pattern in _NAMING for path in lake.root.glob(pattern)):
@@ -184,7 +184,7 @@ def _is_old(place: Path, keep_s: float) -> bool:
     return time.time() - _newest(place) >= keep_s
 
 
-def _temporary(lake: Lake, workload: str) -> Iterator[Path]:
+def _temporary(lake: LakeLayout, workload: str) -> Iterator[Path]:
     """Files and folders that were being written or removed when a process was killed."""
     homes = [lake.root]
     for kind in ("datasets", "models", "releases", "sweeps"):

@@ -22,11 +22,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from model_ops.atomic_files import write_json, write_text
-from resources.artefacts.erased import ELSEWHERE, File
-from resources.artefacts.manifest import (
+from model_ops.files import write_json, write_text
+from resources.digests import PROJECT, source_digest
+from resources.lake import LakeLayout
+from resources.manifests import (
+    ELSEWHERE,
     SCRATCH,
     Code,
+    File,
     Input,
     Kind,
     Manifest,
@@ -36,10 +39,8 @@ from resources.artefacts.manifest import (
     files_digest,
     read_manifest,
 )
-from resources.artefacts.source_digest import PROJECT, source_digest
-from resources.lake import Lake
 from stores.in_use import hold, let_go
-from stores.mirror.bucket import Changed
+from stores.mirror.bucket import Conflict
 
 ENVIRONMENT = (
     "dagster", "duckdb", "deltalake", "numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers",
@@ -47,7 +48,7 @@ ENVIRONMENT = (
 
 
 @dataclass(frozen=True)
-class Draft:
+class ArtefactDraft:
     """An artefact that is about to be made: where, from what; `finished` is its manifest if it exists already."""
 
     kind: Kind
@@ -64,7 +65,7 @@ class Draft:
 class Registry:
     """The artefacts of one workload in one lake."""
 
-    lake: Lake
+    lake: LakeLayout
     workload: str
     recipe_digest: str = ""
     run_id: str = ""
@@ -72,7 +73,7 @@ class Registry:
 
     def draft(
         self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input]
-    ) -> Draft:
+    ) -> ArtefactDraft:
         """Names the artefact that (op, sources, config, inputs) determine, and makes its directory.
 
         sources: the operation's files; the files that they use count too (source_digest.py).
@@ -88,9 +89,9 @@ class Registry:
             self._point(finished)
         else:
             hold(directory)  # leftovers.py does not remove a directory that is held
-        return Draft(kind, name, version, directory, op, config, tuple(inputs), finished)
+        return ArtefactDraft(kind, name, version, directory, op, config, tuple(inputs), finished)
 
-    def finish(self, draft: Draft, metrics: dict[str, Any]) -> Manifest:
+    def finish(self, draft: ArtefactDraft, metrics: dict[str, Any]) -> Manifest:
         """Writes the manifest, as the last file, and makes this version the current one."""
         shutil.rmtree(draft.directory / SCRATCH, ignore_errors=True)
         files = describe_files(draft.directory)
@@ -106,7 +107,7 @@ class Registry:
         self._point(manifest)
         return manifest
 
-    def manifest_of(self, draft: Draft, metrics: dict[str, Any], files: list[File]) -> Manifest:
+    def manifest_of(self, draft: ArtefactDraft, metrics: dict[str, Any], files: list[File]) -> Manifest:
         """The manifest of a draft with these files; nothing is written."""
         return Manifest(
             kind=draft.kind,
@@ -171,7 +172,7 @@ class Registry:
         write_json(pointer, {"version": manifest.version})
         try:
             self.lake.mirror.publish(pointer)
-        except Changed as error:
+        except Conflict as error:
             pointer.unlink()
             self.lake.mirror.pull_file(pointer)
             raise ManifestError(f"another machine made another version of {manifest.name} the current one meanwhile: "
@@ -181,7 +182,7 @@ class Registry:
         """Uploads a finished artefact. If another machine has finished the same version meanwhile, that one counts."""
         try:
             self.lake.mirror.publish_version(directory, logging.getLogger(__name__).warning)
-        except Changed:
+        except Conflict:
             self.lake.mirror.pull_version(directory)
             return read_manifest(directory)
         return manifest

@@ -18,10 +18,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model_ops.atomic_files import write_text
-from resources.artefacts.erased import ERASED, TAINTED, erased_in
-from resources.artefacts.manifest import Input, Manifest, ManifestError, read_manifest
-from resources.lake import Lake
+from model_ops.files import write_text
+from resources.lake import LakeLayout
+from resources.manifests import ERASED, TAINTED, Input, Manifest, ManifestError, erased_in, read_manifest
 
 ACCOMPANYING = frozenset({"build_served_answers"})
 """Operations whose dataset goes with another one, which lost the same rows of its training split."""
@@ -38,7 +37,7 @@ class Cause(BaseModel):
     erasures: list[str] = Field(default_factory=list)
 
 
-class Noted(BaseModel):
+class TaintRecord(BaseModel):
     """tainted.json."""
 
     model_config = ConfigDict(extra="forbid")
@@ -76,7 +75,7 @@ class Taint:
         return f"{self.name} {self.version} learnt {rows} that were erased since, last on {self.at:%Y-%m-%d}"
 
 
-def tainted(lake: Lake, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
+def tainted(lake: LakeLayout, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
     """All tainted models and releases of a lake, by lineage node. Only manifests and records of erasures are read.
 
     planned: rows that an erasure would take, as if it had.
@@ -92,18 +91,18 @@ def tainted(lake: Lake, planned: Iterable[Cause] = ()) -> dict[str, Taint]:
     return {node: taint for node, taint in look.found.items() if taint is not None}
 
 
-def rows_erased_from(lake: Lake, manifests: Iterable[Manifest]) -> int:
+def rows_erased_from(lake: LakeLayout, manifests: Iterable[Manifest]) -> int:
     """The most rows that any of these models learnt and that were erased since."""
     look = _Look(lake, {})
     return max((taint.rows for manifest in manifests if (taint := look.at(manifest)) is not None), default=0)
 
 
-def keep_taint(lake: Lake) -> list[Taint]:
+def keep_taint(lake: LakeLayout) -> list[Taint]:
     """Writes tainted.json beside the manifest of every tainted model and release, and returns them."""
     found = list(tainted(lake).values())
     for taint in found:
         causes = [taint.causes[node] for node in sorted(taint.causes)]
-        text = Noted(causes=causes).model_dump_json(indent=2) + "\n"
+        text = TaintRecord(causes=causes).model_dump_json(indent=2) + "\n"
         path = taint.directory / TAINTED
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
@@ -113,7 +112,7 @@ def keep_taint(lake: Lake) -> list[Taint]:
 class _Look:
     """Follows what weights were made from; each artefact is looked at once."""
 
-    def __init__(self, lake: Lake, planned: dict[str, Cause]):
+    def __init__(self, lake: LakeLayout, planned: dict[str, Cause]):
         self.lake, self.planned = lake, planned
         self.found: dict[str, Taint | None] = {}
 
@@ -167,11 +166,11 @@ class _Look:
 
 def _noted(directory: Path) -> list[Cause]:
     with suppress(OSError, ValueError):
-        return Noted.model_validate_json((directory / TAINTED).read_text(encoding="utf-8")).causes
+        return TaintRecord.model_validate_json((directory / TAINTED).read_text(encoding="utf-8")).causes
     return []
 
 
-def _directory(lake: Lake, kind: str, name: str, version: str) -> Path:
+def _directory(lake: LakeLayout, kind: str, name: str, version: str) -> Path:
     workload, _, rest = name.partition("/")
     home = lake.artefacts(kind) / workload
     return (home if kind == "release" else home / rest) / version

@@ -31,14 +31,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from model_ops.atomic_files import write_json
-from resources.artefacts.source_digest import source_digest
+from model_ops.files import write_json
 from resources.catalog.comments import add_comments
 from resources.catalog.dataset_relations import create_dataset_relations, inside, paths_in_sql
 from resources.catalog.release_relations import RELEASE_RELATIONS, create_release_relations
-from resources.lake import Lake
-from resources.sql_files import create_view, run, sql_text
-from resources.tables import PARTITIONS, SCHEMAS, Tables
+from resources.digests import source_digest
+from resources.lake import PARTITIONS, SCHEMAS, LakeLayout, Tables, create_view, run, sql_text
 
 ARTEFACTS = "artefacts"
 """The part of the catalog that is built from manifests, pointers, releases and endpoints. Each other part is a table."""
@@ -58,19 +56,19 @@ _LISTED = pa.schema([("relation", pa.string()), ("path", pa.string())])
 _POINTERS = pa.schema([("home", pa.string()), ("version", pa.string())])
 
 
-def rebuild(lake: Lake) -> None:
+def rebuild(lake: LakeLayout) -> None:
     """Builds the whole catalog here and replaces the old one in one step."""
     _build(lake, _lake_as_it_is(lake), None, {*SCHEMAS, ARTEFACTS})
 
 
-def publish(lake: Lake) -> list[str]:
+def publish(lake: LakeLayout) -> list[str]:
     """Brings the catalog up to date with the lake, and publishes it. Returns the parts that were built again."""
     changed = update(lake)
     lake.mirror.publish_catalog(lake.catalog)
     return changed
 
 
-def update(lake: Lake) -> list[str]:
+def update(lake: LakeLayout) -> list[str]:
     """Brings the catalog of this machine up to date with the lake. Returns the parts that were built again."""
     now, built = _lake_as_it_is(lake), _built_from(lake)
     if built is None:
@@ -82,7 +80,7 @@ def update(lake: Lake) -> list[str]:
     return sorted(changed)
 
 
-def _build(lake: Lake, now: dict[str, Any], built: dict[str, Any] | None, parts: Collection[str]) -> None:
+def _build(lake: LakeLayout, now: dict[str, Any], built: dict[str, Any] | None, parts: Collection[str]) -> None:
     """Builds `parts` of the catalog; the others are copied from the existing one. built: what that was built from."""
     with TemporaryDirectory(dir=lake.root, prefix=".catalog-") as folder:
         beside = Path(folder) / "catalog.duckdb"
@@ -109,7 +107,7 @@ def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
 
 
 def _remake(
-    connection: duckdb.DuckDBPyConnection, lake: Lake, parts: Collection[str], before: Mapping[str, str] | None
+    connection: duckdb.DuckDBPyConnection, lake: LakeLayout, parts: Collection[str], before: Mapping[str, str] | None
 ) -> dict[str, str]:
     """Builds parts of a catalog. before: its views of datasets, each with its dataset; None for an empty catalog. Returns the
     same after the change."""
@@ -166,7 +164,7 @@ def _files_of_views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str
     return found
 
 
-def _lake_as_it_is(lake: Lake) -> dict[str, Any]:
+def _lake_as_it_is(lake: LakeLayout) -> dict[str, Any]:
     """What a catalog would be built from now. Only the tables' commit logs are opened."""
     tables = Tables(lake)
     parts = {name: None if (table := tables.open(name)) is None else f"{table.metadata().id} {table.version()}"
@@ -179,7 +177,7 @@ def _lake_as_it_is(lake: Lake) -> dict[str, Any]:
     return {"code": _code(), "lake": str(lake.root), "parts": {**parts, ARTEFACTS: seen.hexdigest()}}
 
 
-def _built_from(lake: Lake) -> dict[str, Any] | None:
+def _built_from(lake: LakeLayout) -> dict[str, Any] | None:
     """What the existing catalog was built from; None if unknown, or if it was built by other code or at another path."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         built = json.loads(_state_file(lake).read_text(encoding="utf-8"))
@@ -193,7 +191,7 @@ def _code() -> str:
     return source_digest("resources/catalog/build.py")
 
 
-def _state_file(lake: Lake) -> Path:
+def _state_file(lake: LakeLayout) -> Path:
     return lake.root / ".remembered" / "catalog.json"
 
 
@@ -223,7 +221,7 @@ def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, na
     return []
 
 
-def _manifests(lake: Lake) -> pa.Table:
+def _manifests(lake: LakeLayout) -> pa.Table:
     """Every finished artefact's manifest, as text. Manifests that are being replaced or are not JSON are left out; `verify`
     reports them."""
     found = []
@@ -236,7 +234,7 @@ def _manifests(lake: Lake) -> pa.Table:
     return pa.Table.from_pylist(found, schema=_MANIFESTS)
 
 
-def _pointers(lake: Lake) -> pa.Table:
+def _pointers(lake: LakeLayout) -> pa.Table:
     """The current version of each artefact."""
     found = []
     for kind in ("dataset", "model", "release"):

@@ -12,12 +12,18 @@ relation and column (comments.py). Nothing is lost if the file is deleted. why.p
 it.
 
 Questions are asked behind a lock (locked_catalog.py): one query, which can read the files of the views only.
+
+Suggests the column that was probably meant by an unknown name.
+
+    meant("user_id", {"user_hash", "dt"})     # "user_hash"
 """
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +32,19 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from model_ops.errors import Misuse
+from model_ops.jobs import Misuse
 from resources.catalog.build import update
-from resources.catalog.locked_catalog import SPILLS, Limits, files_of_views, locked, memory_gib
-from resources.catalog.meant import meant, missing_column
-from resources.catalog.question import NotAQuestionError, check_question
-from resources.damaged_files import naming_damage
-from resources.lake import Lake
-from resources.sql_files import rows
+from resources.catalog.locked_catalog import (
+    SPILLS,
+    Limits,
+    NotAQuestionError,
+    check_question,
+    files_of_views,
+    locked,
+    memory_gib,
+)
+from resources.lake import LakeLayout, naming_damage, rows
+from resources.records import column_of
 from stores.mirror.mirror import Mirror
 
 
@@ -42,7 +53,7 @@ class CatalogError(Misuse):
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """The result of a query: columns, and rows batch by batch. Reading a batch may raise CatalogError."""
 
     schema: pa.Schema
@@ -54,9 +65,9 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 
 @contextmanager
 def ask(
-    lake: Lake, sql: str, parameters: Parameters = None, limits: Limits | None = None,
+    lake: LakeLayout, sql: str, parameters: Parameters = None, limits: Limits | None = None,
     opened: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
-) -> Iterator[Answer]:
+) -> Iterator[QueryResult]:
     """Runs one query. `opened` is called with the connection, so that another thread can interrupt the query.
 
     Raises CatalogError if there is no catalog, if `sql` is not exactly one query, and with DuckDB's message for invalid SQL;
@@ -75,16 +86,16 @@ def ask(
             with _said_plainly(lake, memory), naming_damage(lambda: _files_read(connection, lake, sql)):
                 yield from reader
 
-        yield Answer(reader.schema, batches())
+        yield QueryResult(reader.schema, batches())
 
 
-def query(lake: Lake, sql: str, parameters: Parameters = None) -> pa.Table:
+def query(lake: LakeLayout, sql: str, parameters: Parameters = None) -> pa.Table:
     """The whole result of one query. Raises CatalogError as `ask` does."""
     with ask(lake, sql, parameters) as answer:
         return pa.Table.from_batches(answer.batches, schema=answer.schema)
 
 
-def lineage_of(lake: Lake, artefact: str) -> pa.Table:
+def lineage_of(lake: LakeLayout, artefact: str) -> pa.Table:
     """The edges behind an artefact: depth, child, parent, and what the parent is.
 
     `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version,
@@ -94,13 +105,13 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
         return rows(connection, "catalog/queries/lineage_of", node=_found(connection, lake, artefact)["node"])
 
 
-def find_artefact(lake: Lake, artefact: str) -> str:
+def find_artefact(lake: LakeLayout, artefact: str) -> str:
     """The directory of the artefact that is meant, relative to the lake. Raises CatalogError as `lineage_of` does."""
     with open_catalog(lake) as connection:
         return _found(connection, lake, artefact)["path"]
 
 
-def made_from(lake: Lake, artefact: str) -> pa.Table:
+def made_from(lake: LakeLayout, artefact: str) -> pa.Table:
     """The edges above an artefact, down to which everything was made from it; columns and errors as of `lineage_of`."""
     with open_catalog(lake) as connection:
         return rows(connection, "catalog/queries/lineage_above", node=_found(connection, lake, artefact)["node"])
@@ -116,7 +127,7 @@ class LogLines:
     users: int
 
 
-def log_lines_of(lake: Lake, artefact: str) -> LogLines:
+def log_lines_of(lake: LakeLayout, artefact: str) -> LogLines:
     """Counts the interactions and log objects behind an artefact. Raises CatalogError as lineage_of does."""
     with open_catalog(lake) as connection:
         found = _found(connection, lake, artefact)
@@ -126,7 +137,7 @@ def log_lines_of(lake: Lake, artefact: str) -> LogLines:
 
 
 @contextmanager
-def open_catalog(lake: Lake, limits: Limits | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_catalog(lake: LakeLayout, limits: Limits | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection to the catalog. Raises CatalogError if there is no catalog."""
     if not lake.root.is_dir():
         raise CatalogError(f"there is no lake at {lake.place}: run a recipe with --lake {lake.place} first")
@@ -144,7 +155,7 @@ def open_catalog(lake: Lake, limits: Limits | None = None) -> Iterator[duckdb.Du
             raise
 
 
-def _bring_up_to_date(lake: Lake) -> None:
+def _bring_up_to_date(lake: LakeLayout) -> None:
     """Makes the catalog of a mirror agree with what other machines wrote, and fetches the files that its views read. Raises
     CatalogError if the bucket cannot be reached."""
     try:
@@ -155,7 +166,7 @@ def _bring_up_to_date(lake: Lake) -> None:
         raise CatalogError(f"the lake {lake.place} cannot be read: {error}") from error
 
 
-def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConnection:
+def _locked(lake: LakeLayout, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConnection:
     try:
         return stack.enter_context(locked(lake.catalog, lake.root, limits))
     except (duckdb.Error, OSError) as error:
@@ -168,7 +179,7 @@ def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConn
 
 
 @contextmanager
-def _said_plainly(lake: Lake, memory: float, hint: Callable[[str], str] = lambda said: "") -> Iterator[None]:
+def _said_plainly(lake: LakeLayout, memory: float, hint: Callable[[str], str] = lambda said: "") -> Iterator[None]:
     """Errors of a query as one sentence; memory: in GiB; hint: what to add to DuckDB's. While rows are
     read, Arrow passes DuckDB's on as OSError."""
     try:
@@ -195,7 +206,7 @@ def _meant(connection: duckdb.DuckDBPyConnection, sql: str, said: str) -> str:
     return f" Did you mean {name}?" if name else ""
 
 
-def _files_read(connection: duckdb.DuckDBPyConnection, lake: Lake, sql: str) -> list[Path]:
+def _files_read(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, sql: str) -> list[Path]:
     """Files of the views that a query names."""
     found = connection.execute("select relation, path from view_files").fetchall()
     return sorted({lake.root / path for relation, path in found if relation in sql})
@@ -206,7 +217,7 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split("\nLINE ")[0].split("\n\nLINE")[0].split())
 
 
-def _found(connection: duckdb.DuckDBPyConnection, lake: Lake, artefact: str) -> dict[str, Any]:
+def _found(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, artefact: str) -> dict[str, Any]:
     """The artefact that is meant."""
     name, _, version = _as_name(artefact).partition("@")
     found = rows(connection, "catalog/queries/find_artefact", name=name, version=version).to_pylist()
@@ -230,3 +241,26 @@ def _as_name(artefact: str) -> str:
         return f"{content['name']}@{content['version']}"
     except (ValueError, KeyError, TypeError) as error:
         raise CatalogError(f"{manifest} is not readable as a manifest: restore it from a copy") from error
+
+
+COLUMNS = {"user": "user_hash", "session": "session_id", "time": "ts", "id": "request_id", "trace": "trace_id",
+           "latency": "latency_ms", "ttft": "ttft_ms", "feedback": "value"}
+"""The tables' name of a column of resources/records/synonyms.py, where it is another."""
+WORDS = {"gate": "name", "gate_name": "name", "threshold": "wanted", "prompt": "messages", "question": "messages",
+         "request": "messages", "answer": "completion", "response": "completion", "output": "completion", "day": "dt",
+         "date": "dt", "version": "release", "score": "value", "recipe": "workload"}
+_MISSING = re.compile(r'(?:column|named) "?(\w+)"? (?:not found|does not exist)|does not have a column named "?(\w+)"?')
+
+
+def missing_column(said: str) -> str:
+    """The unknown column in DuckDB's error message; "" for any other error."""
+    found = _MISSING.search(said)
+    return (found[1] or found[2]) if found else ""
+
+
+def meant(name: str, there: Collection[str]) -> str:
+    """The column of those that are there; "" if none is likely."""
+    column = column_of((name,))
+    likely = [WORDS.get(name.lower(), ""), COLUMNS.get(column[0], column[0]) if column else ""]
+    near = difflib.get_close_matches(name.lower(), sorted(there), n=1)
+    return next((each for each in (*likely, *near) if each in there), "")

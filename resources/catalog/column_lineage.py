@@ -12,7 +12,7 @@ from functools import cache
 
 import yaml
 
-from resources.sql_sections import SQL
+from resources.lake import SQL
 
 FILES = {
     "cleaned_interactions": "curating/clean.yaml",

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 import duckdb
 
-from resources.sql_files import rows, sql_text
-from resources.tables import sql_literal
+from resources.lake import rows, sql_literal, sql_text
 
 RELATIONS = {
     "objects": "Log objects (files) found, and whether each was read: one row per object and workload",

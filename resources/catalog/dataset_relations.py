@@ -21,9 +21,7 @@ import pyarrow.parquet as pq
 
 from resources.catalog.comments import DATASETS, RELATIONS
 from resources.catalog.release_relations import RELEASE_RELATIONS
-from resources.lake import Lake
-from resources.sql_files import run, sql_text
-from resources.tables import SCHEMAS, sql_literal
+from resources.lake import SCHEMAS, LakeLayout, run, sql_literal, sql_text
 
 SPLITS = {"train", "validation", "test"}
 
@@ -42,7 +40,7 @@ class _Kind:
 
 
 def create_dataset_relations(
-    connection: duckdb.DuckDBPyConnection, lake: Lake, manifests: pa.Table, pointers: pa.Table
+    connection: duckdb.DuckDBPyConnection, lake: LakeLayout, manifests: pa.Table, pointers: pa.Table
 ) -> tuple[dict[str, str], dict[str, list[Path]]]:
     """Creates the views of datasets, `dataset_rows`, `metrics_lines`, and the rows for `datasets`.
 
@@ -74,7 +72,7 @@ def create_dataset_relations(
     return views, files
 
 
-def _kinds(lake: Lake, artefacts: Iterable[str]) -> tuple[dict[str, _Kind], list[Path]]:
+def _kinds(lake: LakeLayout, artefacts: Iterable[str]) -> tuple[dict[str, _Kind], list[Path]]:
     """The kinds of files of each dataset, by the name of their view, and the files that name interactions."""
     found: dict[str, _Kind] = {}
     in_rows: list[Path] = []
@@ -107,7 +105,7 @@ def _headers(files: Iterable[Path]) -> list[pq.FileMetaData] | None:
 
 
 def _create_versions(
-    connection: duckdb.DuckDBPyConnection, lake: Lake, view: str, kind: _Kind, current: Sequence[str]
+    connection: duckdb.DuckDBPyConnection, lake: LakeLayout, view: str, kind: _Kind, current: Sequence[str]
 ) -> list[Path]:
     """Creates the view of all versions. Returns the files behind it: versions whose columns have other types than the current
     one's are left out, because their rows cannot be in one relation."""
@@ -126,7 +124,7 @@ def _unite(one: pa.Schema, other: pa.Schema) -> bool:
     return all(one.field(name).type == other.field(name).type for name in set(one.names) & set(other.names))
 
 
-def _create_metrics_lines(connection: duckdb.DuckDBPyConnection, lake: Lake, manifests: pa.Table) -> list[Path]:
+def _create_metrics_lines(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, manifests: pa.Table) -> list[Path]:
     found = [lake.root / path / "metrics.jsonl" for path in manifests.column("path").to_pylist()]
     files = [file for file in found if file.is_file()]
     if files:
@@ -136,12 +134,12 @@ def _create_metrics_lines(connection: duckdb.DuckDBPyConnection, lake: Lake, man
     return files
 
 
-def inside(lake: Lake, files: Iterable[str | Path]) -> list[str]:
+def inside(lake: LakeLayout, files: Iterable[str | Path]) -> list[str]:
     """Paths of files inside the lake."""
     return [Path(file).relative_to(lake.root).as_posix() for file in files]
 
 
-def paths_in_sql(lake: Lake, files: Iterable[str | Path]) -> str:
+def paths_in_sql(lake: LakeLayout, files: Iterable[str | Path]) -> str:
     """Files of the lake as a list of SQL expressions that follow the lake when it is moved."""
     home = f"coalesce(getvariable('lake'), {sql_literal(str(lake.root))})"
     return ", ".join(f"{home} || {sql_literal('/' + path)}" for path in inside(lake, files))

@@ -1,17 +1,23 @@
 """Says why a run should stop after curation: no row is left, or most of the logs could not be read.
 
     shortage(lake, "tutor", RecordCounts.of(manifest), ["gateway", "app"], seeds=0)     # one sentence; "" if the run can go on
+
+Counts a workload's records in the catalog: read, kept, dropped by each rule, quarantined.
+
+Why a relation of the catalog may have no rows: what fills it.
+
+    why_empty("from drift")          # "no rows: drift compares days with ..."
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
-from model_ops.wording import counted
+from model_ops.jobs import counted
 from resources.catalog.catalog import query
-from resources.curating.record_counts import RecordCounts
-from resources.lake import Lake
-from resources.sql_files import sql_text
+from resources.curating import RecordCounts
+from resources.lake import LakeLayout, sql_text
 
 LEAST_SHARE = 0.1
 """Share of the bytes from which a source without a row stops the run, and of the records that have to be readable."""
@@ -20,7 +26,7 @@ _REMEDY = ("`millrace check RECIPE` says what format or fields would read them, 
 MOST_RULES = 4
 
 
-def shortage(lake: Lake, workload: str, counts: RecordCounts, sources: Collection[str], seeds: int) -> str:
+def shortage(lake: LakeLayout, workload: str, counts: RecordCounts, sources: Collection[str], seeds: int) -> str:
     """Why too few rows are left; "" if there are enough. seeds: number of sources of examples beside the traffic."""
     quarantined = sum(counts.quarantined.values())
     left = f"{counted(counts.kept, 'row')} of {counted(counts.read, 'record')} can be trained on"
@@ -42,3 +48,46 @@ def shortage(lake: Lake, workload: str, counts: RecordCounts, sources: Collectio
 def _rules(counts: dict[str, int]) -> str:
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{rule} {count:,}" for rule, count in order[:MOST_RULES])
+
+
+def count_records(lake: LakeLayout, workload: str, curate_version: str) -> RecordCounts:
+    """Counts a workload's records at one version of its curation. Raises CountsError unless they add up."""
+    parameters = {"workload": workload, "curate_version": curate_version}
+    rows = query(lake, sql_text("curating/record_counts/by_decision"), parameters).to_pylist()
+    read = query(lake, sql_text("curating/record_counts/records_read"), {"workload": workload}).to_pylist()[0]["records"]
+
+    def by_rule(outcome: str) -> dict[str, int]:
+        return {f"{row['stage']}: {row['rule']}": row["records"] for row in rows if row["outcome"] == outcome}
+
+    counts = RecordCounts(read, sum(by_rule("kept").values()), by_rule("dropped"), by_rule("quarantined"))
+    counts.check()
+    return counts
+
+
+RUN = "nothing was made yet: millrace run RECIPE"
+RELEASED = "no release was made yet: millrace run RECIPE makes one, and its gates are measured"
+FILLED_BY = {
+    "objects": "no logs were looked for yet: millrace run RECIPE", "interactions": "no logs were read yet: millrace run RECIPE",
+    "cleaned_interactions": "no logs were cleaned yet: millrace run RECIPE", "decisions": RUN, "artefacts": RUN, "models": RUN,
+    "datasets": RUN, "metrics": RUN, "lineage": RUN, "edges": RUN, "nodes": RUN, "dataset_rows": RUN,
+    "feedback": "no source held feedback that was read (millrace inspect LOGS shows what a log has)",
+    "quarantine": "every log line could be read", "judgements": "no judge was asked (curation.judge in the recipe)",
+    "contamination": "no evaluation suite was looked for in the traffic (evals in the recipe)",
+    "retired": "retention removed no rows (retention in the recipe)", "erasures": "nobody was forgotten (millrace forget)",
+    "releases": RELEASED, "gates": RELEASED, "evaluations": RELEASED, "measurements": RELEASED, "acceptance": RELEASED,
+    "endpoints": RELEASED, "approvals": "no person decided on a release yet (millrace approve)",
+    "serving_metrics": "no server was read yet: millrace serve does it, and millrace scrape reads one that runs",
+    "acceptance_by_shape": "no request was captured from a server that reports acceptance (millrace serve --capture)",
+    "drift": "days are compared with the traffic that a release learnt: there is no release yet, or no later day",
+    "retraining_decisions": "no retraining was decided on yet (automation.decide, or millrace retrain)",
+}
+_SOURCE = re.compile(r'\b(?:from|join)\s+"?([a-z_]\w*)', re.IGNORECASE)
+_FILTERS = re.compile(r"\b(?:where|having|qualify|limit|offset|join|sample)\b", re.IGNORECASE)
+
+
+def why_empty(statement: str) -> str:
+    """A sentence for a query without rows: why the relation has none, or that the query leaves none."""
+    names = [name.lower() for name in _SOURCE.findall(statement)]
+    if _FILTERS.search(statement) is None and len(names) == 1 and names[0] in FILLED_BY:
+        return f"no rows in {names[0]}: {FILLED_BY[names[0]]}"
+    return "no rows"

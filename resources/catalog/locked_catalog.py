@@ -7,21 +7,34 @@ secret read, no Python variable visible; no setting can be changed; memory is bo
 removed afterwards. The catalog is attached read-only to a database in memory, so queries of one process never share settings.
 
 DuckDB's lock allows `copy` to overwrite the files that may be read, so a statement is run only after
-resources/catalog/question.py has checked that it is a query.
+resources/catalog/locked_catalog.py has checked that it is a query.
+
+Checks that SQL is exactly one query that only reads, by DuckDB's own parser.
+
+    check_question(connection, "select 1")       # fine
+    check_question(connection, "copy ...")       # raises NotAQuestionError, which says what was given
+
+A query is select, from, with, values, table, describe, show, summarize, pivot or unpivot, and explain of one of them.
+Several statements are refused, and so is a query that writes: since DuckDB 2.0 a `copy ... to` or an `insert` may be a CTE,
+and the functions `query` and `json_execute_serialized_sql` run any text. Every node of the parser's syntax tree must be one
+that only reads.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 
-from resources.tables import sql_literal
+from resources.lake import sql_literal, sql_text
 
 DEFAULT_MEMORY_GIB = 4.0
 SPILLS = 4
@@ -88,3 +101,131 @@ def _own_files(connection: duckdb.DuckDBPyConnection) -> list[str]:
     """Paths inside the lake of the files that the catalog's views read."""
     found = connection.execute("select distinct path from view_files").fetchall()
     return [path for (path,) in found if not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts]
+
+
+_QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
+"""DuckDB splits a pivot into several statements (MULTI), and a `create table ... as pivot` too."""
+
+
+_READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
+_RUN_TEXT = {"query", "json_execute_serialized_sql"}
+"""Table functions that run the SQL in their argument, which may be composed at run time."""
+_WRITING = {"copy", "insert", "update", "delete", "merge", "truncate", "create", "drop", "alter", "export", "import", "attach"}
+
+
+class NotAQuestionError(Exception):
+    """A statement is not a query; the message says what it is."""
+
+
+def check_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raises NotAQuestionError unless `sql` is one query, duckdb.Error if it is not SQL."""
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise NotAQuestionError("the query is empty: give SQL, such as \"from artefacts\"")
+    if len(statements) > 1:
+        raise NotAQuestionError(f"{len(statements)} statements were given, and none was run: ask one query at a time")
+    kind = _kind(statements[0])
+    if kind is duckdb.StatementType.EXPLAIN:
+        queries = [text for text in _explained(statements[0].query) if _is_query(connection, text)]
+    else:
+        queries = [statements[0].query] if kind in _QUERIES and _is_query(connection, statements[0].query) else []
+    holds = bool(queries)
+    if holds and not all(_only_reads(connection, _without_end(text)) for text in queries):
+        raise NotAQuestionError(
+            "a part of this query writes, or runs SQL from a text (copy, insert, update or delete in brackets; query(...); "
+            "json_execute_serialized_sql(...)): nothing was run; plain DuckDB on the lake's catalog.duckdb runs anything"
+        )
+    if not holds:
+        raise NotAQuestionError(
+            "only a query can be asked (select, from, with, values, describe, show, summarize, pivot, explain), and this is "
+            f"a {kind.name if kind else 'newer'} statement: nothing was run; plain DuckDB on the lake's catalog.duckdb runs "
+            "anything"
+        )
+
+
+def _kind(statement: duckdb.Statement) -> duckdb.StatementType | None:
+    """The kind of a statement; None if DuckDB's Python package has no name for it (`update extensions`)."""
+    try:
+        return statement.type
+    except ValueError:
+        return None
+
+
+def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
+    """Whether a statement can be used as a table expression, as only queries can."""
+    text = _without_end(statement)
+    try:
+        alone = connection.extract_statements(text)
+        inside = connection.extract_statements(f"from (\n{text}\n)")
+    except duckdb.Error:
+        return False
+    return len(alone) == len(inside) == 1 and _kind(alone[0]) in _QUERIES
+
+
+def _only_reads(connection: duckdb.DuckDBPyConnection, text: str) -> bool:
+    """Whether no part of a query writes or runs other SQL, by its syntax tree, or by its words if DuckDB gives no tree."""
+    [(said,)] = connection.execute(sql_text("catalog/queries/syntax_tree"), {"text": text}).fetchall()
+    tree = json.loads(said)
+    return _tree_only_reads(tree) if not tree.get("error") else _words_only_read(text)
+
+
+def _tree_only_reads(tree: Any) -> bool:
+    if isinstance(tree, list):
+        return all(map(_tree_only_reads, tree))
+    if not isinstance(tree, dict):
+        return True
+    kind = tree.get("type")
+    if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _READING_NODES:
+        return False
+    if str(tree.get("function_name", "")).lower() in _RUN_TEXT:
+        return False
+    return all(map(_tree_only_reads, tree.values()))
+
+
+def _words_only_read(text: str) -> bool:
+    """Whether no bracket begins with a statement that writes, and no function that runs text is called."""
+    words = _words(text)
+    for bracket, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
+        if bracket == "(" and word in _WRITING and re.match(r"[\w\"'$(]", after):
+            return False
+        if word == "(" and bracket.strip('"') in _RUN_TEXT:
+            return False
+    return True
+
+
+def _words(text: str) -> list[str]:
+    """The tokens of a statement in lower case, comments left out."""
+    return [word.lower() for _, word in _tokens(text)]
+
+
+def _tokens(text: str) -> list[tuple[int, str]]:
+    """(place, token) of a statement, comments left out. DuckDB counts places in bytes of UTF-8; these are characters."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    marks = [*duckdb.tokenize(text), (len(encoded), duckdb.token_type.comment)]
+    return [
+        (len(encoded[:start].decode("utf-8", "surrogatepass")), encoded[start:end].decode("utf-8", "surrogatepass").strip())
+        for (start, kind), (end, _) in pairwise(marks) if kind != duckdb.token_type.comment
+    ]
+
+
+def _without_end(statement: str) -> str:
+    """A statement without the semicolons and comments after it."""
+    tokens = _tokens(statement)
+    ends = len(statement)
+    while tokens and tokens[-1][1] == ";":
+        ends = tokens.pop()[0]
+    return statement[:ends]
+
+
+def _explained(statement: str) -> list[str]:
+    """The statements that an `explain` may explain: the words after it, with and without options in brackets."""
+    tokens = _tokens(statement)
+    starts = [place for place, _ in tokens] + [len(statement)]
+    words = [word.lower() for _, word in tokens]
+    first = 2 if len(words) > 1 and words[1] == "analyze" else 1
+    depth = 0
+    for number in range(first, len(words)):
+        depth += (words[number] == "(") - (words[number] == ")")
+        if depth == 0:
+            return [statement[starts[first]:], statement[starts[number + 1]:]]
+    return [statement[starts[first]:]]

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from resources.catalog.catalog import Answer
+from resources.catalog.catalog import QueryResult
 
 
 @dataclass
 class Page:
     """A page, readable as an answer is."""
 
-    answer: Answer
+    answer: QueryResult
     limit: int
     number: int = 1
     """From 1."""

@@ -13,11 +13,17 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from resources.artefacts.taint import tainted
-from resources.lake import Lake
-from resources.releasing.endpoint_log import EndpointLog, EndpointLogError, Entry
-from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, workloads_with_endpoints
-from resources.sql_files import run, sql_text
+from resources.artefacts import tainted
+from resources.endpoints import (
+    Aliases,
+    Endpoint,
+    EndpointError,
+    EndpointLog,
+    EndpointLogEntry,
+    EndpointLogError,
+    workloads_with_endpoints,
+)
+from resources.lake import LakeLayout, run, sql_text
 
 RELEASE_RELATIONS = ("approvals", "champions", "tainted", "releases", "gates")
 """In order of creation: releases reads approvals and tainted."""
@@ -42,7 +48,7 @@ _TAINTS = pa.schema([("artefact", pa.string()), ("dataset", pa.string()), ("eras
 _TEXTS = pa.schema([("path", pa.string()), ("release", pa.string())])
 
 
-def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: LakeLayout) -> None:
     """Creates the relations and their comments in the catalog that is being built."""
     workloads = workloads_with_endpoints(lake)
     entries = [row for workload in workloads for row in _entries(lake, workload)]
@@ -56,7 +62,7 @@ def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) 
     connection.execute(sql_text("catalog/releases/release_comments"))
 
 
-def _entries(lake: Lake, workload: str) -> list[dict[str, Any]]:
+def _entries(lake: LakeLayout, workload: str) -> list[dict[str, Any]]:
     """Every readable entry, including those that the next change will write to repair the log."""
     try:
         return [_row(entry, intact=True) for entry in Endpoint(lake, workload).entries()]
@@ -65,13 +71,13 @@ def _entries(lake: Lake, workload: str) -> list[dict[str, Any]]:
         return [_row(item.entry, intact=not item.problem) for item in stored if item.entry is not None]
 
 
-def _row(entry: Entry, intact: bool) -> dict[str, Any]:
+def _row(entry: EndpointLogEntry, intact: bool) -> dict[str, Any]:
     # `at` and `by` are reserved words of SQL
     return {**entry.model_dump(), "ts": entry.at, "who": entry.by, "alias": entry.alias or None, "key": _key_of(entry),
             "intact": intact}
 
 
-def _key_of(entry: Entry) -> str | None:
+def _key_of(entry: EndpointLogEntry) -> str | None:
     """The id of the key that signed an entry, as its envelope names it; `millrace verify` checks the signature."""
     try:
         return json.loads(entry.envelope)["signatures"][0]["keyid"]
@@ -79,7 +85,7 @@ def _key_of(entry: Entry) -> str | None:
         return None
 
 
-def _aliases(lake: Lake, workload: str) -> Aliases:
+def _aliases(lake: LakeLayout, workload: str) -> Aliases:
     try:
         return Endpoint(lake, workload).read()
     except EndpointError:
@@ -91,12 +97,12 @@ def _alias_row(aliases: Aliases) -> dict[str, Any]:
     return {**aliases.model_dump(), "named": named}
 
 
-def _taints(lake: Lake) -> list[dict[str, Any]]:
+def _taints(lake: LakeLayout) -> list[dict[str, Any]]:
     return [{"artefact": taint.node, "dataset": cause.dataset, "erased_rows": cause.rows, "last_erased": cause.at}
             for taint in tainted(lake).values() for cause in taint.causes.values()]
 
 
-def _release_texts(lake: Lake) -> list[dict[str, str]]:
+def _release_texts(lake: LakeLayout) -> list[dict[str, str]]:
     return [
         {"path": path.parent.relative_to(lake.root).as_posix(), "release": path.read_text(encoding="utf-8")}
         for path in sorted(lake.artefacts("release").glob("*/*/release.json"))

@@ -7,23 +7,32 @@
 
 A history has only ids, names and fixed texts, never what a user wrote. An object's path may have any spelling, or be the end
 of its uri. Raises UnknownIdError if nothing is found.
+
+Finds the log object that a path means, in any spelling.
+
+    objects_of(connection, "../logs/gateway.jsonl")    # its ledger rows, one per workload; [] if there is none
+    as_folder(connection, "logs/gateway")              # a sentence about a folder of objects
+    of_that_name(connection, "old/gateway.jsonl")      # objects of the same name elsewhere
+
+A path may be relative, with `~`, `.`, `..` or links, a file:// or s3a:// uri, or only the end of an object's uri.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import duckdb
 import pyarrow as pa
 
-from model_ops.errors import FoundWrong
-from model_ops.wording import counted
-from resources.catalog.asked_object import as_folder, objects_of, of_that_name
+from model_ops.jobs import CheckFailed, counted
 from resources.catalog.catalog import CatalogError, open_catalog
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
-from resources.sql_files import rows
+from resources.endpoints import Endpoint
+from resources.lake import LakeLayout, rows
+from resources.sources import is_local, local_path, plain_path, remote_uri
 
 STEPS = pa.schema(
     [("interaction_id", pa.string()), ("step", pa.int32()), ("stage", pa.string()), ("name", pa.string()),
@@ -44,12 +53,12 @@ LAST_ROW = 2**62
 """Upper bound of line numbers; a larger one counts as this."""
 
 
-class UnknownIdError(FoundWrong):
+class UnknownIdError(CheckFailed):
     """Nothing in the lake has this id or line; the message says what was searched for."""
 
 
 @dataclass(frozen=True)
-class History:
+class RecordHistory:
     """The steps of one id or line."""
 
     asked: str
@@ -59,7 +68,7 @@ class History:
     """Facts about each interaction, by interaction id."""
 
 
-def history_of(lake: Lake, identifier: str) -> History:
+def history_of(lake: LakeLayout, identifier: str) -> RecordHistory:
     """The history of the interactions or the line that `identifier` means.
 
     Raises UnknownIdError if it means nothing, CatalogError if it is ambiguous.
@@ -100,7 +109,7 @@ def _place(identifier: str) -> tuple[str, int | None]:
     return identifier, None
 
 
-def _unknown(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path: str, row: int | None) -> str:
+def _unknown(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, path: str, row: int | None) -> str:
     if said := as_folder(connection, path):
         return said
     alike = of_that_name(connection, path)
@@ -111,7 +120,7 @@ def _unknown(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path
             "has no id of its own: ask for it as URI:ROW")
 
 
-def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objects: list[dict[str, Any]]) -> History:
+def _object(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, objects: list[dict[str, Any]]) -> RecordHistory:
     """The history of a log object as a whole, by workload, and of its records."""
     steps = []
     for item in objects:
@@ -125,7 +134,7 @@ def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objec
     return _told(connection, lake, asked, f"log object {objects[0]['uri']}", [], steps)
 
 
-def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: dict[str, Any], row: int) -> History:
+def _line(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, item: dict[str, Any], row: int) -> RecordHistory:
     uri = item["uri"]
     records = rows(connection, "why/line", uri=uri, row=row).to_pylist()
     if not records:
@@ -174,8 +183,8 @@ def _step(stage: str, rule: str, detail: str | None, kept: bool) -> dict[str, An
 
 
 def _told(
-    connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, what: str, ids: list[str], first: list[dict[str, Any]]
-) -> History:
+    connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, what: str, ids: list[str], first: list[dict[str, Any]]
+) -> RecordHistory:
     """The history of what was found: first the line's steps, then each interaction's, in the given order."""
     order = {interaction: place for place, interaction in enumerate(ids)}
     subjects = {row["interaction_id"]: row for row in rows(connection, "why/subjects", ids=ids).to_pylist()}
@@ -188,10 +197,10 @@ def _told(
             steps.append(_step("retired", "retention", said, False) | {"interaction_id": gone["interaction_id"]})
     steps += [alias for step in steps if step["stage"] == "release" for alias in _served(lake, step)]
     steps.sort(key=lambda step: (order[step["interaction_id"]], step["step"]))
-    return History(asked, what, pa.Table.from_pylist([*first, *steps], schema=STEPS), subjects)
+    return RecordHistory(asked, what, pa.Table.from_pylist([*first, *steps], schema=STEPS), subjects)
 
 
-def _served(lake: Lake, release: dict[str, Any]) -> list[dict[str, Any]]:
+def _served(lake: LakeLayout, release: dict[str, Any]) -> list[dict[str, Any]]:
     """The aliases that name a release now, read from the endpoint's file."""
     workload = release["name"].split("/")[0]
     aliases = Endpoint(lake, workload).read()
@@ -199,3 +208,75 @@ def _served(lake: Lake, release: dict[str, Any]) -> list[dict[str, Any]]:
         {**release, "step": 10, "stage": "endpoint", "name": workload, "rule": alias, "detail": None, "current": True}
         for alias, version in aliases.all().items() if version == release["version"]
     ]
+
+
+MOST_NAMED = 3
+
+
+def objects_of(connection: duckdb.DuckDBPyConnection, path: str, exactly: bool = False) -> list[dict[str, Any]]:
+    """Ledger rows of the object that `path` means. exactly: the end of a uri is not enough.
+
+    Raises CatalogError if it may be several objects.
+    """
+    if not path:
+        return []
+    spellings = _spellings(path)
+    found = rows(connection, "why/objects", spellings=spellings, ending=None if exactly else _ending(path)).to_pylist()
+    found = found or _same_file(connection, path)
+    uris = sorted({item["uri"] for item in found})
+    if len(uris) > 1:
+        raise CatalogError(f"{path} may be any of {len(uris)} log objects ({_some(uris)}): give more of it")
+    return found
+
+
+def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
+    """A sentence about a path that is a folder, in the ledger or on this machine; "" if it is not a folder."""
+    local = local_path(path)
+    there = bool(local) and Path(local).is_dir()
+    if not there and "/" not in path:
+        return ""
+    spellings = [f"{each.rstrip('/')}/" for each in _spellings(path)]
+    [inside] = rows(connection, "why/folder", spellings=spellings, ending=f"{_ending(path)}/").to_pylist()
+    if inside["objects"]:
+        return (f"{path} is a folder of {counted(inside['objects'], 'log object')}: ask for one of them, such as "
+                f"{inside['first_uri']}")
+    return (f"{path} is a folder, and no log object in it is known: ask for an object of a recipe's source, or a line, "
+            "URI:ROW") if there else ""
+
+
+def of_that_name(connection: duckdb.DuckDBPyConnection, path: str) -> str:
+    """The known objects that have the same file name as `path`; "" if there are none."""
+    name = normalize("NFC", path.rstrip("/").rpartition("/")[2])
+    return _some([row["uri"] for row in rows(connection, "why/of_name", name=name).to_pylist()])
+
+
+def _some(uris: list[str]) -> str:
+    return ", ".join(uris[:MOST_NAMED]) + (", ..." if len(uris) > MOST_NAMED else "")
+
+
+def _spellings(path: str) -> list[str]:
+    """The uris that a path may stand for, most likely first, in Unicode NFC."""
+    found = [path]
+    if is_local(path) and "\0" not in path:
+        plain = plain_path(path)
+        folder, name = os.path.split(plain)
+        found += [plain, f"{os.path.realpath(folder).rstrip('/')}/{name}", os.path.realpath(plain), local_path(path) or plain]
+    else:
+        found.append(remote_uri(path))
+    return list(dict.fromkeys(normalize("NFC", each) for each in found))
+
+
+def _ending(path: str) -> str:
+    """The path as the end of a uri: a slash before it, without scheme, `./` and `../`."""
+    path = plain_path(path) if path.lower().startswith("file:") else path
+    parts = os.path.normpath(path).split("/")
+    return normalize("NFC", "/" + "/".join(part for part in parts if part not in ("", ".", "..")))
+
+
+def _same_file(connection: duckdb.DuckDBPyConnection, path: str) -> list[dict[str, Any]]:
+    """Objects that are the same file as `path`, where the ledger knows it by another link."""
+    local = local_path(path)
+    if local is None or "\0" in local or not Path(local).is_file():
+        return []
+    alike = rows(connection, "why/of_size", bytes=Path(local).stat().st_size).to_pylist()
+    return [item for item in alike if Path(item["uri"]).is_file() and Path(item["uri"]).samefile(local)]

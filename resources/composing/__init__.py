@@ -1,0 +1,37 @@
+"""Builds datasets from curated rows: supervised fine-tuning, preference pairs, prompts for reinforcement, calibration rows,
+evaluation suites, seeds, and answers as they were served. Which rows are fit for training is decided in curating/; here they
+are mixed, repeated, split by user, and searched for held-out rows. teachers/ asks a teacher (an endpoint, or a model in a
+worker) for answers, within its budget, and keeps every reply. Start with datasets.py; dataset_settings.py holds the recipe's
+keys.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.composing.calibration import build_calibration
+    from resources.composing.dataset_settings import (
+        CalibrationSettings,
+        DatasetSettings,
+        NamedDataset,
+        PreferenceSettings,
+        RlPromptSettings,
+        SeedSettings,
+    )
+    from resources.composing.datasets import build_sft_dataset, lent_by, sessions_in_two_splits
+    from resources.composing.dropped_seeds import SeedTombstones, drop_contaminated_seeds, drop_erased_seeds
+    from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
+    from resources.composing.held_out import held_out_in_training
+    from resources.composing.preferences import build_preferences
+    from resources.composing.rl_prompts import build_rl_prompts
+    from resources.composing.seeds import import_seeds
+    from resources.composing.served_answers import build_served_answers
+    from resources.composing.teachers.kept_answers import AnswerStore
+    from resources.composing.teachers.model_answers import ModelTeacher
+    from resources.composing.teachers.requests import prompt_of
+    from resources.composing.teachers.settings import TeacherSettings
+    from resources.composing.teachers.teacher_answers import build_teacher_answers
+    from resources.composing.token_counts import local_tokenizers, vocabularies
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

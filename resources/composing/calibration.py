@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from resources.composing.dataset_card import write_plain_card
-from resources.composing.other_settings import CalibrationSettings
-from resources.sql_files import attach_parquet, run, stream, workbench, write_rows
+from resources.composing.dataset_settings import CalibrationSettings
+from resources.lake import attach_parquet, run, stream, workbench, write_rows
 
 
 def build_calibration(

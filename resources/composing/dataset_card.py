@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from model_ops.atomic_files import write_text
-from resources.sql_files import rows, sql_text, workbench
-from resources.tables import sql_literal
+from model_ops.files import write_text
+from resources.lake import rows, sql_literal, sql_text, workbench
 
 SPLITS = ("train", "validation", "test")
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"), (10_000_000, "1M<n<10M"))

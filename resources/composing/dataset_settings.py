@@ -1,19 +1,36 @@
 """The recipe's `datasets.sft` settings: which rows are taken, how often, and in which split.
 
     DatasetSettings(mix={"gateway": 0.8, "handmade": {"rows": 500}}, limits={"handmade": {"max_repeats": 3}}, max_rows=5_000)
+
+The recipe's `datasets.named`: further datasets of conversations, for stages of training that name theirs.
+
+    NamedDataset(min_quality=8, mix={"handmade": 0.5, "gateway": 0.5}, max_rows=2_000)
+    named.as_dataset(datasets.sft)          # DatasetSettings: its own mixture, the splits and rendering of datasets.sft
+
+A named dataset has the held-out rows of `sft_dataset`, so what one stage trains on is never what another is measured on.
+
+The recipe's settings of datasets besides `datasets.sft`: preference, rl_prompts, calibration.
+
+The recipe's `seeds` settings: examples from files, or the training rows of another dataset of the lake.
+
+    SeedSettings(uri="s3://seeds/handmade/", licence="cc-by-4.0")
+    SeedSettings(dataset="old-tutor/sft_dataset", version="3fa94c01d2ab")
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from datetime import date
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, StringConstraints, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from model_ops.rendering.settings import RenderingSettings
-from model_ops.settings import Settings
+from model_ops.jobs import Settings
+from model_ops.rendering import RenderingSettings
+from resources.composing.eval_suite import EvalSettings
+from resources.sources import SourceSettings, Uri
 
 
 class DatasetError(Exception):
@@ -119,3 +136,109 @@ class DatasetSettings(RenderingSettings, Mixture):
         return self
 
 
+class RowFilter(Settings):
+    """Which rows of traffic a dataset trains on. Seeds are chosen by `mix` alone."""
+
+    min_quality: float | None = Field(
+        None, ge=1, le=10, description="Least quality that `curation.judge` gave to a row of traffic. Left out: any")
+    min_difficulty: float | None = Field(
+        None, ge=1, le=10, description="Least difficulty that `curation.judge` gave to a row of traffic. Left out: any")
+    min_feedback: float | None = Field(
+        None, ge=-1, le=1, description="Least feedback on a row of traffic, where 1 is a thumb up; a row without feedback is "
+        "left out. Left out: any")
+    languages: list[str] | None = Field(
+        None, min_length=1, description="Languages of the rows of traffic, such as [en, de]. Left out: all")
+    first_day: date | None = Field(None, description="First day of the traffic that is trained on. Left out: the recipe's")
+    last_day: date | None = Field(None, description="Last day of the traffic that is trained on. Left out: the recipe's")
+
+    @model_validator(mode="after")
+    def _in_order(self):
+        if self.first_day and self.last_day and self.last_day < self.first_day:
+            raise ValueError(f"last_day {self.last_day} is before first_day {self.first_day}; change one of them")
+        return self
+
+
+class NamedDataset(Mixture, RowFilter):
+    """A further dataset of conversations, with a mixture and a choice of rows of its own. Splits and rendering are those of
+    `datasets.sft`."""
+
+    def as_dataset(self, sft: DatasetSettings) -> DatasetSettings:
+        """The settings that it is built with, without the choice of rows."""
+        own = {name: getattr(self, name) for name in Mixture.model_fields}
+        return sft.model_copy(update={**own, "stratify_by": []})  # what strata lend, sft_dataset has lent
+
+    @property
+    def only(self) -> RowFilter:
+        """The choice of rows."""
+        return RowFilter(**{name: getattr(self, name) for name in RowFilter.model_fields})
+
+
+ALL_ROWS = 2**62
+"""A bound that no dataset reaches."""
+
+
+class PreferenceSettings(Settings):
+    """Pairs of a chosen and a rejected answer to one prompt, from feedback, regenerated and edited answers, and a teacher.
+
+    The splits are those of `datasets.sft`.
+    """
+
+    min_difference: float = Field(
+        0.5, gt=0, description="Least difference of feedback between two answers to a prompt that makes them a pair; an answer "
+        "without feedback counts as 0")
+    max_rows: int | None = Field(None, ge=1, description="Most training pairs. Left out: all")
+
+
+class RlPromptSettings(Settings):
+    """Prompts with data to verify an answer: lines of reinforcement fine-tuning in the logs, and files of tasks.
+
+    The splits are those of `datasets.sft`. Prompts that contain an item of `evals` are left out.
+    """
+
+    tasks: dict[str, EvalSettings] = Field(
+        default_factory=dict, description="Files of tasks by name, in the formats of `evals`; they are for training, so none "
+        "of them may be under `evals` too")
+    max_rows: int | None = Field(None, ge=1, description="Most training prompts. Left out: all")
+
+    @field_validator("tasks")
+    @classmethod
+    def _is_asked(cls, value: dict[str, EvalSettings]) -> dict[str, EvalSettings]:
+        for name, settings in value.items():
+            if settings.task == "none":
+                raise ValueError(f"{name} has task none, so nothing could verify an answer; choose a kind of task")
+        return value
+
+
+class CalibrationSettings(Settings):
+    """Training rows that quantization is calibrated with, drawn evenly over the prompt shapes. None of them is held out."""
+
+    rows: int = Field(512, ge=1, description="Number of rows")
+    seed: int = Field(0, ge=0, lt=2**32, description="Seed of the sample")
+
+
+class SeedSettings(SourceSettings):
+    """One set of training examples: files, or a dataset of the lake."""
+
+    uri: Uri | None = Field(  # type: ignore[assignment]
+        None, min_length=1, description="File, directory, glob, file:// or any fsspec URL such as s3://, without credentials. "
+        "Left out: `dataset` names the examples")
+    dataset: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+/[a-z0-9_-]+$")] | None = Field(
+        None, description="Dataset of the same lake whose training rows are taken, as workload/name, instead of files")
+    version: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")] | None = Field(
+        None, description="Version of `dataset`, 12 hex digits. Left out: the current one")
+    synthetic: bool = Field(False, description="true: a model wrote these examples. Their rows say so, and "
+                            "max_synthetic_share bounds them")
+    licence: str | None = Field(None, min_length=1, description="Licence of these examples, for the dataset's card")
+    tokenizer: str | None = Field(
+        None, min_length=1, description="Directory of the tokenizer (or model) that made the token ids of these examples. "
+        "Another vocabulary than the base model's is refused. Left out: not compared")
+
+    @model_validator(mode="after")
+    def _one_place(self):
+        if (self.uri is None) == (self.dataset is None):
+            raise ValueError("give uri (files) or dataset (workload/name of this lake), and not both")
+        if self.version is not None and self.dataset is None:
+            raise ValueError("version belongs to dataset, and there is none; leave version out, or name a dataset")
+        if self.dataset is not None and (self.fields is not None or self.format != "auto"):
+            raise ValueError("format and fields say how files are read, and a dataset's rows are known; leave them out")
+        return self

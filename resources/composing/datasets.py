@@ -47,19 +47,15 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from model_ops.rendering.settings import RenderingSettings
-from model_ops.wording import counted
+from model_ops.jobs import counted
+from model_ops.rendering import RenderingSettings
 from resources.composing.dataset_card import write_card
-from resources.composing.dataset_settings import DatasetError, DatasetSettings
+from resources.composing.dataset_settings import DatasetError, DatasetSettings, RowFilter
 from resources.composing.mixing import Pool, cluster_takes, sampling_quotas, shortfalls
-from resources.composing.named_datasets import RowFilter
-from resources.composing.near_copies import near_copies
 from resources.composing.seeds import SEEDS, TOKENIZERS
 from resources.composing.token_counts import count_tokens
-from resources.curating.clean import MACROS
-from resources.curating.curation import NearDuplicates
-from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
-from resources.tables import SCHEMAS, Tables
+from resources.curating import MACROS, NearDuplicates, near_copies
+from resources.lake import SCHEMAS, Tables, attach_parquet, rows, run, stream, workbench, write_rows
 
 SPLITS = ("train", "validation", "test")
 

@@ -29,12 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from model_ops.atomic_files import write_text
-from model_ops.evaluation.tasks.item import Item
+from model_ops.files import write_text
+from model_ops.tasks import Item
 from resources.composing.eval_tasks import EvalTaskError, Task, task_item
-from resources.curating.eval_items import EVAL_ITEMS
-from resources.reading.json_text import json_text, whole
-from resources.reading.sources import Uri
+from resources.curating import EVAL_ITEMS
+from resources.records import json_text, whole
+from resources.sources import Uri
 
 PROMPTS = ("prompt", "question", "input", "instruction", "text", "problem")
 ANSWERS = ("answer", "output", "response", "solution", "target", "reference", "canonical_solution")

@@ -23,13 +23,18 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from model_ops.evaluation.tasks.final_number import NumberItem, final_number
-from model_ops.evaluation.tasks.function_call import FunctionCallItem
-from model_ops.evaluation.tasks.item import Item
-from model_ops.evaluation.tasks.json_answer import JsonItem
-from model_ops.evaluation.tasks.judged import JudgedItem
-from model_ops.evaluation.tasks.text_match import ExactItem, RegexItem
-from model_ops.evaluation.tasks.unit_tests import INSTRUCTION, UnitTestsItem
+from model_ops.tasks import (
+    INSTRUCTION,
+    ExactItem,
+    FunctionCallItem,
+    Item,
+    JsonItem,
+    JudgedItem,
+    NumberItem,
+    RegexItem,
+    UnitTestsItem,
+    final_number,
+)
 
 Task = Literal["auto", "none", "number", "exact", "regex", "json_schema", "function_call", "unit_tests", "judge"]
 

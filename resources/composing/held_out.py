@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from resources.artefacts.freshness import ARTEFACTS
-from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
-from resources.lake import Lake
-from resources.sql_files import rows, workbench
+from resources.artefacts import ARTEFACTS
+from resources.lake import LakeLayout, rows, workbench
+from resources.manifests import Manifest, ManifestError, read_manifest
 
 _COLUMNS = {"row_id", "interaction_ids", "content_sha256"}
 
@@ -35,7 +34,7 @@ class Leak:
         return f"{self.rows:,} training rows of {self.learnt} are held out in {self.held}, such as {self.example}"
 
 
-def held_out_in_training(lake: Lake, manifest: Manifest) -> list[Leak]:
+def held_out_in_training(lake: LakeLayout, manifest: Manifest) -> list[Leak]:
     """The leaks behind an artefact; empty if no held-out row is learnt."""
     learnt, held = [], []
     for directory in datasets_behind(lake, manifest):
@@ -51,7 +50,7 @@ def held_out_in_training(lake: Lake, manifest: Manifest) -> list[Leak]:
             for each in found]
 
 
-def datasets_behind(lake: Lake, manifest: Manifest) -> Iterator[Path]:
+def datasets_behind(lake: LakeLayout, manifest: Manifest) -> Iterator[Path]:
     """Directories of the datasets in an artefact's ancestry, its own included. What is no longer in the lake is left out."""
     seen, waiting = set(), [manifest]
     while waiting:

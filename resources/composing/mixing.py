@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import md5
 from typing import NamedTuple, TypeVar
 
-from model_ops.wording import counted
+from model_ops.jobs import counted
 from resources.composing.dataset_settings import DatasetSettings, SourceLimits
 
 TEMPERATURES = {"none": 1.0, "sqrt": 0.5, "uniform": 0.0}

@@ -28,12 +28,9 @@ from typing import Any
 import pyarrow as pa
 
 from resources.composing.dataset_card import write_plain_card
-from resources.composing.dataset_settings import DatasetError, DatasetSettings
-from resources.composing.other_settings import ALL_ROWS, PreferenceSettings
-from resources.curating.clean import MACROS
-from resources.curating.row_feedback import attach_row_feedback
-from resources.sql_files import attach_parquet, attach_slice, run, stream, workbench, write_rows
-from resources.tables import Tables
+from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, PreferenceSettings
+from resources.curating import MACROS, attach_row_feedback
+from resources.lake import Tables, attach_parquet, attach_slice, run, stream, workbench, write_rows
 
 SPLITS = ("train", "validation", "test")
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])

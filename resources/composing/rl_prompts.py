@@ -23,17 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.artefacts.manifest import SCRATCH
 from resources.composing.dataset_card import write_plain_card
-from resources.composing.dataset_settings import DatasetError, DatasetSettings
+from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, RlPromptSettings
 from resources.composing.eval_suite import EvalSettings, build_eval_suite
-from resources.composing.other_settings import ALL_ROWS, RlPromptSettings
-from resources.curating.clean import MACROS
-from resources.curating.curation import Decontamination
-from resources.curating.decontamination import find_items
-from resources.curating.eval_items import read_eval_items
-from resources.sql_files import attach_slice, run, stream, workbench, write_rows
-from resources.tables import Tables
+from resources.curating import MACROS, Decontamination, find_items, read_eval_items
+from resources.lake import Tables, attach_slice, run, stream, workbench, write_rows
+from resources.manifests import SCRATCH
 
 SPLITS = ("train", "validation", "test")
 _TASKS = pa.schema([

@@ -28,15 +28,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.atomic_files import write_json
-from model_ops.models.target_digest import vocabulary_digest
-from resources.composing.erased_seeds import Erased
-from resources.composing.seed_settings import SeedSettings
-from resources.reading.formats import FORMATS
-from resources.reading.ledger import Entry
-from resources.reading.sources import SourceError, SourceSettings, list_objects
-from resources.reading.staging import staging
-from resources.sql_files import attach_parquet, rows, run, sql_text, workbench
+from model_ops.files import vocabulary_digest, write_json
+from resources.composing.dataset_settings import SeedSettings
+from resources.composing.dropped_seeds import SeedTombstones
+from resources.lake import attach_parquet, rows, run, sql_text, workbench
+from resources.reading import staging
+from resources.records import FORMATS
+from resources.sources import LedgerEntry, SourceError, SourceSettings, list_objects
 
 SEEDS = pa.schema(
     [("row_id", pa.string()), ("source", pa.string()), ("source_uri", pa.string()), ("source_row", pa.int64()),
@@ -74,7 +72,7 @@ class SeedReport:
 
 def import_seeds(
     seeds: Mapping[str, SourceSettings | Path | str], output: Path, datasets: Mapping[str, Path] | None = None,
-    erased: Erased | None = None,
+    erased: SeedTombstones | None = None,
 ) -> SeedReport:
     """Writes the usable lines of every seed. Bad lines are counted and recorded; they do not stop the import.
 
@@ -131,7 +129,7 @@ def _as_settings(seed: SourceSettings | Path | str) -> dict[str, Any]:
     return seed.model_dump() if isinstance(seed, SourceSettings) else {"uri": str(seed)}
 
 
-def _is_erased(example: Mapping[str, Any], erased: Erased) -> bool:
+def _is_erased(example: Mapping[str, Any], erased: SeedTombstones) -> bool:
     row = example.get("row", example)
     ids = [*(row.get("interaction_ids") or ()), row.get("request_id"), row.get("alias_id")]
     return erased.names(row.get("session_id"), row.get("user_hash"), ids)
@@ -165,7 +163,7 @@ def _examples(
         return
     try:
         entries = [
-            Entry(source, item.uri, item.etag, item.bytes, item.modified) for item in list_objects(source, settings)
+            LedgerEntry(source, item.uri, item.etag, item.bytes, item.modified) for item in list_objects(source, settings)
         ]
     except SourceError as error:
         raise SeedError(f"there is no seed file {settings.uri}: {error}") from error

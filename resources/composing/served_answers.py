@@ -17,8 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.sql_files import attach_slice, stream, workbench, write_rows
-from resources.tables import SCHEMAS, Tables
+from resources.lake import SCHEMAS, Tables, attach_slice, stream, workbench, write_rows
 
 SERVED = pa.schema([SCHEMAS["interactions"].field(name) for name in (
     "interaction_id", "model", "served_model_digest", "params", "finish_reason", "prompt_token_ids",

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from model_ops.models.target_digest import vocabulary_digest
+from model_ops.files import vocabulary_digest
 
 ROWS = 20_000
 """Most rows of a split that are tokenized."""

@@ -1,0 +1,25 @@
+"""Decides which rows are fit for training, and records why each other row is not. cleaning.py goes day by day: personal data is
+replaced (personal_data/), rules on single rows are applied, texts are measured. selection.py looks at all days at once:
+duplicates (duplicates/), evaluation items, balance. Both write the table `decisions`. judgements.py scores rows with a judge
+model. A row is called a duplicate in duplicates/near_duplicates.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.curating.cleaning import MACROS, clean, stale_days
+    from resources.curating.curation import CurationSettings, Decontamination, NearDuplicates
+    from resources.curating.decontamination import EVAL_ITEMS, find_items, read_eval_items
+    from resources.curating.duplicates.near_copies import near_copies
+    from resources.curating.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings
+    from resources.curating.judgements import judge
+    from resources.curating.personal_data.presidio import PresidioError, presidio_finder
+    from resources.curating.record_counts import RecordCounts
+    from resources.curating.row_feedback import attach_row_feedback
+    from resources.curating.row_rules import FeedbackRules
+    from resources.curating.selection import curate
+    from resources.curating.shingles import RaggedLists, ngrams, word_hashes
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

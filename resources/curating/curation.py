@@ -2,8 +2,8 @@
 
     CurationSettings(near_duplicates={"similarity": 0.8})
 
-Defaults apply where the recipe says nothing. `resources.curating.clean` reads `pii`, the rules on single rows
-(resources/curating/row_rules.py) and the layout of the signatures; `resources.curating.curate` reads the rest.
+Defaults apply where the recipe says nothing. `resources.curating.cleaning` reads `pii`, the rules on single rows
+(resources/curating/row_rules.py) and the layout of the signatures; `resources.curating.selection` reads the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from model_ops.settings import Settings
+from model_ops.jobs import Settings
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.curating.row_rules import FeedbackRules, LanguageRules, LengthRules, RepetitionRules, StatusRules, ToolRules
 

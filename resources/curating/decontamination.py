@@ -18,7 +18,9 @@ Finds are stored by day in the table `contamination`, with a digest of the items
 only when its rows, the suites or the settings change. A row without interaction_id says that its day was searched.
 
 The connection has the views `cleaned_interactions` and `eval_items`, the table `cleaned_rows` (sql/curating/curate.sql) and the
-macros of `resources.curating.clean`.
+macros of `resources.curating.cleaning`.
+
+Evaluation items: the columns that `eval_suite` writes and that decontamination searches training rows for.
 """
 
 from __future__ import annotations
@@ -26,19 +28,20 @@ from __future__ import annotations
 import hashlib
 import itertools
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from jaxtyping import Bool
 
 from resources.curating.alphabet import alphabet
 from resources.curating.curation import Decontamination
-from resources.curating.near_duplicates import STRETCH
-from resources.curating.shingles import Ragged, TextBuffer, in_groups, ngrams, text_buffer, word_hashes
-from resources.sql_files import attach_slice, rows, run, stream
-from resources.tables import SCHEMAS, Tables
+from resources.curating.duplicates.near_duplicates import STRETCH
+from resources.curating.shingles import RaggedLists, TextBuffer, in_groups, ngrams, text_buffer, word_hashes
+from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, stream
 
 WHOLE_MESSAGE_BELOW = 4
 """Items with fewer words than this must be a whole message."""
@@ -136,7 +139,7 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
     return items, own_words, pa.table({name: np.concatenate(values) for name, values in columns.items()})
 
 
-def _own_words(parts: pa.Table, words: Ragged) -> Bool[np.ndarray, " words"]:
+def _own_words(parts: pa.Table, words: RaggedLists) -> Bool[np.ndarray, " words"]:
     """Marks the words of each part that are in no n-gram of another item of the suite. Items with one prompt are one item.
 
     An item that others contain has no own words: it counts whole, and takes no text from the others.
@@ -208,3 +211,15 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
         "row_id": messages["row_id"].take(pa.array(texts[place])), "gram": found[:, 1],
         "message": pa.array(names, pa.string()).take(pa.array(place)), "message_words": words.lengths[place],
     }).cast(_HITS)
+
+
+EVAL_ITEMS = pa.schema(
+    [("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())]
+)
+
+
+def read_eval_items(path: Path | None) -> pa.Table:
+    """The items of a suite's items.parquet; an empty table for None. Other columns of the file are left out."""
+    if path is None:
+        return EVAL_ITEMS.empty_table()
+    return pq.read_table(path).select(EVAL_ITEMS.names).cast(EVAL_ITEMS)

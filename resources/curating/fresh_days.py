@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import date
 
-from resources.artefacts.remembered import Remembered, partition_key
-from resources.tables import Tables
+from resources.digests import AnswerCache, partition_key
+from resources.lake import Tables
 
 FRESH = "fresh"
 
@@ -29,7 +29,7 @@ class FreshDays:
         }
         everything = [file for of_days in files.values() for part in of_days.values() for file in part]
         self._heard_key = partition_key(everything, "heard")
-        self._memory = Remembered(tables.lake, f"cleaned/{workload}", made_by="clean")
+        self._memory = AnswerCache(tables.lake, f"cleaned/{workload}", made_by="clean")
 
     @property
     def unknown(self) -> list[date]:

@@ -2,9 +2,9 @@
 
     judge = JudgeSettings(base_url="http://localhost:8000/v1", model="Qwen/Qwen3-32B")
     with JudgeEndpoint(judge) as endpoint:
-        reply = endpoint.ask("[{...}]", "{...}")      # Reply(quality=7, difficulty=3, answer="{...}")
+        reply = endpoint.ask("[{...}]", "{...}")      # JudgeReply(quality=7, difficulty=3, answer="{...}")
 
-Requests to a busy or failing server are repeated (model_ops.openai_api); a server that stays silent is given up.
+Requests to a busy or failing server are repeated (model_ops.answering.openai_api); a server that stays silent is given up.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Any
 import urllib3
 from pydantic import Field
 
-from model_ops.endpoint_settings import EndpointSettings
-from model_ops.errors import FoundWrong
-from model_ops.openai_api import AGAIN, MissingKeyError, OpenAiApi
+from model_ops.answering import AGAIN, EndpointSettings, MissingKeyError, OpenAiApi
+from model_ops.jobs import CheckFailed
 
 PROMPT = """You judge examples that a language model may be trained on. You are given a conversation and the answer to it.
 Rate two things from 1 to 10. quality: is the answer correct, complete, and what was asked for? 1 is useless or wrong,
@@ -37,7 +36,7 @@ _KEPT = 2000
 """Characters of a reply that are stored."""
 
 
-class JudgeError(FoundWrong):
+class JudgeError(CheckFailed):
     """The judge cannot be reached or used; the message says why, and how many rows were kept."""
 
 
@@ -61,7 +60,7 @@ class JudgeSettings(EndpointSettings):
 
 
 @dataclass(frozen=True)
-class Reply:
+class JudgeReply:
     """Scores, or None; `answer` is the judge's text, or the reason why there is no text."""
 
     quality: float | None
@@ -99,13 +98,13 @@ class JudgeEndpoint:
         """Whether too many requests in a row failed; then no more are sent."""
         return self._silent >= 2 * self.settings.concurrency
 
-    def ask(self, messages: str, completion: str) -> Reply:
+    def ask(self, messages: str, completion: str) -> JudgeReply:
         """The judge's scores of one conversation (JSON text, as cleaned) and its answer.
 
         Raises JudgeError where the endpoint refuses the key, the model or the address.
         """
         if self.gone:
-            return Reply(None, None, "not asked: the judge had stopped answering", unreachable=True)
+            return JudgeReply(None, None, "not asked: the judge had stopped answering", unreachable=True)
         settings = self.settings
         shown = f"<conversation>\n{_shortened(messages, SHOWN_CHARACTERS)}\n</conversation>\n<answer>\n"
         shown += f"{_shortened(completion, SHOWN_CHARACTERS)}\n</answer>"
@@ -117,7 +116,7 @@ class JudgeEndpoint:
         except urllib3.exceptions.HTTPError as error:
             self._silent += 1
             reason = getattr(error, "reason", None) or error
-            return Reply(None, None, f"no reply: {type(reason).__name__}", unreachable=True)
+            return JudgeReply(None, None, f"no reply: {type(reason).__name__}", unreachable=True)
         if response.status in (401, 403, 404, 405):
             raise JudgeError(
                 f"the judge at {settings.base_url} refuses {settings.model} (HTTP {response.status}): check base_url, model "
@@ -125,21 +124,21 @@ class JudgeEndpoint:
             )
         if response.status in AGAIN:
             self._silent += 1
-            return Reply(None, None, f"HTTP {response.status}", unreachable=True)
+            return JudgeReply(None, None, f"HTTP {response.status}", unreachable=True)
         self._silent = 0
         if response.status != 200:
-            return Reply(None, None, f"HTTP {response.status}", no_text=True)
-        return Reply(None, None, "the reply does not end", no_text=True) if content is None else read_reply(content)
+            return JudgeReply(None, None, f"HTTP {response.status}", no_text=True)
+        return JudgeReply(None, None, "the reply does not end", no_text=True) if content is None else read_reply(content)
 
 
-def read_reply(content: bytes) -> Reply:
+def read_reply(content: bytes) -> JudgeReply:
     """The scores in a chat completion. Anything but a number from 1 to 10 is no score."""
     try:
         text = json.loads(content)["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        return Reply(None, None, "the reply is no chat completion", no_text=True)
+        return JudgeReply(None, None, "the reply is no chat completion", no_text=True)
     if not isinstance(text, str):
-        return Reply(None, None, "the reply holds no text", no_text=True)
+        return JudgeReply(None, None, "the reply holds no text", no_text=True)
     found: dict[str, float | None] = dict.fromkeys(SCORES)
     for candidate in reversed(re.findall(r"\{[^{}]*\}", text)):
         try:
@@ -149,7 +148,7 @@ def read_reply(content: bytes) -> Reply:
         if any(name in value for name in SCORES):
             found = {name: _score(value.get(name)) for name in SCORES}
             break
-    return Reply(found["quality"], found["difficulty"], text[:_KEPT].encode("utf-8", "replace").decode())
+    return JudgeReply(found["quality"], found["difficulty"], text[:_KEPT].encode("utf-8", "replace").decode())
 
 
 def _score(value: Any) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model_ops.compiled import compiled
+from model_ops.machine import compiled
 
 
 @compiled

@@ -1,6 +1,7 @@
 """Finds personal data in a text: spans, each with its kind and a normalised value that tells equal values.
 
-    find("mail Ann@b.org or call +49 30 901820")   # [Span(5, 14, "EMAIL", "ann@b.org"), Span(23, 36, "PHONE", "4930901820")]
+    find_personal_data("mail Ann@b.org or call +49 30 901820")   # [Span(5, 14, "EMAIL", "ann@b.org"), Span(23, 36, "PHONE",
+    "4930901820")]
 
 Kinds: SECRET (keys, tokens, passwords, credentials in URLs), EMAIL, IBAN, CARD, SSN (United States), IP, PHONE. Of overlapping
 spans, the kind that comes first in this list is kept. Patterns propose; checksums, registered ranges and lengths, and the
@@ -23,9 +24,9 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
-from resources.curating.secret_patterns import TOKEN_PREFIXES, Span, assigned_secrets, tokens, url_credentials
+from resources.curating.personal_data.secret_patterns import TOKEN_PREFIXES, Span, assigned_secrets, tokens, url_credentials
 
-KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "SSN", "IP", "PHONE")
+PERSONAL_DATA_KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "SSN", "IP", "PHONE")
 
 
 REMEMBERED = 1 << 15
@@ -33,7 +34,7 @@ REMEMBERED = 1 << 15
 _known: dict[bytes, tuple[Span, ...]] = {}
 
 
-def find(text: str) -> tuple[Span, ...]:
+def find_personal_data(text: str) -> tuple[Span, ...]:
     """The spans of a text, in order."""
     key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     spans = _known.get(key)
@@ -49,7 +50,7 @@ def find(text: str) -> tuple[Span, ...]:
 def without_overlaps(spans: Iterator[Span] | list[Span]) -> tuple[Span, ...]:
     """Removes overlaps: keeps the span whose kind comes first in KINDS (unknown kinds last), then the earlier, then the
     longer."""
-    rank = {kind: place for place, kind in enumerate(KINDS)}
+    rank = {kind: place for place, kind in enumerate(PERSONAL_DATA_KINDS)}
     taken: list[Span] = []   # in order
     for span in sorted(spans, key=lambda span: (rank.get(span.kind, len(rank)), span.start, -span.end)):
         place = bisect_left(taken, span.end, key=attrgetter("start"))

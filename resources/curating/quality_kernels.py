@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model_ops.compiled import compiled
+from model_ops.machine import compiled
 
 _OFFSET = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)

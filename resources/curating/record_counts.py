@@ -3,7 +3,7 @@
     counts = RecordCounts.of(manifest)                      # as they were when a version of curated_interactions was made
     counts.read, counts.kept, counts.dropped["clean: truncated"]
 
-resources/catalog/count_records.py counts them.
+resources/catalog/enough_rows.py counts them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from resources.artefacts.manifest import Manifest
+from resources.manifests import Manifest
 
 
 class CountsError(Exception):

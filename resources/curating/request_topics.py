@@ -18,10 +18,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from model_ops.atomic_files import write_json
-from resources.lake import Lake
-from resources.sql_files import rows, run
-from stores.mirror.bucket import Changed
+from model_ops.files import write_json
+from resources.lake import LakeLayout, rows, run
+from stores.mirror.bucket import Conflict
 
 FOLDER = "prompt_shapes"
 LEAST_PEOPLE = 200
@@ -30,7 +29,7 @@ MOST_TOPICS = 40
 TOPICS = pa.schema([("word", pa.string()), ("name", pa.string()), ("rank", pa.int64())])
 
 
-def kept_topics(lake: Lake, workload: str) -> pa.Table | None:
+def kept_topics(lake: LakeLayout, workload: str) -> pa.Table | None:
     """The workload's topics; None before they are chosen, or where their file cannot be read."""
     path = _path(lake, workload)
     lake.mirror.pull_file(path)
@@ -46,14 +45,14 @@ def choose_topics(connection: duckdb.DuckDBPyConnection) -> pa.Table:
     return found.select(TOPICS.names).cast(TOPICS)
 
 
-def keep_topics(lake: Lake, workload: str, topics: pa.Table) -> pa.Table:
+def keep_topics(lake: LakeLayout, workload: str, topics: pa.Table) -> pa.Table:
     """Keeps the topics, and returns those that are kept: of two machines, those of the first one stay."""
     path = _path(lake, workload)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"topics": topics.to_pylist()})
     try:
         lake.mirror.publish(path)
-    except Changed:
+    except Conflict:
         path.unlink(missing_ok=True)
         return kept_topics(lake, workload) or topics
     return topics
@@ -70,5 +69,5 @@ def attach_topics(connection: duckdb.DuckDBPyConnection, topics: pa.Table | None
     run(connection, "curating/shapes/row_topics")
 
 
-def _path(lake: Lake, workload: str) -> Path:
+def _path(lake: LakeLayout, workload: str) -> Path:
     return lake.root / FOLDER / f"{workload}.json"

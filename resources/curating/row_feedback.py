@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import duckdb
 
-from resources.reading.ties import attach_feedback_ids
-from resources.sql_files import run
+from resources.lake import run
+from resources.reading import attach_feedback_ids
 
 
 def attach_row_feedback(connection: duckdb.DuckDBPyConnection, least: Mapping[str, float]) -> None:

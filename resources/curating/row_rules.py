@@ -2,7 +2,7 @@
 
     CurationSettings(language={"allow": ["en", "de"]}, repetition={"repeats": 64})
 
-`resources.curating.clean` applies them in this order; the first rule that a row breaks drops it. The measures are stored in
+`resources.curating.cleaning` applies them in this order; the first rule that a row breaks drops it. The measures are stored in
 `cleaned_interactions.quality` and `language` for every row, kept or not: query them before choosing a threshold.
 """
 
@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from model_ops.settings import Settings
+from model_ops.jobs import Settings
 from resources.curating.languages import LANGUAGES
 
 

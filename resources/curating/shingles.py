@@ -32,7 +32,7 @@ GROUP_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
-class Ragged:
+class RaggedLists:
     """A list of numbers for each text: text i owns values[offsets[i]:offsets[i + 1]]."""
 
     values: UInt64[np.ndarray, " total"]
@@ -43,7 +43,7 @@ class Ragged:
         return np.diff(self.offsets)
 
     @classmethod
-    def of_groups(cls, groups: list[tuple[np.ndarray, np.ndarray]]) -> Ragged:
+    def of_groups(cls, groups: list[tuple[np.ndarray, np.ndarray]]) -> RaggedLists:
         """From (values, counts) of each group of texts."""
         values = np.concatenate([np.zeros(0, np.uint64), *(values for values, _ in groups)])
         counts = np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in groups)])
@@ -123,30 +123,30 @@ def in_groups(work: Callable[..., Any], *columns: TextBuffer) -> Iterator[Any]:
             yield running.result()
 
 
-def word_hashes(texts: pa.Array | pa.ChunkedArray) -> Ragged:
+def word_hashes(texts: pa.Array | pa.ChunkedArray) -> RaggedLists:
     """The words of each text, in order, as hashes. A null is a text without words."""
     from resources.curating.word_kernels import words_of_texts
 
     def work(_: int, texts: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
         return words_of_texts(texts.content, texts.edges, alphabet())
 
-    return Ragged.of_groups(list(in_groups(work, text_buffer(texts))))
+    return RaggedLists.of_groups(list(in_groups(work, text_buffer(texts))))
 
 
-def ngrams(words: Ragged, size: int) -> Ragged:
+def ngrams(words: RaggedLists, size: int) -> RaggedLists:
     """One hash per run of `size` words within a text; a text with fewer words has none."""
     lengths = words.lengths
     counts = np.maximum(lengths - (size - 1), 0)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     total = len(words.values)
     if total < size or not offsets[-1]:
-        return Ragged(np.zeros(0, np.uint64), offsets)
+        return RaggedLists(np.zeros(0, np.uint64), offsets)
     runs = words.values[: total - size + 1].copy()
     for step in range(1, size):
         runs *= np.uint64(_GRAM)
         runs += words.values[step : total - size + 1 + step]
     left = np.repeat(words.offsets[1:], lengths)[: len(runs)] - np.arange(len(runs))
-    return Ragged(_mix(runs[left >= size]), offsets)
+    return RaggedLists(_mix(runs[left >= size]), offsets)
 
 
 def shingle_sets(questions: TextBuffer, answers: TextBuffer, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

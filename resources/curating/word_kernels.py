@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from model_ops.compiled import compiled
+from model_ops.machine import compiled
 from resources.curating.alphabet import ALONE, UNSETTLED
-from resources.curating.union_find import join, root_of
+from resources.curating.duplicates.union_find import join, root_of
 
 _WORD = np.uint64(0x9E3779B97F4A7C15)
 _GRAM = np.uint64(0xD1B54A32D192ED03)

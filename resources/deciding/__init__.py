@@ -1,1 +1,36 @@
-"""Decides whether anything of a workload is worth retraining, does the least that helps, and settles what came of it."""
+"""Decides whether anything of a workload is worth retraining, does the least that helps, and records what came of it. gather.py
+collects the evidence (rows, drift, serving metrics, past costs), causes.py says which causes hold, options.py weighs cost
+against gain, policy.py takes the first cause within the budget and the quiet hours, settle.py fills in the real cost and
+gain afterwards. Requests of people are causes too (requests.py). It starts no run: the sensor `decide` of pipelines/graph
+does. Start with policy.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.deciding.actions import SPELLED, Work, work_decided
+    from resources.deciding.causes import quiet_hold
+    from resources.deciding.decisions import Decision, Decisions, Option
+    from resources.deciding.evidence import RecipeFacts
+    from resources.deciding.options import cost_ratio, gain_ratio, recent
+    from resources.deciding.policy import NEVER_ENOUGH, UNKNOWN_COST, decide, preview, pulse
+    from resources.deciding.predictions import AROUND_S, WORKERS
+    from resources.deciding.requests import (
+        DESPITE,
+        WANTED,
+        RequestError,
+        Requests,
+        RetrainingRequest,
+        asked_sentence,
+        cause_text,
+        despite_of,
+        preview_sentences,
+        withdrawn_sentence,
+    )
+    from resources.deciding.settings import DecideSettings
+    from resources.deciding.settle import DecisionRun, settle_decision
+    from resources.deciding.worth import DrafterPayback, drafter_payback, looked_up
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from resources.deciding.decision import Action, Decision
-from resources.deciding.facts import RecipeFacts
+from resources.deciding.decisions import Action, Decision
+from resources.deciding.evidence import RecipeFacts
 from resources.deciding.settings import DecideSettings
 from resources.stages import STAGES, stage
 

@@ -1,17 +1,37 @@
 """Which causes of a retraining hold now, each in one sentence, with the window that it is decided once for.
 
     for cause in causes(seen, settings): cause.kind, cause.text, cause.window
+
+Whether the recipe's cron schedule was due lately, and how far apart its times are.
+
+    due("0 3 * * 1", "UTC", now)        # "2026-06-01 03:00", or ""
+    last_time("0 3 * * 1", "UTC", now)          # the same, however long ago
+    next_time("0 3 * * 1", "UTC", now)          # a datetime
+    days_between("0 3 * * 1", "UTC", now)       # 7.0
+
+What keeps a cause from being decided now: a candidate that waits, a run at work, a cool-down, quiet hours.
+
+    held = held_by(seen, decisions, settings, now)         # Hold("cool_down", "..."), or None
+
+A held cause is written to the table once for each kind of hold, and decided when the hold ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import chain
+from zoneinfo import ZoneInfo
 
+from croniter import croniter
+
+from model_ops.machine import pause_after
+from resources.deciding.decisions import FAILED, Decision
 from resources.deciding.evidence import Evidence
-from resources.deciding.requests import REQUEST, Request, cause_text
+from resources.deciding.requests import REQUEST, RetrainingRequest, cause_text
 from resources.deciding.settings import CAUSES, Cause, DecideSettings
+from resources.releases import closed_by
 
 OF_ANSWERS = ("bad_feedback", "quality", "refusals", "broken_answers", "errors")
 """Tests of the table `drift` about how good answers are."""
@@ -19,36 +39,36 @@ ACCEPTANCE = "acceptance"
 
 
 @dataclass(frozen=True)
-class Found:
+class RetrainingCause:
     """A cause that holds."""
 
     kind: Cause
     text: str
     window: str
     """Identifies the cause, so that it is decided once."""
-    request: Request | None = None
+    request: RetrainingRequest | None = None
     """What a person asked for; None for a cause that the lake shows."""
 
 
-def asked(requests: Iterable[Request]) -> list[Found]:
+def asked(requests: Iterable[RetrainingRequest]) -> list[RetrainingCause]:
     """The causes that people named. They come before all that was noticed, whatever the recipe lists."""
-    return [Found(REQUEST, cause_text(each), each.request_id, each) for each in requests]
+    return [RetrainingCause(REQUEST, cause_text(each), each.request_id, each) for each in requests]
 
 
-def causes(seen: Evidence, settings: DecideSettings) -> list[Found]:
+def causes(seen: Evidence, settings: DecideSettings) -> list[RetrainingCause]:
     """Every cause that holds, most telling first. Causes that the recipe does not list are left out."""
     every = (_base_revision(seen), _acceptance(seen), _feedback(seen), _schedule(seen), _new_logs(seen, settings), _drift(seen))
     found = {each.kind: each for each in chain.from_iterable(every)}
     return [found[kind] for kind in CAUSES if kind in found and kind in settings.causes]
 
 
-def _base_revision(seen: Evidence) -> Iterator[Found]:
+def _base_revision(seen: Evidence) -> Iterator[RetrainingCause]:
     if seen.base_now and seen.base_then and seen.base_now != seen.base_then:
-        yield Found("base_revision", f"the base model changed: {seen.base_then[:12]} was trained from, "
+        yield RetrainingCause("base_revision", f"the base model changed: {seen.base_then[:12]} was trained from, "
                     f"{seen.base_now[:12]} is there now", seen.base_now)
 
 
-def _acceptance(seen: Evidence) -> Iterator[Found]:
+def _acceptance(seen: Evidence) -> Iterator[RetrainingCause]:
     going = [each for each in seen.episodes if each.test == ACCEPTANCE]
     if not going:
         return
@@ -57,36 +77,134 @@ def _acceptance(seen: Evidence) -> Iterator[Found]:
     if seen.tau_served and seen.tau_released:
         measured = (f": {seen.tau_served:.3f} tokens per forward pass in the last days, {seen.tau_released:.3f} in the "
                     "release's report")
-    yield Found("acceptance", f"the served acceptance length fell below the release's own profile on {first}{measured}",
+    yield RetrainingCause("acceptance", f"the served acceptance length fell below the release's own profile on {first}{measured}",
                 f"{first}")
 
 
-def _feedback(seen: Evidence) -> Iterator[Found]:
+def _feedback(seen: Evidence) -> Iterator[RetrainingCause]:
     going = [each for each in seen.episodes if each.test in OF_ANSWERS]
     if going:
         first = min(each.start for each in going)
-        yield Found("feedback", f"answers are worse than in the release's reference window: {', '.join(map(str, going))}",
+        yield RetrainingCause("feedback", f"answers are worse than in the release's reference window: {', '.join(map(str, going))}",
                     f"{first}")
 
 
-def _schedule(seen: Evidence) -> Iterator[Found]:
+def _schedule(seen: Evidence) -> Iterator[RetrainingCause]:
     if seen.schedule_due:
-        yield Found("schedule", f"automation.retrain.cron was due on {seen.schedule_due}", seen.schedule_due)
+        yield RetrainingCause("schedule", f"automation.retrain.cron was due on {seen.schedule_due}", seen.schedule_due)
 
 
-def _new_logs(seen: Evidence, settings: DecideSettings) -> Iterator[Found]:
+def _new_logs(seen: Evidence, settings: DecideSettings) -> Iterator[RetrainingCause]:
     trained = seen.drafter or seen.model
     if trained is None or seen.newest_day is None:
         return
     new = max(0, seen.rows - trained.rows)
     if new >= settings.least_new_rows and new >= settings.least_new_share * trained.rows:
-        yield Found("new_logs", f"{new:,} rows were logged since {trained.version} was trained on {trained.rows:,}; the newest "
+        yield RetrainingCause("new_logs", f"{new:,} rows were logged since {trained.version} was trained on {trained.rows:,}; the newest "
                     f"day is {seen.newest_day}", f"{trained.version}/{seen.newest_day}")
 
 
-def _drift(seen: Evidence) -> Iterator[Found]:
+def _drift(seen: Evidence) -> Iterator[RetrainingCause]:
     going = [each for each in seen.episodes if each.test not in (ACCEPTANCE, *OF_ANSWERS)]
     if going:
         first = min(each.start for each in going)
-        yield Found("drift", f"the traffic differs from the release's reference window: {', '.join(map(str, going))}",
+        yield RetrainingCause("drift", f"the traffic differs from the release's reference window: {', '.join(map(str, going))}",
                     f"{first}")
+
+
+CAUGHT_UP = timedelta(days=1)
+"""How long after its time a schedule still counts: a daemon that was away for a week does not make up for it."""
+TIMES = 8
+"""Times of a schedule whose distance is averaged: the weekdays of a week, and its weekend."""
+
+
+def due(cron: str, timezone: str, now: datetime) -> str:
+    """The newest time of the schedule, in its time zone, if it is at most a day ago; "" otherwise."""
+    at = _last(cron, timezone, now)
+    return "" if now - at > CAUGHT_UP else _text(at)
+
+
+def last_time(cron: str, timezone: str, now: datetime) -> str:
+    """The newest time of the schedule, in its time zone."""
+    return _text(_last(cron, timezone, now))
+
+
+def next_time(cron: str, timezone: str, now: datetime) -> datetime:
+    """The next time of the schedule."""
+    return croniter(cron, now.astimezone(ZoneInfo(timezone))).get_next(datetime)
+
+
+def _last(cron: str, timezone: str, now: datetime) -> datetime:
+    return croniter(cron, now.astimezone(ZoneInfo(timezone))).get_prev(datetime)
+
+
+def _text(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def days_between(cron: str, timezone: str, now: datetime) -> float:
+    """Mean days from one of the next times of the schedule to the one after it."""
+    times = croniter(cron, now.astimezone(ZoneInfo(timezone)))
+    first = times.get_next(float)
+    for _ in range(TIMES - 1):
+        last = times.get_next(float)
+    return (last - first) / (TIMES - 1) / 86_400
+
+
+LEAST_BACK_OFF = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Hold:
+    kind: str
+    text: str
+    until: datetime | None = None
+    """When it ends by itself; None if it does not."""
+
+
+def held_by(seen: Evidence, decisions: Sequence[Decision], settings: DecideSettings, now: datetime,
+            despite: Collection[str] = ()) -> Hold | None:
+    """The first hold. One run at a time, and one candidate at a time: a second one would replace what a person looks at.
+
+    despite: `cool_down`, `quiet`: what a person has set aside for this cause.
+    """
+    going = next((each for each in decisions if each.is_open and each.started), None)
+    if going is not None and not (going.outcome == "waiting" and going.run_id):
+        return Hold("at_work", f"the run of decision {going.decision_id} is at work")
+    if seen.candidate:
+        return Hold("candidate", f"release {seen.candidate} waits for an approval: millrace approve {seen.candidate}")
+    if "cool_down" not in despite and (until := _cools_until(decisions, settings)) is not None and now < until:
+        failures = _failures(decisions)
+        after = f"{failures} failed in a row" if failures else "the last run ended"
+        return Hold("cool_down", f"{after}, so nothing is started before {until:%Y-%m-%d %H:%M} UTC", until)
+    return quiet_hold(settings, now, despite)
+
+
+def quiet_hold(settings: DecideSettings, now: datetime, despite: Collection[str] = ()) -> Hold | None:
+    """The hold of quiet hours; None outside of them, and where a person has set them aside."""
+    if "quiet" not in despite and (quiet := closed_by(settings.quiet, settings.timezone, now)) is not None:
+        return Hold("quiet", f"nothing is started now: automation.decide.quiet has {quiet!r} ({settings.timezone})")
+    return None
+
+
+def _cools_until(decisions: Sequence[Decision], settings: DecideSettings) -> datetime | None:
+    ended = [each for each in decisions if each.started and each.settled_ts is not None]
+    if not ended:
+        return None
+    last = max(each.settled_ts for each in ended if each.settled_ts is not None)
+    failures, wait = _failures(decisions), timedelta(hours=settings.cool_down_hours)
+    if failures:
+        longest = timedelta(days=settings.most_back_off_days)
+        wait = max(wait, pause_after(failures + 1, max(wait, LEAST_BACK_OFF), longest))
+    return last + wait
+
+
+def _failures(decisions: Sequence[Decision]) -> int:
+    """Runs that failed since the last one that did not."""
+    count = 0
+    ended = [each for each in decisions if each.started and not each.is_open]
+    for each in sorted(ended, key=lambda each: each.ts, reverse=True):
+        if each.outcome not in FAILED:
+            break
+        count += 1
+    return count

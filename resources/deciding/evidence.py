@@ -3,19 +3,80 @@
     seen = evidence_of(lake, recipe_facts, settings, now)
 
 Plain numbers, so that causes, gains and costs are functions of them alone.
+
+Alarms of the table `drift` as episodes: an alarm goes on until its value falls below half of its bound.
+
+The chart of acceptance begins again at 0 after each alarm, and rises to the next one while the fall goes on. So its episode
+ends only when the value was below half of the bound on CLEAR_DAYS days with drafts in a row.
+
+    episodes(rows)           # Episode(test, window_days, start, end, value, bound), the ones that go on
+
+So a value that hovers about its bound is one cause, not one a day.
+
+A predicted number with its lower bound, in the unit of what it predicts.
+
+What deciding needs to know of a recipe, as plain values: the recipe itself is of a layer above.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
-from resources.deciding.alarms import Episode
+from resources.deciding.settings import DecideSettings
+from resources.stages import ModelPolicy
+
+CLEARS_AT = 0.5
+"""Share of the bound below which an alarm ends."""
+CLEAR_DAYS = {"acceptance": 7}
+"""Days in a row, of those that a test has values for, after which its alarm ends; of other tests 1. A small fall takes days
+from one alarm to the next, and its sum is below half of the bound on half of them."""
+LATE_DAYS = 14
+"""Days after the newest compared one within which an episode still counts: a test that is no longer compared goes silent."""
 
 
 @dataclass(frozen=True)
-class Trained:
+class Episode:
+    test: str
+    window_days: int
+    start: date
+    """The day of its first alarm."""
+    end: date
+    value: float
+    bound: float
+    """`value`, `bound`: of the newest day."""
+
+    def __str__(self) -> str:
+        return f"{self.test} over {self.window_days} d since {self.start} ({self.value:.3g}, bound {self.bound:.3g})"
+
+
+def episodes(rows: Iterable[Mapping[str, Any]]) -> list[Episode]:
+    """The episodes that go on at the end of their series. rows: of the table `drift`, of one release."""
+    series: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["value"] is not None and row["bound"] is not None:
+            series.setdefault((row["test"], row["window_days"]), []).append(row)
+    newest = max((row["dt"] for found in series.values() for row in found), default=None)
+    going: list[Episode] = []
+    for (test, window), found in sorted(series.items()):
+        start: date | None = None
+        last, clear = None, 0
+        for last in sorted(found, key=lambda row: row["dt"]):
+            is_clear = not last["alarm"] and last["value"] < CLEARS_AT * last["bound"]
+            clear = clear + 1 if is_clear else 0
+            if last["alarm"] and start is None:
+                start = last["dt"]
+            elif clear >= CLEAR_DAYS.get(test, 1):
+                start = None
+        if start is not None and last is not None and newest is not None and (newest - last["dt"]).days <= LATE_DAYS:
+            going.append(Episode(test, window, start, last["dt"], float(last["value"]), float(last["bound"])))
+    return going
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
     """What a model was trained on."""
 
     version: str
@@ -33,8 +94,8 @@ class Evidence:
     rows: int = 0
     newest_day: date | None = None
     rows_by_day: dict[date, int] = field(default_factory=dict)
-    drafter: Trained | None = None
-    model: Trained | None = None
+    drafter: TrainingRecord | None = None
+    model: TrainingRecord | None = None
     episodes: tuple[Episode, ...] = ()
     tau_released: float | None = None
     """Acceptance length of the champion's drafter in its evaluation report."""
@@ -85,3 +146,43 @@ class Evidence:
         found["new_rows_of_drafter"], found["new_rows_of_model"] = self.new_rows_of_drafter, self.new_rows_of_model
         found["decode_hours_a_day"] = self.decode_hours_a_day
         return {name: value for name, value in found.items() if value not in (None, "", (), [], {})}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    value: float
+    low: float
+    """Lower end of the one-sided 95 % interval of the fit or measurements behind it, without the error of extrapolation."""
+    says: str
+    """Source of the number, in words."""
+
+    def times(self, ratio: float, low_ratio: float) -> Estimate:
+        """The estimate corrected by the ratio that earlier predictions were off by, and its lower bound by the ratio's."""
+        return Estimate(self.value * ratio, self.low * (low_ratio if self.low > 0 else ratio), self.says)
+
+
+@dataclass(frozen=True)
+class RecipeFacts:
+    """What a recipe says, as far as deciding asks."""
+
+    workload: str
+    policy: ModelPolicy
+    base_directory: str = ""
+    """The base model's own directory; "" for one on the Hub and for `tiny`."""
+    cron: str = ""
+    """The schedule; "" where it is off."""
+    architecture: str = ""
+    """The drafter's."""
+    named_datasets: list[str] = field(default_factory=list)
+    """Every dataset under `datasets.named`."""
+    evaluation_prompts: int = 0
+    releases: bool = True
+    """Whether the recipe makes a release."""
+    as_adapter: bool = False
+    """Whether the release is an adapter on the base model; a continued model cannot be released so."""
+    base_repository: str = ""
+    """The base model's id on the Hub; "" for one that is not there."""
+    base_branch: str = ""
+    """Its branch, tag or commit there; "" for the default branch."""
+    decide: DecideSettings = field(default_factory=DecideSettings)
+    """The recipe's `automation.decide`."""

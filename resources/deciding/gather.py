@@ -4,44 +4,44 @@
 
 Only the commit logs, manifests, the release's rows of drift and a few columns of the last days are read, so it takes well under
 a second for a usual lake.
+
+The learning curve of a training, read from its metrics.jsonl.
+
+    points = points_of(directory / "metrics.jsonl", ("validation_expected_tau", "expected_tau"))
+    found = rise_a_doubling(points)            # model_ops.training.learning_curve: Rise(value=0.12, error=0.02, n=8)
+
+Read from one training's own metrics, since a workload has few versions at first: the last three quarters of its measurements,
+in BINS parts if there are at least two for each. It is an extrapolation: predictions made from it are compared with what came
+of them, and corrected (correction.py).
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from model_ops.training.learning_curve import Rise, rise_a_doubling
-from resources.artefacts.current import current_manifests
-from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
-from resources.artefacts.registry import Registry
+from model_ops.training import Point, Rise, rise_a_doubling
+from resources.artefacts import Registry, current_manifests
 from resources.deciding.actions import work_of
-from resources.deciding.alarms import Episode, episodes
-from resources.deciding.base_revision import base_digests
-from resources.deciding.decision import Action
-from resources.deciding.evidence import Evidence, Trained
-from resources.deciding.facts import RecipeFacts
-from resources.deciding.gains import drafter_gain, model_gain
-from resources.deciding.hub_base import hub_commits
-from resources.deciding.learning_curve import points_of
-from resources.deciding.options import ACTIONS, DRAFTERS, Predicted
-from resources.deciding.past_costs import Made, seconds_of, unknown_stages
-from resources.deciding.schedule import due
+from resources.deciding.base_versions import base_digests, hub_commits
+from resources.deciding.causes import due
+from resources.deciding.decisions import Action
+from resources.deciding.evidence import Episode, Evidence, RecipeFacts, TrainingRecord, episodes
+from resources.deciding.options import ACTIONS, DRAFTERS, ActionForecast
+from resources.deciding.predictions import PastVersion, drafter_gain, model_gain, seconds_of, unknown_stages
 from resources.deciding.settings import DecideSettings
-from resources.lake import Lake
-from resources.launching.run_history import seconds_of_steps
-from resources.releasing.approvals import approvals_of
-from resources.releasing.drafting_decision import read_choice
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import Endpoint, EndpointError
-from resources.releasing.release import ReleaseError, read_release
-from resources.signing.keys import KeyProblemError
-from resources.sql_files import attach_slice, rows, workbench
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError, approvals_of
+from resources.lake import LakeLayout, Tables, attach_slice, rows, workbench
+from resources.launching import seconds_of_steps
+from resources.manifests import Manifest, ManifestError, read_manifest
+from resources.releases import ReleaseError, read_choice, read_release
+from resources.signing import KeyProblemError
 from resources.stages import STAGES
-from resources.tables import Tables
 
 SERVED_DAYS = 3
 """Days of serving metrics that count as now."""
@@ -49,8 +49,8 @@ TRAFFIC_DAYS = 7
 ARTEFACTS = {found.name: found.artefact_name for found in STAGES}
 
 
-def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
-           now: datetime | None = None) -> tuple[Evidence, dict[Action, Predicted]]:
+def gather(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings,
+           now: datetime | None = None) -> tuple[Evidence, dict[Action, ActionForecast]]:
     """The evidence, and what each action would cost and gain."""
     now = now or datetime.now(UTC)
     manifests = current_manifests(lake, facts.workload)
@@ -74,14 +74,14 @@ def gather(lake: Lake, facts: RecipeFacts, settings: DecideSettings,
     return seen, _predicted(lake, facts, settings, seen, manifests)
 
 
-def _base(lake: Lake, made: Manifest | None, facts: RecipeFacts, now: datetime) -> tuple[str | None, str | None]:
+def _base(lake: LakeLayout, made: Manifest | None, facts: RecipeFacts, now: datetime) -> tuple[str | None, str | None]:
     """What the base was imported from, and what is there now: commits of the Hub, or digests of a directory's files."""
     if facts.base_repository:
         return hub_commits(lake, made, facts.base_repository, now, facts.base_branch)
     return base_digests(lake, made, facts.base_directory)
 
 
-def traffic(lake: Lake, workload: str, settings: DecideSettings, now: datetime) -> dict[str, Any]:
+def traffic(lake: LakeLayout, workload: str, settings: DecideSettings, now: datetime) -> dict[str, Any]:
     """requests_a_day and answer_tokens_a_request of the last days that are over, as far as they are known."""
     tables = Tables(lake)
     return _traffic(tables, workload, _rows_by_day(tables, workload, now), settings, now)
@@ -95,7 +95,7 @@ def _rows_by_day(tables: Tables, workload: str, now: datetime) -> dict[date, int
     return {row["dt"]: row["rows"] for row in found if row["dt"] <= now.date()}
 
 
-def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> tuple[str, str, Manifest | None]:
+def _endpoint(lake: LakeLayout, workload: str, manifests: Mapping[str, Manifest]) -> tuple[str, str, Manifest | None]:
     """Champion, a candidate that waits for a person and whose gates hold, and the champion's evaluation report."""
     champion = candidate = ""
     try:
@@ -113,7 +113,7 @@ def _endpoint(lake: Lake, workload: str, manifests: Mapping[str, Manifest]) -> t
     return champion, candidate, report or manifests.get("evaluation_report")
 
 
-def _waits(lake: Lake, candidate: Path) -> bool:
+def _waits(lake: LakeLayout, candidate: Path) -> bool:
     """Whether a person still has to decide: no approval yet, or one of two. Also where the keys of approvals cannot
     be read: a run would replace the candidate."""
     try:
@@ -123,7 +123,7 @@ def _waits(lake: Lake, candidate: Path) -> bool:
     return approvals.missing > 0 and not approvals.withdrawn
 
 
-def _trained(lake: Lake, made: Manifest | None) -> Trained | None:
+def _trained(lake: LakeLayout, made: Manifest | None) -> TrainingRecord | None:
     """What a model was trained on, by the grouping pass that its datasets come from."""
     if made is None:
         return None
@@ -131,7 +131,7 @@ def _trained(lake: Lake, made: Manifest | None) -> Trained | None:
     while waiting:
         found = waiting.pop(0)
         if found.name.endswith("/curated_interactions"):
-            return Trained(made.version, int(found.metrics.get("read") or 0), made.created_at.isoformat())
+            return TrainingRecord(made.version, int(found.metrics.get("read") or 0), made.created_at.isoformat())
         for item in found.inputs:
             if item.kind == "dataset" and (item.name, item.version) not in seen:
                 seen.add((item.name, item.version))
@@ -203,13 +203,13 @@ def _with_speed(seen: Evidence, settings: DecideSettings, report: Manifest | Non
     return replace(seen, tokens_per_second=speed)
 
 
-def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: Evidence,
-               manifests: Mapping[str, Manifest]) -> dict[Action, Predicted]:
+def _predicted(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, seen: Evidence,
+               manifests: Mapping[str, Manifest]) -> dict[Action, ActionForecast]:
     registry = Registry(lake, facts.workload)
     made = {name: _made(lake, registry, name, seen, manifests) for name in ARTEFACTS}
     rises = {name: _rise(registry, manifests.get(name), names) for name, names in (
         ("speculator", ("validation_expected_tau", "expected_tau")), ("sft_model", ("validation_loss", "loss")))}
-    found: dict[Action, Predicted] = {}
+    found: dict[Action, ActionForecast] = {}
     new_base = seen.base_now != seen.base_then
     for action in ACTIONS:
         if action == "sft_continued" and "sft_model" not in facts.policy.stages:
@@ -223,11 +223,11 @@ def _predicted(lake: Lake, facts: RecipeFacts, settings: DecideSettings, seen: E
         stages = seconds_of(work, made, facts, seen.rows, new_share)
         gain = drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share) \
             if action in DRAFTERS else model_gain(seen, rises["sft_model"])
-        found[action] = Predicted(stages, gain, unknown_stages(work, made))
+        found[action] = ActionForecast(stages, gain, unknown_stages(work, made))
     return found
 
 
-def _made(lake: Lake, registry: Registry, name: str, seen: Evidence, manifests: Mapping[str, Manifest]) -> list[Made]:
+def _made(lake: LakeLayout, registry: Registry, name: str, seen: Evidence, manifests: Mapping[str, Manifest]) -> list[PastVersion]:
     """The newest versions of a stage with the seconds of their step. Not finished ones have no manifest and are not there."""
     manifest = manifests.get(ARTEFACTS[name])
     if manifest is None:
@@ -241,7 +241,7 @@ def _made(lake: Lake, registry: Registry, name: str, seen: Evidence, manifests: 
         seconds = step if step is not None else _number(each, "seconds")
         if seconds is not None:
             learnt = _trained(lake, each)
-            found.append(Made(seconds, learnt.rows if learnt else 0, each.config, each.metrics,
+            found.append(PastVersion(seconds, learnt.rows if learnt else 0, each.config, each.metrics,
                               any(item.name == each.name for item in each.inputs)))
     return found
 
@@ -255,7 +255,42 @@ def _number(manifest: Manifest | None, name: str) -> float | None:
     return float(found) if isinstance(found, int | float) else None
 
 
-def _drafting(lake: Lake, workload: str, release: str) -> tuple[str, ...]:
+def _drafting(lake: LakeLayout, workload: str, release: str) -> tuple[str, ...]:
     """A sentence for each measured drafting of the release: up to which concurrency it pays."""
     choice = read_choice(lake.artefacts("release") / workload / release) if release else None
     return tuple(f"{each.label} {each.says}" for each in choice.break_even) if choice else ()
+
+
+BINS = 8
+SKIPPED = 0.25
+"""Share of the measurements at the beginning that are left out: what is learnt there is no sign of what more rows bring."""
+LEAST = 3
+"""Points that a slope with an error needs."""
+
+
+def points_of(metrics: Path, names: Sequence[str]) -> list[Point]:
+    """Points of the first measurement that has at least three. A file that is missing or damaged gives none."""
+    try:
+        lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError):
+        return []
+    tokens, so_far = [], 0.0
+    for line in lines:
+        so_far += line.get("tokens") or 0
+        tokens.append(so_far)
+    for name in names:
+        points = [(at, float(line[name])) for at, line in zip(tokens, lines, strict=True)
+                  if isinstance(line.get(name), int | float) and math.isfinite(line[name]) and at > 0]
+        points = points[min(int(len(points) * SKIPPED), max(0, len(points) - LEAST)):]
+        if len(points) >= LEAST:
+            return _binned(points)
+    return []
+
+
+def _binned(points: Sequence[Point]) -> list[Point]:
+    """Means of each part, of the measurements and of the logarithms of the tokens: a line in the logarithm stays one."""
+    if len(points) < 2 * BINS:
+        return list(points)
+    size = len(points) / BINS
+    parts = [points[round(place * size):round((place + 1) * size)] for place in range(BINS)]
+    return [(math.exp(sum(math.log(at) for at, _ in part) / len(part)), sum(y for _, y in part) / len(part)) for part in parts]

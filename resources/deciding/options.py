@@ -5,22 +5,40 @@
 Chosen is the cheapest option whose gain, by its lower bound, is worth its cost: a drafter has to save its device hours within
 `payback_days`; a model has to learn at least `least_loss_gain`. A new base revision, the schedule and a request are a person's
 own wish: they get a full run, or what the request names, whatever it gains.
+
+What a faster drafter saves, and when it has saved what it cost.
+
+    saved = saved_hours_a_day(decode_hours_a_day, gain=0.08)
+    payback_days(cost_hours, saved)                               # None: never
+    break_even_requests(cost_hours, days, hours_a_request, gain)
+
+The time to decode is inversely proportional to the speed-up S, and S = tau / (1 + K c) with the same number of drafted tokens K
+and cost of a draft c before and after. So a relative rise g of the acceptance length tau saves H (1 - S_old / S_new)
+= H g / (1 + g) of the H device hours that a day's decoding takes.
+
+By which ratio earlier predictions were off, so that the next one is corrected.
+
+    ratio = ratio_of([(predicted, real), ...])          # CorrectionRatio(value=1.2, low=0.9, n=4)
+    gain_ratio(recent(decisions, now), "drafter_new")
+
+Few outcomes say little: OWN pretended outcomes, at which the prediction was right, are averaged in. For the lower bound, an
+outcome that was better than its prediction counts as one that was right: good outcomes make no bound smaller, nor larger.
+Outcomes of the last DAYS days count, so that an action which failed once is tried again some time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from model_ops.wording import duration
+from model_ops.jobs import duration
+from model_ops.training import upper_quantile
 from resources.deciding.actions import SPELLED
-from resources.deciding.causes import Found
-from resources.deciding.correction import cost_ratio, gain_ratio
-from resources.deciding.decision import Action, Decision, Option
-from resources.deciding.estimate import Estimate
-from resources.deciding.evidence import Evidence
-from resources.deciding.facts import RecipeFacts
-from resources.deciding.payback import break_even_requests, payback_days, saved_hours_a_day
+from resources.deciding.causes import RetrainingCause
+from resources.deciding.decisions import Action, Decision, Option
+from resources.deciding.evidence import Estimate, Evidence, RecipeFacts
 from resources.deciding.settings import DecideSettings
 
 ACTIONS: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "full")
@@ -29,7 +47,7 @@ WISHES = ("base_revision", "schedule", "request")
 
 
 @dataclass(frozen=True)
-class Predicted:
+class ActionForecast:
     """Of one action, before corrections."""
 
     stages: Mapping[str, float] | None
@@ -38,11 +56,11 @@ class Predicted:
     unknown: tuple[str, ...] = ()
 
 
-def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], facts: RecipeFacts, settings: DecideSettings,
+def weigh(cause: RetrainingCause, seen: Evidence, predicted: Mapping[Action, ActionForecast], facts: RecipeFacts, settings: DecideSettings,
           decisions: Sequence[Decision]) -> tuple[list[Option], Action, str]:
     """Options by cost, the chosen action, and why in one sentence."""
     nothing = Option("nothing", 0.0, 0.0 if settings.price_per_device_hour is not None else None, 0.0, 0.0)
-    found = [_option(action, cause, seen, predicted.get(action, Predicted(None, None)), facts, settings, decisions)
+    found = [_option(action, cause, seen, predicted.get(action, ActionForecast(None, None)), facts, settings, decisions)
              for action in ACTIONS]
     found.sort(key=lambda each: each.predicted_cost_s if each.predicted_cost_s is not None else float("inf"))
     chosen = next((each for each in found if not each.why_not), None)
@@ -55,7 +73,7 @@ def weigh(cause: Found, seen: Evidence, predicted: Mapping[Action, Predicted], f
     return [nothing, *others], chosen.action, _why(cause, chosen)
 
 
-def _option(action: Action, cause: Found, seen: Evidence, predicted: Predicted, facts: RecipeFacts, settings: DecideSettings,
+def _option(action: Action, cause: RetrainingCause, seen: Evidence, predicted: ActionForecast, facts: RecipeFacts, settings: DecideSettings,
             decisions: Sequence[Decision]) -> Option:
     cost_by, gain_by = cost_ratio(decisions, action), gain_ratio(decisions, action)
     seconds = sum(predicted.stages.values()) * cost_by.value if predicted.stages is not None else None
@@ -79,7 +97,7 @@ def _payback(hours: float, gain: Estimate, seen: Evidence, settings: DecideSetti
             "break_even_requests": break_even_requests(hours, days, a_day / seen.requests_a_day, gain.low)}
 
 
-def _why_not(action: Action, cause: Found, seen: Evidence, option: Option, facts: RecipeFacts, settings: DecideSettings,
+def _why_not(action: Action, cause: RetrainingCause, seen: Evidence, option: Option, facts: RecipeFacts, settings: DecideSettings,
              unknown: Sequence[str] = ()) -> str:
     if seen.missing and not (cause.request is not None and action == "full"):
         return f"{', '.join(seen.missing)} was never made"
@@ -129,7 +147,7 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
     return ""
 
 
-def _why(cause: Found, chosen: Option) -> str:
+def _why(cause: RetrainingCause, chosen: Option) -> str:
     what, seconds = SPELLED[chosen.action], chosen.predicted_cost_s
     cost = f" costs about {duration(seconds)}" if seconds is not None else ", whose cost is unknown,"
     money = f" ({chosen.predicted_money:z,.2f})" if chosen.predicted_money is not None else ""
@@ -143,7 +161,7 @@ def _why(cause: Found, chosen: Option) -> str:
             f"{chosen.gain_lower or 0:z.4f}")
 
 
-def _why_nothing(cause: Found, seen: Evidence, settings: DecideSettings, options: Sequence[Option]) -> str:
+def _why_nothing(cause: RetrainingCause, seen: Evidence, settings: DecideSettings, options: Sequence[Option]) -> str:
     if cause.request is not None:
         wanted = next(each for each in options if each.action == cause.request.action)
         return f"nothing, although {cause.request.by} asks for {SPELLED[wanted.action]}: {wanted.why_not}"
@@ -162,5 +180,84 @@ def _money(hours: float | None, settings: DecideSettings) -> float | None:
     return hours * price if hours is not None and price is not None else None
 
 
-def _wish(cause: Found) -> str:
+def _wish(cause: RetrainingCause) -> str:
     return "new base revision" if cause.kind == "base_revision" else "schedule"
+
+
+def saved_hours_a_day(decode_hours_a_day: float, gain: float) -> float:
+    """Device hours a day that a relative gain of the acceptance length saves; negative for a loss."""
+    return decode_hours_a_day * gain / (1 + gain) if gain > -1 else -math.inf
+
+
+def payback_days(cost_hours: float, saved_a_day: float) -> float | None:
+    """Days until the saved hours are what was spent; None if they never are."""
+    return cost_hours / saved_a_day if saved_a_day > 0 else None
+
+
+def break_even_requests(cost_hours: float, days: float, hours_a_request: float, gain: float) -> float | None:
+    """Requests a day from which on a gain pays back its cost within `days`; None for no gain."""
+    saved_a_request = saved_hours_a_day(hours_a_request, gain)
+    return cost_hours / (days * saved_a_request) if saved_a_request > 0 else None
+
+
+DAYS = 60
+OWN = 2
+WIDEST = (0.0, 10.0)
+"""A single ratio beyond these counts as this: a prediction near 0 has no ratio."""
+
+
+@dataclass(frozen=True)
+class CorrectionRatio:
+    """real / predicted."""
+
+    value: float = 1.0
+    low: float = 1.0
+    """Lower end of the one-sided 95 % interval (Student's t) of the mean ratio, between 0 and 1; ratios above 1 count as 1."""
+    n: int = 0
+    """Number of outcomes behind it."""
+
+
+def recent(decisions: Sequence[Decision], now: datetime) -> list[Decision]:
+    """Those whose outcomes still count."""
+    return [each for each in decisions if each.ts > now - timedelta(DAYS)]
+
+
+def ratio_of(outcomes: Iterable[tuple[float, float]]) -> CorrectionRatio:
+    """The mean of the outcomes' ratios. Predictions of 0 or less have none, and are left out; a loss counts as a ratio of 0."""
+    least, most = WIDEST
+    found = [min(most, max(least, real / predicted)) for predicted, real in outcomes if predicted > 0]
+    if not found:
+        return CorrectionRatio()
+    every = [*found, *[1.0] * OWN]
+    return CorrectionRatio(sum(every) / len(every), max(0.0, _lower_end([min(1.0, each) for each in every])), len(found))
+
+
+def _lower_end(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    spread = math.sqrt(sum((each - mean) ** 2 for each in values) / (len(values) - 1))
+    return mean - upper_quantile(len(values) - 1) * spread / math.sqrt(len(values))
+
+
+def cost_ratio(decisions: Sequence[Decision], action: Action) -> CorrectionRatio:
+    """Of the costs of settled decisions with this action."""
+    return ratio_of((option.predicted_cost_s / _given(option.corrected_cost), each.cost_s)
+                    for each, option in _settled(decisions, action)
+                    if option.predicted_cost_s and each.cost_s and each.outcome in ("released", "waiting", "no_better"))
+
+
+def gain_ratio(decisions: Sequence[Decision], action: Action) -> CorrectionRatio:
+    """Of their gains."""
+    return ratio_of((option.predicted_gain / _given(option.corrected_gain), each.gain)
+                    for each, option in _settled(decisions, action)
+                    if option.predicted_gain and each.gain is not None)
+
+
+def _settled(decisions: Sequence[Decision], action: Action) -> Iterator[tuple[Decision, Option]]:
+    for each in decisions:
+        if each.action == action and each.chosen is not None:
+            yield each, each.chosen
+
+
+def _given(ratio: float) -> float:
+    """The ratio that a prediction was corrected by: outcomes are compared with what was predicted before it."""
+    return ratio or 1.0

@@ -8,6 +8,8 @@
 
 A request is a file, <lake>/deciding/<workload>/requests/<request_id>.json, which is written once and never changed. What came
 of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once.
+
+Sentences about a request for a retraining: recorded, previewed, withdrawn.
 """
 
 from __future__ import annotations
@@ -23,14 +25,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from model_ops.errors import Misuse
+from model_ops.jobs import Misuse
 from resources.deciding.actions import SPELLED
-from resources.deciding.claim import claim
-from resources.deciding.decision import Action, Decision, decision_id
-from resources.deciding.decisions_table import Decisions
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from stores.mirror.bucket import Changed
+from resources.deciding.decisions import Action, Decision, Decisions, claim, decision_id
+from resources.deciding.settings import DecideSettings
+from resources.endpoints import Actor
+from resources.lake import LakeLayout
+from stores.mirror.bucket import Conflict
 
 REQUEST = "request"
 WANTED: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "full")
@@ -44,7 +45,7 @@ class RequestError(Misuse):
 
 
 @dataclass(frozen=True)
-class Request:
+class RetrainingRequest:
     workload: str
     by: str
     identity_from: str
@@ -59,7 +60,7 @@ class Request:
     """Time of the request."""
 
     @classmethod
-    def of(cls, workload: str, by: Actor, action: str = "full", despite: Iterable[str] = ()) -> Request:
+    def of(cls, workload: str, by: Actor, action: str = "full", despite: Iterable[str] = ()) -> RetrainingRequest:
         """Checked. Raises RequestError for an empty reason, an unknown action and an unknown name in `despite`."""
         if not by.reason:
             raise RequestError("the reason is empty, and a request records why a retraining is wanted: say it in one line")
@@ -85,10 +86,10 @@ def despite_of(decision: Decision) -> tuple[str, ...]:
 class Requests:
     """The requests of one workload."""
 
-    def __init__(self, lake: Lake, workload: str):
+    def __init__(self, lake: LakeLayout, workload: str):
         self._lake, self._workload, self.folder = lake, workload, folder_of(lake, workload)
 
-    def ask(self, wanted: Request, now: datetime) -> tuple[Request, bool]:
+    def ask(self, wanted: RetrainingRequest, now: datetime) -> tuple[RetrainingRequest, bool]:
         """Keeps a request. The same words of the same person are one request until it is decided: it comes back with False.
 
         Raises S3Error if the bucket of a lake is away: nothing is kept then.
@@ -105,18 +106,18 @@ class Requests:
                 return _read(self._path(request)) or request, False
         raise AssertionError("count() does not end")
 
-    def all(self) -> list[Request]:
+    def all(self) -> list[RetrainingRequest]:
         """Every request, oldest first. A file that cannot be read is left out."""
         self._lake.mirror.pull_folder(self.folder)
         found = [request for path in self.folder.glob("*.json") if (request := _read(path)) is not None]
         return sorted(found, key=lambda each: (each.ts, each.request_id))
 
-    def waiting(self, decisions: Collection[Decision]) -> list[Request]:
+    def waiting(self, decisions: Collection[Decision]) -> list[RetrainingRequest]:
         """The requests that are not decided yet, oldest first."""
         decided = {each.decision_id for each in decisions}
         return [each for each in self.all() if each.decision_id not in decided]
 
-    def find(self, named: str) -> Request:
+    def find(self, named: str) -> RetrainingRequest:
         """The request with this id. Raises RequestError if there is none."""
         found = next((each for each in self.all() if each.request_id == named), None)
         if found is None:
@@ -124,7 +125,7 @@ class Requests:
                                "are not decided yet")
         return found
 
-    def withdraw(self, named: str, by: Actor, now: datetime) -> Request:
+    def withdraw(self, named: str, by: Actor, now: datetime) -> RetrainingRequest:
         """Withdraws a request and returns it. Raises RequestError if it is unknown or decided already, here or elsewhere."""
         request, table = self.find(named), Decisions(self._lake, self._workload)
         words = f": {by.reason}" if by.reason else ""
@@ -136,7 +137,7 @@ class Requests:
                                "is ended in the Dagster UI (millrace ui)")
         return request
 
-    def _kept(self, request: Request) -> Request | None:
+    def _kept(self, request: RetrainingRequest) -> RetrainingRequest | None:
         """The request, once its file is there; None if the file was there before."""
         path = self._path(request)
         if not claim(path, json.dumps(request.as_record(), ensure_ascii=False) + "\n"):
@@ -145,21 +146,21 @@ class Requests:
             self._lake.mirror.publish(path)
         except BaseException as error:
             path.unlink()
-            if isinstance(error, Changed):  # somebody asked for the same on another machine
+            if isinstance(error, Conflict):  # somebody asked for the same on another machine
                 self._lake.mirror.pull_folder(self.folder)
                 return None
             raise
         return request
 
-    def _path(self, request: Request) -> Path:
+    def _path(self, request: RetrainingRequest) -> Path:
         return self.folder / f"{request.request_id}.json"
 
 
-def folder_of(lake: Lake, workload: str) -> Path:
+def folder_of(lake: LakeLayout, workload: str) -> Path:
     return lake.root / "deciding" / workload / "requests"
 
 
-def cause_text(request: Request) -> str:
+def cause_text(request: RetrainingRequest) -> str:
     """The cause in one sentence, with the person's own words."""
     aside = f", despite {' and '.join(_SPELLED[name] for name in request.despite)}" if request.despite else ""
     return f"{request.by} asked for {SPELLED[request.action]}{aside}: {request.why}"
@@ -178,8 +179,39 @@ def _checked(what: str, given: Iterable[str], known: Collection[str]) -> list[st
     return found
 
 
-def _read(path: Path) -> Request | None:
+def _read(path: Path) -> RetrainingRequest | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads(path.read_text(encoding="utf-8"))
-        return Request(**{**record, "despite": tuple(record["despite"]), "ts": datetime.fromisoformat(record["ts"])})
+        return RetrainingRequest(**{**record, "despite": tuple(record["despite"]), "ts": datetime.fromisoformat(record["ts"])})
     return None
+
+
+def asked_sentence(request: RetrainingRequest, is_new: bool, settings: DecideSettings | None) -> str:
+    """Sentences about a kept request. settings: of the recipe; None where the recipe is not known."""
+    if not is_new:
+        return (f"{request.by} asked for the same at {request.ts:%Y-%m-%d %H:%M} UTC (request {request.request_id}), and it is "
+                "not decided yet: nothing was added")
+    return f"request {request.request_id} is kept: {_next(settings)}"
+
+
+def preview_sentences(decision: Decision, hold: str) -> str:
+    """What a dry run says. hold: what would keep it from being decided now."""
+    waits = f". It would wait: {hold}" if hold else ""
+    return f"dry run, nothing is kept or started. The decision would be: {decision.why}{waits}"
+
+
+def withdrawn_sentence(request: RetrainingRequest) -> str:
+    """What is said of a request that was taken back."""
+    return f"request {request.request_id} is withdrawn, and nothing will be started for it"
+
+
+def _next(settings: DecideSettings | None) -> str:
+    if settings is None:
+        return "the sensor `decide` decides it at its next tick, if it is on and the daemon runs"
+    if settings.dry_run:
+        return ("the recipe says automation.decide.dry_run, so the sensor `decide` only writes what it would do; the request "
+                "waits until that is false")
+    if not settings.enabled:
+        return ("it waits until the sensor `decide` is on: switch it on in the Dagster UI (Automation), or with "
+                "automation.decide.enabled in the recipe")
+    return "the sensor `decide` decides it at its next tick, while the daemon runs"

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from model_ops.settings import Settings
-from resources.releasing.closed_times import checked_times, checked_zone
+from model_ops.jobs import Settings
+from resources.releases import checked_times, checked_zone
 
 Cause = Literal["new_logs", "drift", "acceptance", "feedback", "base_revision", "schedule", "request"]
 CAUSES: tuple[Cause, ...] = ("base_revision", "acceptance", "feedback", "schedule", "new_logs", "drift")

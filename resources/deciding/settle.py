@@ -1,6 +1,6 @@
 """What came of a decision: its run's end, its release, the real cost and the real gain.
 
-    now_is = settled(decision, RunSeen(run_id, "SUCCESS", started, ended), lake, facts, settings)
+    now_is = settle_decision(decision, DecisionRun(run_id, "SUCCESS", started, ended), lake, facts, settings)
 
 The real gain is measured on the same rows as far as there are any: of a drafter that continued the previous one, both on the
 new held-out answers (the training's own metrics); of another drafter or a model, against the champion's on the same test
@@ -12,21 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from resources.artefacts.manifest import Kind, Manifest, ManifestError
-from resources.artefacts.registry import Registry
-from resources.deciding.decision import Decision, Outcome
-from resources.deciding.facts import RecipeFacts
+from resources.artefacts import Registry
+from resources.deciding.decisions import Decision, Outcome
+from resources.deciding.evidence import RecipeFacts
 from resources.deciding.settings import DecideSettings
-from resources.lake import Lake
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import Endpoint, EndpointError, standing
-from resources.releasing.release import ReleaseError, ReleaseRef, read_release
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError, standing
+from resources.lake import LakeLayout
+from resources.manifests import Kind, Manifest, ManifestError
+from resources.releases import ReleaseError, ReleaseRef, read_release
 
 DRAFTERS = ("drafter_continued", "drafter_new")
 
 
 @dataclass(frozen=True)
-class RunSeen:
+class DecisionRun:
     """The newest Dagster run of a decision."""
 
     run_id: str
@@ -38,7 +37,7 @@ class RunSeen:
     """Seconds of earlier tries."""
 
 
-def settled(decision: Decision, run: RunSeen | None, lake: Lake, facts: RecipeFacts, settings: DecideSettings) -> Decision:
+def settle_decision(decision: Decision, run: DecisionRun | None, lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings) -> Decision:
     """The decision with what is known now; itself where nothing changed."""
     if run is None:
         return decision
@@ -65,7 +64,7 @@ def settled(decision: Decision, run: RunSeen | None, lake: Lake, facts: RecipeFa
     return replace(known, outcome=outcome, settled_ts=None if outcome == "waiting" else run.ended)
 
 
-def _standing(lake: Lake, facts: RecipeFacts, release: Manifest) -> Outcome:
+def _standing(lake: LakeLayout, facts: RecipeFacts, release: Manifest) -> Outcome:
     """Where the release of a run that succeeded is now."""
     try:
         entries, aliases = Endpoint(lake, facts.workload).seen()
@@ -78,14 +77,14 @@ def _standing(lake: Lake, facts: RecipeFacts, release: Manifest) -> Outcome:
     return "waiting" if aliases.candidate == release.version else "no_better"
 
 
-def _holds(lake: Lake, facts: RecipeFacts, release: Manifest) -> bool:
+def _holds(lake: LakeLayout, facts: RecipeFacts, release: Manifest) -> bool:
     try:
         return read_release(lake.artefacts("release") / facts.workload / release.version).passed
     except (ReleaseError, OSError, ValueError):
         return True
 
 
-def _made(lake: Lake, facts: RecipeFacts, run: RunSeen, kind: Kind, name: str) -> Manifest | None:
+def _made(lake: LakeLayout, facts: RecipeFacts, run: DecisionRun, kind: Kind, name: str) -> Manifest | None:
     """What this run made; None if it reused what there was, or made none."""
     try:
         versions = Registry(lake, facts.workload).versions(kind, name)
@@ -94,7 +93,7 @@ def _made(lake: Lake, facts: RecipeFacts, run: RunSeen, kind: Kind, name: str) -
         return None
 
 
-def _gain(decision: Decision, lake: Lake, facts: RecipeFacts, run: RunSeen) -> float | None:
+def _gain(decision: Decision, lake: LakeLayout, facts: RecipeFacts, run: DecisionRun) -> float | None:
     report = _made(lake, facts, run, "dataset", "evaluation_report")
     if decision.action not in DRAFTERS:
         rise = report.metrics.get("loss_increase_target_champion") if report else None

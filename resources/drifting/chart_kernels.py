@@ -1,10 +1,10 @@
-"""The loop of `resources.drifting.cusum`. Import this module inside functions only: it loads numba."""
+"""The loop of `resources.drifting.acceptance_chart`. Import this module inside functions only: it loads numba."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from model_ops.compiled import compiled
+from model_ops.machine import compiled
 
 
 @compiled

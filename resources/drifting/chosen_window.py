@@ -3,7 +3,7 @@
     chosen = ChosenWindow(tables.lake, "math-tutor", release="3f2a", length=28, counted_with=digest)
     chosen.window                             # Window without counts, or None before one was chosen
     choice = chosen.choose(rows_by_day, today, made)     # the reference of this run; choice.lost: its rows were removed
-    chosen.keep(Window(reference, known, digest, files, counts))
+    chosen.keep(ReferenceWindow(reference, known, digest, files, counts))
 
 Lies in <lake>/reference_windows/<workload>/<release>-<length>.npz, of a lake in a bucket for all machines: the first one that
 writes it chooses. It holds days, hashed names of categories (prompt shapes, languages, tools), lengths, and what each session
@@ -21,13 +21,13 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from model_ops.atomic_files import replaced
-from model_ops.wording import counted
+from model_ops.files import replaced
+from model_ops.jobs import counted
 from resources.drifting.days import Reference, reference_of
 from resources.drifting.kept_counts import Counts
 from resources.drifting.permutation import Columns
-from resources.lake import Lake
-from stores.mirror.bucket import Changed
+from resources.lake import LakeLayout
+from stores.mirror.bucket import Conflict
 
 FOLDER = "reference_windows"
 NO_RELEASE = "no_release"
@@ -38,7 +38,7 @@ A_FEW = 0.02
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownVocabulary:
     """What the vocabulary days tell apart, by test."""
 
     categories: Mapping[str, Sequence[str]]
@@ -48,11 +48,11 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Window:
+class ReferenceWindow:
     """A reference window as it is kept."""
 
     reference: Reference
-    known: Known
+    known: KnownVocabulary
     counted_with: str
     """Digest of the settings and code that counted."""
     files: str
@@ -79,7 +79,7 @@ class ReferenceChoice:
     """None while no window is full."""
     text: str
     """Which days it is."""
-    lost: Window | None
+    lost: ReferenceWindow | None
     """The window with its counts, where rows of it left the lake: only the counts can be compared with."""
     instead_of: tuple[str, ...]
     notes: list[str]
@@ -88,7 +88,7 @@ class ReferenceChoice:
 class ChosenWindow:
     """The window of one release and length in days."""
 
-    def __init__(self, lake: Lake, workload: str, release: str, length: int, counted_with: str):
+    def __init__(self, lake: LakeLayout, workload: str, release: str, length: int, counted_with: str):
         """release: "" for none. counted_with: digest of the settings and code that count."""
         self._lake, self._release, self._length, self.counted_with = lake, release, length, counted_with
         self._path = lake.root / FOLDER / workload / f"{release or NO_RELEASE}-{length}.npz"
@@ -129,21 +129,21 @@ class ChosenWindow:
             return f"a full window of the logs, since the lake had none before release {self._release}"
         return "the first full window of the logs, since no release is served"
 
-    def with_counts(self) -> Window | None:
+    def with_counts(self) -> ReferenceWindow | None:
         """The window with its counts; None where they cannot be read."""
         return self._read(with_counts=True)
 
-    def _read(self, with_counts: bool = False) -> Window | None:
+    def _read(self, with_counts: bool = False) -> ReferenceWindow | None:
         with suppress(OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile), np.load(self._path) as kept:
             about = json.loads(str(kept["about"]))
             vocabulary, comparison = (tuple(map(date.fromisoformat, about[name])) for name in ("vocabulary", "comparison"))
             reference = Reference(date.fromisoformat(about["start"]), date.fromisoformat(about["end"]), vocabulary, comparison)
-            return Window(reference, Known(about["categories"], about["edges"]), about["counted_with"], about["files"],
+            return ReferenceWindow(reference, KnownVocabulary(about["categories"], about["edges"]), about["counted_with"], about["files"],
                           {date.fromisoformat(day): count for day, count in about["rows"].items()},
                           {day: kept[day.isoformat()] for day in comparison if with_counts}, tuple(about["instead_of"]))
         return None
 
-    def keep(self, window: Window) -> None:
+    def keep(self, window: ReferenceWindow) -> None:
         """Writes the window with its counts. Of two machines, the window of the first one stays. A lake that cannot be written
         keeps none."""
         reference = window.reference
@@ -161,7 +161,7 @@ class ChosenWindow:
             return
         try:
             self._lake.mirror.publish(self._path)
-        except Changed:
+        except Conflict:
             self._path.unlink(missing_ok=True)
             self._lake.mirror.pull_file(self._path)
 

@@ -1,6 +1,6 @@
 """Compares windows of days with the reference window: every test on every window, and which of them alarm.
 
-    comparison = Comparison(reference, counts, columns, settings)
+    comparison = WindowComparison(reference, counts, columns, settings)
     results = comparison.of_day(date(2026, 7, 1), counts)            # one Result for each window and test
 
 Guarantee: on a day on which nothing has changed, the probability of any alarm is at most `rate`, under any dependence between
@@ -12,6 +12,23 @@ discovery rate over all days cannot be bounded by a procedure that sooner or lat
 Two limits: a day that is compared again with other rows is another look, with a probability of its own. And a test with
 nothing to count, or with all counts in one category, leaves Holm's family; which tests stay depends on the rows, so the bound
 is exact for a fixed family only.
+
+Holm's procedure: which of many tests alarm, so that a false alarm among all of them is as rare as stated.
+
+    decided = holm([0.2, 1e-6, 0.01], rate=0.001)       # HolmDecision(alarm=False, level=...), HolmDecision(alarm=True, ...),
+    ...
+
+The family-wise error rate is at most `rate`, however the tests depend on each other (Holm 1979). It bounds the false discovery
+rate as well, which Benjamini-Hochberg bounds only for independent or positively dependent tests; these tests look at the same
+sessions, so their dependence is unknown. The first alarm needs p <= rate / number of tests in both.
+
+Gives every session the same weight in a test, however many rows it has.
+
+    weighted = sessions_alike(counts, columns)         # the columns of each test sum to 1 in every session that it counts in
+
+A test compares means over sessions. Counted by rows, few long sessions would decide: their number varies much from day to
+day, and a quarter of the sessions, of one row each among sessions of twenty, would be one row in sixty. A session in which a
+test has nothing to count stays at 0 and takes no part in it.
 """
 
 from __future__ import annotations
@@ -23,13 +40,12 @@ from datetime import date
 from functools import cached_property
 
 import numpy as np
+from jaxtyping import Float
 
-from model_ops.wording import counted
+from model_ops.jobs import counted
 from resources.drifting.days import Reference, strata_of, window_of
 from resources.drifting.dispersion import Dispersion, bound_of, day_level_p, dispersion
-from resources.drifting.many_tests import holm
-from resources.drifting.permutation import Columns, Permuted, permuted
-from resources.drifting.session_weights import sessions_alike
+from resources.drifting.permutation import Columns, PermutationTest, permutation_tests
 from resources.drifting.settings import DriftSettings
 
 Counts = Mapping[date, np.ndarray]
@@ -60,7 +76,7 @@ class Result:
     """Why the window was not compared; then the numbers are None."""
 
 
-class Comparison:
+class WindowComparison:
     """The reference's counts, and what each day of the reference says about the others."""
 
     def __init__(self, reference: Reference, counts: Counts, columns: Sequence[Columns], settings: DriftSettings,
@@ -84,7 +100,7 @@ class Comparison:
         """
         counts = self._weighted(counts)
         results: list[Result] = []
-        tested: list[tuple[int, Columns, Permuted]] = []
+        tested: list[tuple[int, Columns, PermutationTest]] = []
         for length in self.settings.windows:
             window = window_of(day, length, counts, self.reference.end)
             if length > 1 and len(window) < 2:
@@ -103,7 +119,7 @@ class Comparison:
             able = [each for each in seen if _can_differ(each, [*inside, *outside])]
             results += [replace(blank, test=each.name, value=0.0, p=1.0) for each in seen if each not in able]
             if able:
-                found = permuted(inside, outside, able, self._rng(day, length), self._least_p)
+                found = permutation_tests(inside, outside, able, self._rng(day, length), self._least_p)
                 for each, permutation in zip(able, found, strict=True):
                     tested.append((len(results), each, permutation))
                     results.append(replace(blank, test=each.name))
@@ -117,7 +133,7 @@ class Comparison:
         """Half of the smallest level of Holm's procedure: an alarm leaves room for one random split that reaches it."""
         return self.rate / (2 * len(self.columns) * len(self.settings.windows))
 
-    def _decided(self, results: list[Result], tested: list[tuple[int, Columns, Permuted]]) -> list[Result]:
+    def _decided(self, results: list[Result], tested: list[tuple[int, Columns, PermutationTest]]) -> list[Result]:
         p_values = []
         for _, each, found in tested:
             days = self.dispersions[each.name]
@@ -159,3 +175,36 @@ def _has_counts(columns: Columns, strata: Sequence[np.ndarray]) -> bool:
     return any(columns.of(part).any() for part in strata)
 
 
+@dataclass(frozen=True)
+class HolmDecision:
+    """Whether a test alarms."""
+
+    alarm: bool
+    level: float
+    """The largest p-value with which the test alarms, given the others."""
+
+
+def holm(p_values: Sequence[float], rate: float) -> list[HolmDecision]:
+    """A decision for each p-value, in their order. Raises ValueError for a p-value or rate outside of (0, 1]."""
+    if not 0 < rate <= 1 or any(not 0 < p <= 1 for p in p_values):
+        raise ValueError("p-values and the rate are above 0 and at most 1")
+    decided = [HolmDecision(False, rate)] * len(p_values)
+    stopped: float | None = None
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        level = rate / (len(p_values) - rank) if stopped is None else stopped
+        alarm = stopped is None and p_values[place] <= level
+        if not alarm and stopped is None:
+            stopped = level
+        decided[place] = HolmDecision(alarm, level)
+    return decided
+
+
+def sessions_alike(
+    counts: Float[np.ndarray, "sessions columns"], columns: Sequence[Columns]
+) -> Float[np.ndarray, "sessions columns"]:
+    """The counts as shares of each session."""
+    weighted = counts.astype(float)
+    for each in columns:
+        part = each.of(weighted)
+        part /= np.maximum(part.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    return weighted

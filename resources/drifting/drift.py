@@ -1,6 +1,6 @@
 """Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`.
 
-    report = compare_traffic(tables, "math-tutor", settings, Seen(), served_release(lake, "math-tutor"))
+    report = compare_traffic(tables, "math-tutor", settings, TestInputs(), served_release(lake, "math-tutor"))
     report.alarms            # rows of the newest day that alarm
     report.notes             # what was not compared, and why, in words
 
@@ -20,20 +20,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from model_ops.wording import counted
-from resources.artefacts.remembered import partition_key
-from resources.artefacts.source_digest import source_digest
-from resources.drifting.acceptance import Served, acceptance
-from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, Window, without_texts
-from resources.drifting.compare import Comparison, Result
+from model_ops.jobs import counted
+from resources.digests import partition_key, source_digest
+from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
+from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, ReferenceWindow, without_texts
+from resources.drifting.compare import Result, WindowComparison
 from resources.drifting.days import Reference, window_of
-from resources.drifting.kept_counts import Counts, DayFiles, KeptCounts
+from resources.drifting.kept_counts import CountCache, Counts, DayFiles
 from resources.drifting.prompt_vectors import Embedder, PromptVectors
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
-from resources.drifting.session_counts import EMBEDDED, TESTS, Seen, SessionCounts
+from resources.drifting.session_counts import EMBEDDED, TESTS, SessionCounts, TestInputs
 from resources.drifting.settings import DriftSettings
-from resources.sql_files import attach_slice, rows, run, workbench
-from resources.tables import SCHEMAS, Tables
+from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, workbench
 
 ACCEPTANCE = "acceptance"
 DAYS_A_COMMIT = 32
@@ -67,7 +65,7 @@ class DriftReport:
 
 
 def compare_traffic(
-    tables: Tables, workload: str, settings: DriftSettings, seen: Seen, release: ServedRelease = NO_RELEASE,
+    tables: Tables, workload: str, settings: DriftSettings, seen: TestInputs, release: ServedRelease = NO_RELEASE,
     now: datetime | None = None, embedder: Embedder | None = None,
 ) -> DriftReport:
     """Compares every day that is over and was not compared yet, and writes its rows in commits of DAYS_A_COMMIT days.
@@ -83,7 +81,7 @@ def compare_traffic(
 class DriftRun:
     """One comparison of a workload's traffic with the reference window of a release."""
 
-    def __init__(self, tables: Tables, workload: str, settings: DriftSettings, seen: Seen, release: ServedRelease,
+    def __init__(self, tables: Tables, workload: str, settings: DriftSettings, seen: TestInputs, release: ServedRelease,
                  now: datetime, embedder: Embedder | None):
         self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
         self._release, self._now, self._embedder = release, now, embedder
@@ -152,12 +150,12 @@ class DriftRun:
         vectors.keep_days(self._rows)
         return vectors
 
-    def _with_rows(self, chosen: ChosenWindow, choice: ReferenceChoice, days: list[date]) -> tuple[KeptCounts, Comparison]:
+    def _with_rows(self, chosen: ChosenWindow, choice: ReferenceChoice, days: list[date]) -> tuple[CountCache, WindowComparison]:
         """Counts of days, and the comparison with a reference window whose rows are in the lake. Keeps the window."""
         reference, vectors = choice.reference, self._vectors()
         assert reference is not None
         source = SessionCounts(self._tables, self._workload, reference, self._settings, self._seen, vectors)
-        counts = KeptCounts(self._tables, self._workload, reference.vocabulary, self._digest, source.of_day)
+        counts = CountCache(self._tables, self._workload, reference.vocabulary, self._digest, source.of_day)
         counts.keep_days([*reference.comparison, *self._newest])
         if vectors is not None:
             in_windows = {near for day in days for near in self._window(day, max(self._settings.windows))}
@@ -165,25 +163,25 @@ class DriftRun:
             source.embed(sorted({*reference.vocabulary, *uncounted}))
         usual = {day: counts.of_day(day) for day in reference.comparison}
         own_days = (*reference.vocabulary, *reference.comparison)
-        window = Window(reference, source.known, chosen.counted_with, partition_key(self._files.of(*own_days)),
+        window = ReferenceWindow(reference, source.known, chosen.counted_with, partition_key(self._files.of(*own_days)),
                         {day: self._rows[day] for day in own_days}, instead_of=choice.instead_of)
         if window != chosen.window:
             chosen.keep(replace(window, counts={day: without_texts(each, source.columns) for day, each in usual.items()}))
         return counts, self._comparison(reference, usual, source)
 
-    def _with_lost(self, lost: Window) -> tuple[KeptCounts, Comparison]:
+    def _with_lost(self, lost: ReferenceWindow) -> tuple[CountCache, WindowComparison]:
         """Counts of days, and the comparison with the kept counts of a reference window whose rows left the lake."""
         self._vectors()  # forgets days that left the lake
         source = SessionCounts(self._tables, self._workload, lost.reference, self._settings, self._seen, known=lost.known)
-        counts = KeptCounts(self._tables, self._workload, (), f"{self._digest}{lost.files}", source.of_day)
+        counts = CountCache(self._tables, self._workload, (), f"{self._digest}{lost.files}", source.of_day)
         counts.keep_days(self._newest)
         return counts, self._comparison(lost.reference, lost.counts, source)
 
-    def _comparison(self, reference: Reference, usual: Mapping[date, Counts], source: SessionCounts) -> Comparison:
-        return Comparison(reference, usual, source.columns, self._settings, self._rate,
+    def _comparison(self, reference: Reference, usual: Mapping[date, Counts], source: SessionCounts) -> WindowComparison:
+        return WindowComparison(reference, usual, source.columns, self._settings, self._rate,
                           f"{self._workload}/{self.report.release}")
 
-    def _rows_of(self, day: date, counts: KeptCounts, comparison: Comparison, has_texts: bool) -> list[dict[str, Any]]:
+    def _rows_of(self, day: date, counts: CountCache, comparison: WindowComparison, has_texts: bool) -> list[dict[str, Any]]:
         """Rows of the windows that end with a day."""
         near = {other: counts.of_day(other) for other in self._window(day, max(self._settings.windows))}
         results = comparison.of_day(day, near)
@@ -215,7 +213,7 @@ class DriftRun:
                                  release=self.report.release, dt=days, test=tests)
         self.report.rows += part
 
-    def _served_hours(self) -> list[Served]:
+    def _served_hours(self) -> list[HourlyDrafts]:
         """Hours that servers reported for the release; what cannot be true is named. Where nobody reads their metrics: of
         captured requests whose answers say it."""
         tables, workload, release = self._tables, self._workload, self._release.name or None
@@ -234,7 +232,7 @@ class DriftRun:
             if count:
                 self.report.notes.append(
                     f"{counted(count, 'window')} of serving_metrics with {what} {_is_or_are(count)} left out: {why}")
-        return [Served(row["hour"].astimezone(UTC), row["drafts"], row["accepted_tokens"]) for row in hours]
+        return [HourlyDrafts(row["hour"].astimezone(UTC), row["drafts"], row["accepted_tokens"]) for row in hours]
 
     def compare_acceptance(self) -> None:
         """Charts the served hours, and writes the days that are new or changed: a late window changes the sums after it."""
@@ -267,17 +265,17 @@ def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _counted_with(seen: Seen) -> str:
+def _counted_with(seen: TestInputs) -> str:
     """Digest of everything that determines session counts for a fixed vocabulary: tests, judge, feedback's least, SQL.
     Nothing else, since with another digest a window whose rows are gone cannot be compared with any more."""
     return _digest_of([TESTS, _judge(seen), seen.least], source_digest(*COUNTED_BY))
 
 
-def _judge(seen: Seen) -> list[str] | None:
+def _judge(seen: TestInputs) -> list[str] | None:
     return [seen.judge.model, seen.judge.prompt_sha256] if seen.judge else None
 
 
-def _digest(settings: DriftSettings, seen: Seen, rate: float, embedder: Embedder | None) -> str:
+def _digest(settings: DriftSettings, seen: TestInputs, rate: float, embedder: Embedder | None) -> str:
     """Digest of what decides the values: settings, judge, embedding model, code."""
     return _digest_of([settings.model_dump(mode="json"), _judge(seen), seen.least, rate, embedder.digest if embedder else None],
                       source_digest("resources/drifting/drift.py"))

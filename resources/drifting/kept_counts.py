@@ -1,6 +1,6 @@
 """Keeps the counts of days that were read, so that a report reads the days of its reference window once, not every day.
 
-    kept = KeptCounts(tables, "math-tutor", reference.vocabulary, settings_digest, count=session_counts.of_day)
+    kept = CountCache(tables, "math-tutor", reference.vocabulary, settings_digest, count=session_counts.of_day)
     kept.of_day(date(2026, 6, 1))        # float64 [sessions, columns]: kept, or counted now
     kept.keep_days(days)                 # forgets all others
 
@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from model_ops.atomic_files import replaced
-from resources.artefacts.remembered import partition_key
-from resources.tables import Tables
+from model_ops.files import replaced
+from resources.digests import partition_key
+from resources.lake import Tables
 
 TABLES = ("cleaned_interactions", "feedback", "judgements")
 """What the counts of a day are made from."""
@@ -42,7 +42,7 @@ class DayFiles:
         return [file for day in days for files in self._files for file in files.get(day, ())]
 
 
-class KeptCounts:
+class CountCache:
     """The counts of one workload's days, by files of the vocabulary and of each day."""
 
     def __init__(self, tables: Tables, workload: str, vocabulary: Sequence[date], digest: str, count: Callable[[date], Counts]):

@@ -1,6 +1,6 @@
 """Permutation tests over sessions: is a window further from the reference than a random split of all sessions?
 
-    found = permuted(window, reference, columns, rng, least_p=1e-5)     # one Permuted for each test
+    found = permutation_tests(window, reference, columns, rng, least_p=1e-5)     # one Permuted for each test
 
 Every test of one window uses the same random splits. Sessions are exchanged within their stratum only (the day of the week),
 so a week's pattern is no difference. If sessions of window and reference are exchangeable within each stratum, P(p <= x) <= x
@@ -8,17 +8,67 @@ holds exactly, whatever the lengths of sessions and however the rows of one sess
 
 A test stops at ENOUGH splits that reach its value: p = ENOUGH / splits (Besag and Clifford, Sequential Monte Carlo p-values,
 1991), which is as valid. Only small p-values cost many splits.
+
+How far the counts of two groups of sessions are from each other. Pure functions over many draws at once.
+
+    population_stability(chosen, rest)        # PSI: 0 means the same shares
+    rise(chosen, rest)                        # share of the first column in `chosen`, minus that in `rest`
+
+chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count
+has no shares: then nothing differs (0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from resources.drifting.statistics import STATISTICS, Counts, Kind, Values, squared
+SMOOTHING = 0.5
+"""Added to every count, so that a category that a group lacks has a finite logarithm."""
+
+Counts = Float[np.ndarray, "draws categories"]
+Values = Float[np.ndarray, " draws"]
+Kind = Literal["shares", "rise", "fall"]
+"""shares: any change of the shares of the categories. rise, fall: the share of the first category, in one direction."""
+
+
+def population_stability(chosen: Counts, rest: Counts) -> Values:
+    """Population stability index: sum over categories of (p - q) ln(p / q), the symmetric Kullback-Leibler divergence."""
+    p, q = _shares(chosen, SMOOTHING), _shares(rest, SMOOTHING)
+    return ((p - q) * (np.log(p) - np.log(q))).sum(axis=1) * _both(chosen, rest)
+
+
+def rise(chosen: Counts, rest: Counts) -> Values:
+    """By how much the share of the first category is higher in `chosen`, from -1 to 1."""
+    return (_shares(chosen)[:, 0] - _shares(rest)[:, 0]) * _both(chosen, rest)
+
+
+def fall(chosen: Counts, rest: Counts) -> Values:
+    """By how much the share of the first category is lower in `chosen`, from -1 to 1."""
+    return -rise(chosen, rest)
+
+
+STATISTICS: dict[Kind, Callable[[Counts, Counts], Values]] = {"shares": population_stability, "rise": rise, "fall": fall}
+
+
+def squared(values: Values, kind: Kind) -> Values:
+    """The values on the scale of a variance. A PSI is on it already, since it grows with the square of a change."""
+    return values if kind == "shares" else values**2
+
+
+def _shares(counts: Counts, more: float = 0.0) -> Counts:
+    counts = counts + more
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+
+
+def _both(chosen: Counts, rest: Counts) -> Values:
+    """1 where both groups have counts, else 0."""
+    return ((chosen.sum(axis=1) > 0) & (rest.sum(axis=1) > 0)).astype(float)
+
 
 ENOUGH = 10
 FIRST_SPLITS, SPLITS_AT_ONCE = 200, 2_000
@@ -45,7 +95,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Permuted:
+class PermutationTest:
     """The result of one test."""
 
     value: float
@@ -58,9 +108,9 @@ class Permuted:
     splits: int
 
 
-def permuted(
+def permutation_tests(
     window: Sequence[Units], reference: Sequence[Units], columns: Sequence[Columns], rng: np.random.Generator, least_p: float
-) -> list[Permuted]:
+) -> list[PermutationTest]:
     """The tests of a window. window, reference: counts by session for each stratum, in the same order of strata.
 
     least_p: smallest p-value that can come out; the number of splits is its reciprocal. Raises ValueError without sessions.
@@ -108,10 +158,10 @@ class _Test:
         self.reached += len(hits)
         self.splits += len(values)
 
-    def result(self) -> Permuted:
+    def result(self) -> PermutationTest:
         p = self.p if self.reached >= ENOUGH else (self.reached + 1) / (self.splits + 1)
         first = self._first if self._first is not None else np.zeros(1)
-        return Permuted(self.value, p, float(first.mean()), float(first.var()), self.splits)
+        return PermutationTest(self.value, p, float(first.mean()), float(first.var()), self.splits)
 
 
 def _in_units(inside: Units, outside: Units, size: int, rng: np.random.Generator) -> tuple[Units, Units]:

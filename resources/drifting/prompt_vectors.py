@@ -23,9 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32
 
-from model_ops.atomic_files import replaced
-from resources.lake import Lake
-from resources.unpublished import EMBEDDINGS
+from model_ops.files import replaced
+from resources.lake import EMBEDDINGS, LakeLayout
 
 TEXTS = ".texts-"
 
@@ -43,7 +42,7 @@ class Embedder:
 class PromptVectors:
     """The vectors of one workload's prompts by one model. Those of other models are removed."""
 
-    def __init__(self, lake: Lake, workload: str, embedder: Embedder):
+    def __init__(self, lake: LakeLayout, workload: str, embedder: Embedder):
         home = lake.root / EMBEDDINGS / workload
         self._embed, self._folder = embedder.embed, home / embedder.digest[:16]
         for other in home.glob("*"):

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 
-from resources.artefacts.manifest import ManifestError, read_manifest
-from resources.lake import Lake
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import Endpoint, EndpointError
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError
+from resources.lake import LakeLayout
+from resources.manifests import ManifestError, read_manifest
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class ServedRelease:
 NO_RELEASE = ServedRelease()
 
 
-def served_release(lake: Lake, workload: str) -> ServedRelease:
+def served_release(lake: LakeLayout, workload: str) -> ServedRelease:
     """The champion of the workload's endpoint; NO_RELEASE before there is one."""
     try:
         _, aliases = Endpoint(lake, workload).seen()

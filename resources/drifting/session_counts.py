@@ -1,11 +1,28 @@
 """What each session of a day counts in every test: read from the lake, a day at a time.
 
-    counts = SessionCounts(tables, "math-tutor", reference, settings, Seen(judge=..., least=...))
+    counts = SessionCounts(tables, "math-tutor", reference, settings, TestInputs(judge=..., least=...))
     counts.columns                          # the tests, and which columns are theirs
     counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
 
 SQL counts (sql/drifting.sql); n-grams are counted by the kernels of resources.curating.shingles. What is distinguished (shapes,
 languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days.
+
+The share of word n-grams that the reference's vocabulary days never had.
+
+    known = vocabulary(texts, size=3)                        # sorted hashes, each once
+    new, old = novelty(texts, known, size=3)                 # n-grams of each text that are new, and that are known
+
+A text with fewer words than an n-gram has none. Texts are compared by hashes of their words (resources.curating.shingles).
+
+How near prompts lie to those of the reference's vocabulary days, in the space of an embedding model.
+
+    usual = usual_similarity(known, sessions)              # what 19 of 20 prompts of the vocabulary reach
+    far = is_far(vectors, known, usual)                    # prompts whose nearest known one is less similar than that
+
+vectors, known: of length 1. Similarity is the cosine. Exact nearest neighbours, in blocks of bounded memory.
+
+How many are far is counted by session and tested like every other test (permutation.py): the bound is made from the vocabulary
+alone, so sessions of the reference's other days and of a window are exchangeable as long as nothing changes.
 """
 
 from __future__ import annotations
@@ -15,23 +32,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
+from typing import TypeAlias
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Float32, Int64, UInt64
 
-from resources.curating.judge_endpoint import JudgeSettings
-from resources.drifting.chosen_window import TEXT_TESTS, Known
+from resources.curating import JudgeSettings, ngrams, word_hashes
+from resources.drifting.chosen_window import TEXT_TESTS, KnownVocabulary
 from resources.drifting.days import Reference
-from resources.drifting.embedding_novelty import is_far, usual_similarity
-from resources.drifting.novelty import novelty, vocabulary
-from resources.drifting.permutation import Columns
+from resources.drifting.permutation import Columns, Kind
 from resources.drifting.prompt_vectors import PromptVectors
 from resources.drifting.settings import DriftSettings
-from resources.drifting.statistics import Kind
-from resources.sql_files import attach_slice, rows, run, workbench
-from resources.tables import Tables
+from resources.lake import Tables, attach_slice, rows, run, workbench
 
 TENTHS = [str(place) for place in range(10)]
 TESTS: dict[str, tuple[Kind, list[str]]] = {
@@ -68,7 +82,7 @@ CATEGORIES = pa.schema([("test", pa.string()), ("category", pa.string()), ("plac
 
 
 @dataclass(frozen=True)
-class Seen:
+class TestInputs:
     """What tests read besides the traffic."""
 
     judge: JudgeSettings | None = None
@@ -80,8 +94,8 @@ class Seen:
 class SessionCounts:
     """Counts of the sessions of single days."""
 
-    def __init__(self, tables: Tables, workload: str, reference: Reference, settings: DriftSettings, seen: Seen,
-                 vectors: PromptVectors | None = None, known: Known | None = None):
+    def __init__(self, tables: Tables, workload: str, reference: Reference, settings: DriftSettings, seen: TestInputs,
+                 vectors: PromptVectors | None = None, known: KnownVocabulary | None = None):
         """known: what vocabulary days told apart whose rows are gone; then the tests of texts are left out."""
         self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
         self._vocabulary_days, self._vectors, self._kept = reference.vocabulary, vectors, known
@@ -90,10 +104,10 @@ class SessionCounts:
             self._tests = {test: about for test, about in self._tests.items() if test not in TEXT_TESTS}
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownVocabulary:
         """What the vocabulary days tell apart."""
         categories, edges, _ = self._known
-        return Known(categories, edges)
+        return KnownVocabulary(categories, edges)
 
     @property
     def columns(self) -> list[Columns]:
@@ -219,3 +233,63 @@ class SessionCounts:
 
 def _sessions(connection: duckdb.DuckDBPyConnection) -> int:
     return connection.table("sessions").count("*").fetchall()[0][0]
+
+
+Texts: TypeAlias = pa.Array | pa.ChunkedArray
+
+
+def vocabulary(texts: Texts, size: int) -> UInt64[np.ndarray, " known"]:
+    """Hashes of the n-grams of all texts, sorted."""
+    return np.unique(ngrams(word_hashes(texts), size).values)
+
+
+def novelty(
+    texts: Texts, known: UInt64[np.ndarray, " known"], size: int
+) -> tuple[Int64[np.ndarray, " texts"], Int64[np.ndarray, " texts"]]:
+    """Number of each text's n-grams that are not in `known`, and of those that are."""
+    grams = ngrams(word_hashes(texts), size)
+    place = np.searchsorted(known, grams.values)
+    is_known = np.zeros(len(grams.values), dtype=np.int64)
+    inside = place < len(known)
+    is_known[inside] = known[place[inside]] == grams.values[inside]
+    sums = np.concatenate([[0], np.cumsum(is_known)])
+    old = sums[grams.offsets[1:]] - sums[grams.offsets[:-1]]
+    return np.diff(grams.offsets) - old, old
+
+
+FAR = 0.05
+"""Share of the vocabulary's prompts that lie further from those of other sessions than the bound."""
+ROUNDING = 1e-3
+"""Similarities that differ by less are alike: vectors are kept in half precision."""
+BLOCK = 512
+"""Rows that are compared at a time."""
+SAMPLE = 2_048
+"""Most prompts of the vocabulary that the bound is made from, at even steps."""
+
+Vectors = Float32[np.ndarray, "rows hidden"]
+
+
+def nearest(vectors: Vectors, known: Vectors) -> Float32[np.ndarray, " rows"]:
+    """The highest similarity of each row to a known one. Raises ValueError without known ones."""
+    if not len(known):
+        raise ValueError("there is nothing known to be near to")
+    found = [(vectors[first : first + BLOCK] @ known.T).max(axis=1) for first in range(0, len(vectors), BLOCK)]
+    return np.concatenate(found) if found else np.zeros(0, np.float32)
+
+
+def usual_similarity(known: Vectors, sessions: Int64[np.ndarray, " rows"]) -> float:
+    """The similarity to the nearest prompt of another session that all but FAR of the known ones reach. -1 where all are of one
+    session: then nothing is far."""
+    chosen = np.unique(np.linspace(0, len(known) - 1, min(len(known), SAMPLE)).astype(np.int64)) if len(known) else []
+    found = []
+    for first in range(0, len(chosen), BLOCK):
+        rows = chosen[first : first + BLOCK]
+        similar = known[rows] @ known.T
+        similar[sessions[rows][:, None] == sessions[None, :]] = -1.0
+        found.append(similar.max(axis=1))
+    return float(np.quantile(np.concatenate(found), FAR)) if found else -1.0
+
+
+def is_far(vectors: Vectors, known: Vectors, usual: float) -> Bool[np.ndarray, " rows"]:
+    """Which rows are less similar to every known one than the bound."""
+    return nearest(vectors, known) < usual - ROUNDING

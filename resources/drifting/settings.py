@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from model_ops.settings import Settings
+from model_ops.jobs import Settings
 
 
 class DriftEmbeddings(Settings):

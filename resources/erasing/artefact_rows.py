@@ -5,13 +5,23 @@
 
 A row is found by its ids: any column of text whose name ends in _id, and any list of text in _ids, that holds the id of an
 erased interaction, of a seed that repeats it, or of a session without other rows. The file is replaced as a whole; erased.json
-beside the manifest says how many rows it lost and what its digest is now (resources/artefacts/erased.py).
+beside the manifest says how many rows it lost and what its digest is now (resources/manifests/erased.py).
+
+Erases answers that teachers gave to erased rows: lines of answers/<workload>.jsonl.
+
+    found = answers_to_erase(lake, selection, sought)      # {path: Answers(theirs=3, unattributed=1)}
+    erase_answers(path, keys, sought)
+
+An answer is kept under the hash of its request. It is theirs if a dataset names that hash with an erased row, or if its text is
+sought. Where a workload loses rows, answers that no finished dataset names go too: nothing says whose they are, and the
+teacher can be asked again. Scores of a judge hold no text and stay.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from model_ops.atomic_files import replaced
-from resources.artefacts.erased import File, is_learnt, note_erased
-from resources.artefacts.manifest import counted_as, read_manifest
+from model_ops.files import replaced
 from resources.erasing.selection import Selection
-from resources.lake import Lake
+from resources.erasing.sought import ErasedTexts
+from resources.lake import LakeLayout
+from resources.manifests import File, counted_as, is_learnt, note_erased, read_manifest
 
 BATCH_ROWS = 8_192
 
@@ -48,7 +58,7 @@ class Hit:
     """Whether models learn the file."""
 
 
-def rows_in_artefacts(lake: Lake, selection: Selection) -> Iterator[Hit]:
+def rows_in_artefacts(lake: LakeLayout, selection: Selection) -> Iterator[Hit]:
     """Every file of a finished dataset that holds erased rows. Only columns of ids are read."""
     ids = _Ids(selection)
     for manifest in sorted(lake.root.glob("datasets/*/*/*/manifest.json")):
@@ -102,7 +112,7 @@ def shapes_of(hits: Iterable[Hit], selection: Selection) -> pa.Table:
     return pa.Table.from_pylist([{SHAPE: shape, "is_erased": erased} for shape, erased in found], schema=_SHAPES)
 
 
-def kept_under(lake: Lake, selection: Selection) -> dict[str, set[str]]:
+def kept_under(lake: LakeLayout, selection: Selection) -> dict[str, set[str]]:
     """By workload, the keys of teachers' answers to erased rows, and under "" all keys that any finished dataset names."""
     found: dict[str, set[str]] = {"": set()}
     ids = _Ids(selection)
@@ -161,3 +171,44 @@ def _holds(column: pa.Array, sought: pa.Array, rows: int) -> pa.Array:
     for row in hits.to_pylist():
         found[row] = True
     return pa.array(found)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Numbers of lines: of erased rows, and of rows that no dataset has."""
+
+    theirs: int
+    unattributed: int
+
+
+def answers_to_erase(
+    lake: LakeLayout, workloads: Collection[str], keys: Mapping[str, Collection[str]], sought: ErasedTexts
+) -> dict[Path, Answers]:
+    """Files with answers to erase. keys: of artefact_rows.kept_under."""
+    found = {}
+    for workload in sorted(workloads):
+        path = lake.root / "answers" / f"{workload}.jsonl"
+        if path.exists():
+            with path.open("rb") as lines:
+                whose = [_whose(line, keys.get(workload, ()), keys[""], sought) for line in lines]
+            if any(whose):
+                found[path] = Answers(whose.count("theirs"), whose.count("unattributed"))
+    return found
+
+
+def erase_answers(path: Path, keys: Mapping[str, Collection[str]], sought: ErasedTexts) -> None:
+    """Replaces the file by its other lines."""
+    with replaced(path) as temporary, path.open("rb") as lines, temporary.open("wb") as target:
+        target.writelines(line for line in lines if not _whose(line, keys.get(path.stem, ()), keys[""], sought))
+
+
+def _whose(line: bytes, theirs: Collection[str], named: Collection[str], sought: ErasedTexts) -> str:
+    """`theirs`, `unattributed`, or "" for a line that stays."""
+    try:
+        known = json.loads(line)
+        key, how = known["key"], known["answer"]["finish_reason"]
+    except (ValueError, KeyError, TypeError):
+        return "unattributed"  # what a killed process left
+    if key in theirs or sought.in_bytes(line):
+        return "theirs"
+    return "unattributed" if key not in named and how != "judge" else ""

@@ -14,19 +14,17 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from resources.artefacts.current import current_manifests
-from resources.erasing.forget import Plan, erase_sources
-from resources.erasing.journal import Request
-from resources.lake import Lake
-from resources.reading.user_hash import key_check
-from resources.sql_files import attach_files, rows, workbench
-from resources.tables import PARTITIONS, SCHEMAS, Tables
+from resources.artefacts import current_manifests
+from resources.digests import key_check
+from resources.erasing.erasure import ErasurePlan, erase_sources
+from resources.erasing.journal import PendingErasure
+from resources.lake import PARTITIONS, SCHEMAS, LakeLayout, Tables, attach_files, rows, workbench
 
 _NOT_TRAINED = {"tiny_base", "import_base"}
 """Operations of models that learn no row of traffic, or are only where training begins."""
 
 
-def is_learnt(lake: Lake, workload: str) -> bool:
+def is_learnt(lake: LakeLayout, workload: str) -> bool:
     """Whether a model was trained after the last rows were read."""
     newest = Tables(lake).written_at("interactions", workload)
     if newest is None:
@@ -35,7 +33,7 @@ def is_learnt(lake: Lake, workload: str) -> bool:
                for manifest in current_manifests(lake, workload).values())
 
 
-def rows_with_text(lake: Lake, workload: str, sources: Sequence[str]) -> dict[str, int]:
+def rows_with_text(lake: LakeLayout, workload: str, sources: Sequence[str]) -> dict[str, int]:
     """Rows of these sources in the tables that hold text, by table."""
     tables = Tables(lake)
     with workbench() as connection:
@@ -45,9 +43,9 @@ def rows_with_text(lake: Lake, workload: str, sources: Sequence[str]) -> dict[st
     return {row["table_name"]: row["rows"] for row in found if row["rows"]}
 
 
-def keep_counts_only(lake: Lake, workload: str, sources: Sequence[str]) -> Plan:
+def keep_counts_only(lake: LakeLayout, workload: str, sources: Sequence[str]) -> ErasurePlan:
     """Removes them. What was removed before a kill stays removed; the next run completes it. Raises LakeInUse while a run is at
     work."""
-    return erase_sources(lake, Request(
+    return erase_sources(lake, PendingErasure(
         erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", kind="source", hashes=[], key_check=key_check(),
         who="retention", reason="counts_only", vacuum=True, workload=workload, sources=list(sources)))

@@ -5,21 +5,69 @@
     done(lake, request)
 
 A file has keyed hashes and no ids, as tombstones do.
+
+What `millrace forget` is asked to erase: a user, a session or an interaction, as keyed hashes.
+
+    asked = ask_for(tables, "user", "ann@example.org")
+    asked.hashes                 # what tombstones have; the id itself is written nowhere
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model_ops.atomic_files import write_text
-from resources.erasing.asked import Asked, Kind
-from resources.lake import Lake, LakeError
+from model_ops.files import write_text
+from resources.digests import keyed_hash
+from resources.lake import PARTITIONS, SCHEMAS, LakeError, LakeLayout, Tables, attach_files, rows, workbench
+
+Kind = Literal["user", "session", "interaction", "source"]
+"""source: whole sources of a workload, of which only counts stay (counts_only.py)."""
+
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
-class Request(BaseModel):
+class ForgetError(LakeError):
+    """The request cannot be carried out; the message says why."""
+
+
+@dataclass(frozen=True)
+class ErasureTarget:
+    kind: Kind
+    hashes: tuple[str, ...]
+    """Hashes of the ids that are meant, as tombstones have them."""
+    workload: str = ""
+    sources: tuple[str, ...] = ()
+    """`workload`, `sources`: the target of kind `source`, which has no hashes."""
+
+
+def ask_for(tables: Tables, kind: Kind, identifier: str) -> ErasureTarget:
+    """The hashes of an id. A user may be given by id or by user_hash, an interaction also by the first 8 digits of its id or by
+    the id of its request. Raises ForgetError for an empty id and for digits that several interactions begin with."""
+    identifier = identifier.strip()
+    if not identifier:
+        raise ForgetError(f"--{kind} is empty: give the id of a {kind}")
+    if kind == "user" and _HASH.fullmatch(identifier):
+        return ErasureTarget(kind, (identifier, keyed_hash(identifier)))  # a hash of the tables, or an id that looks like one
+    if kind != "interaction":
+        return ErasureTarget(kind, (keyed_hash(identifier),))
+    with workbench() as connection:
+        files = tables.files("interactions")
+        attach_files(connection, "interactions", SCHEMAS["interactions"], files, PARTITIONS["interactions"])
+        found = rows(connection, "erasing/interactions_named", identifier=identifier).to_pylist()
+    exact = [row["interaction_id"] for row in found if row["exact"]]
+    if not exact and len(found) > 1:
+        raise ForgetError(f"{identifier} may be any of {len(found)} interactions ({found[0]['interaction_id'][:16]}, "
+                          f"{found[1]['interaction_id'][:16]}, ...): give more of the id")
+    return ErasureTarget(kind, tuple(keyed_hash(each) for each in exact or [row["interaction_id"] for row in found] or [identifier]))
+
+
+class PendingErasure(BaseModel):
     """One erasure."""
 
     model_config = ConfigDict(extra="forbid")
@@ -39,33 +87,33 @@ class Request(BaseModel):
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property
-    def asked(self) -> Asked:
-        return Asked(self.kind, tuple(self.hashes), self.workload, tuple(self.sources))
+    def asked(self) -> ErasureTarget:
+        return ErasureTarget(self.kind, tuple(self.hashes), self.workload, tuple(self.sources))
 
 
-def write(lake: Lake, request: Request) -> None:
+def write(lake: LakeLayout, request: PendingErasure) -> None:
     path = _path(lake, request)
     write_text(path, request.model_dump_json(indent=2) + "\n")
     lake.mirror.publish(path)
 
 
-def done(lake: Lake, request: Request) -> None:
+def done(lake: LakeLayout, request: PendingErasure) -> None:
     path = _path(lake, request)
     lake.mirror.remove(path)
     path.unlink(missing_ok=True)
 
 
-def unfinished(lake: Lake) -> list[Request]:
+def unfinished(lake: LakeLayout) -> list[PendingErasure]:
     """Erasures that were begun and have not ended. Raises LakeError for a file that cannot be read."""
     found = []
     for path in sorted((lake.root / ".erasing").glob("*.json")):
         try:
-            found.append(Request.model_validate_json(path.read_text(encoding="utf-8")))
+            found.append(PendingErasure.model_validate_json(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise LakeError(f"{path} records an erasure that was not finished, and cannot be read: delete it and run the same "
                             "millrace forget again") from error
     return sorted(found, key=lambda request: request.at)
 
 
-def _path(lake: Lake, request: Request) -> Path:
+def _path(lake: LakeLayout, request: PendingErasure) -> Path:
     return lake.root / ".erasing" / f"{request.erasure}.json"

@@ -17,12 +17,12 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from resources.lake import Lake, LakeError
+from resources.lake import LakeError, LakeLayout
 
 LOG = "_delta_log"
 
 
-def old_bytes(lake: Lake) -> int:
+def old_bytes(lake: LakeLayout) -> int:
     """Bytes of Parquet files that the newest versions of the tables do not name."""
     total = 0
     for place, table in _tables(lake):
@@ -32,7 +32,7 @@ def old_bytes(lake: Lake) -> int:
     return total
 
 
-def remove_old_files(lake: Lake, keep_hours: float = 0) -> int:
+def remove_old_files(lake: LakeLayout, keep_hours: float = 0) -> int:
     """Removes files that were replaced more than keep_hours ago; returns their bytes. The log keeps its newest commit, and a
     checkpoint that stands for the earlier ones. Raises LakeError if a store in the network refuses."""
     before = time.time() - keep_hours * 3_600
@@ -54,7 +54,7 @@ def remove_old_files(lake: Lake, keep_hours: float = 0) -> int:
     return freed
 
 
-def _tables(lake: Lake) -> Iterator[tuple[Path, DeltaTable]]:
+def _tables(lake: LakeLayout) -> Iterator[tuple[Path, DeltaTable]]:
     """Every table's folder in the lake, and the table where it is committed to."""
     for place in sorted((lake.root / "tables").glob("*")):
         with suppress(TableNotFoundError, FileNotFoundError):
@@ -65,7 +65,7 @@ def _is_data(path: str) -> bool:
     return path.endswith(".parquet") and not path.startswith(f"{LOG}/")
 
 
-def _shorten_log(lake: Lake, place: Path, version: int, before: float) -> int:
+def _shorten_log(lake: LakeLayout, place: Path, version: int, before: float) -> int:
     """Removes commits and checkpoints older than a version, which has a checkpoint of its own."""
     files = lake.mirror.table_files(place)
     if f"{LOG}/{version:020}.checkpoint.parquet" not in files:

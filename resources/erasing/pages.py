@@ -20,15 +20,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from model_ops.atomic_files import write_text
-from resources.artefacts.erased import BESIDE, File, note_erased
-from resources.artefacts.manifest import counted_as, read_manifest
-from resources.erasing.asked import ForgetError
-from resources.erasing.sought import Found, Sought
-from resources.lake import Lake
-from resources.launching.run_history import home_of
-from resources.reading.chats import CHATS
-from resources.sql_files import sql_text
+from model_ops.files import write_text
+from resources.erasing.journal import ForgetError
+from resources.erasing.sought import ErasedTexts, SearchMatch
+from resources.lake import LakeLayout, sql_text
+from resources.launching import home_of
+from resources.manifests import BESIDE, File, counted_as, note_erased, read_manifest
+from resources.reading import CHATS
 
 LARGEST = 1 << 30
 """Larger files are not searched: weights, arrays."""
@@ -43,18 +41,18 @@ _DATABASE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True)
-class Page:
+class ReportFile:
     """A file that shows erased rows."""
 
     path: Path
-    found: Found
+    found: SearchMatch
     model: bool = False
     """Whether the file belongs to a model: it is named, not changed."""
     rated: bool = False
     """Whether it is a rated chat answer, which is removed whole: a part of it would be read as another row."""
 
 
-def pages_showing(lake: Lake, sought: Sought) -> Iterator[Page]:
+def pages_showing(lake: LakeLayout, sought: ErasedTexts) -> Iterator[ReportFile]:
     """Every file that shows erased texts or ids."""
     if not sought:
         return
@@ -64,7 +62,7 @@ def pages_showing(lake: Lake, sought: Sought) -> Iterator[Page]:
         if content.startswith(_DATABASE) and beside.exists():
             content += beside.read_bytes()
         if found := sought.in_bytes(content):
-            yield Page(path, found, lake.artefacts("model") in path.parents, lake.root / CHATS in path.parents)
+            yield ReportFile(path, found, lake.artefacts("model") in path.parents, lake.root / CHATS in path.parents)
 
 
 def is_searched(path: Path, size: int) -> bool:
@@ -73,7 +71,7 @@ def is_searched(path: Path, size: int) -> bool:
     return not is_beside and path.suffix.lower() not in _NOT_SEARCHED and size <= LARGEST
 
 
-def clean_page(page: Page, sought: Sought, erasure: str, counts_only: bool = False) -> None:
+def clean_page(page: ReportFile, sought: ErasedTexts, erasure: str, counts_only: bool = False) -> None:
     """Erases what a file shows. counts_only: its artefact keeps its digest. Raises ForgetError for a database that another
     process holds."""
     if page.rated:
@@ -93,7 +91,7 @@ def clean_page(page: Page, sought: Sought, erasure: str, counts_only: bool = Fal
     write_text(page.path, text)
 
 
-def _files(lake: Lake) -> Iterator[Path]:
+def _files(lake: LakeLayout) -> Iterator[Path]:
     """Files to search."""
     skipped = {lake.root / "tables", lake.root / "answers", lake.root / ".erasing", lake.root / ".remembered"}
     homes = [child for child in sorted(lake.root.iterdir()) if child not in skipped]
@@ -111,7 +109,7 @@ def _artefact(path: Path) -> Path | None:
     return next((folder for folder in path.parents if (folder / "manifest.json").exists()), None)
 
 
-def _cleaned(page: Page, sought: Sought) -> str:
+def _cleaned(page: ReportFile, sought: ErasedTexts) -> str:
     text = page.path.read_text(encoding="utf-8", errors="replace")
     ending = page.path.suffix.lower()
     if ending in (".md", ".html") and (page.found.text or page.path.stem in SHOW_ROWS):
@@ -126,7 +124,7 @@ def _cleaned(page: Page, sought: Sought) -> str:
     return "".join(_cleaned_line(line, sought) for line in text.splitlines(keepends=True))
 
 
-def _cleaned_line(line: str, sought: Sought) -> str:
+def _cleaned_line(line: str, sought: ErasedTexts) -> str:
     if not sought.in_bytes(line.encode("utf-8", "surrogatepass")):
         return line
     if _is_row(line, sought):
@@ -135,7 +133,7 @@ def _cleaned_line(line: str, sought: Sought) -> str:
     return _cleaned_value(line[:len(line) - len(end)], sought) + end
 
 
-def _is_row(line: str, sought: Sought) -> bool:
+def _is_row(line: str, sought: ErasedTexts) -> bool:
     """Whether a line is an erased row as JSON: it goes as a whole, with the instructions beside what was said."""
     try:
         row_id = json.loads(line).get("row_id")
@@ -144,7 +142,7 @@ def _is_row(line: str, sought: Sought) -> bool:
     return isinstance(row_id, str) and sought.in_bytes(row_id.encode("utf-8", "surrogatepass")).ids
 
 
-def _cleaned_value(text: str, sought: Sought) -> str:
+def _cleaned_value(text: str, sought: ErasedTexts) -> str:
     """A text that may be JSON."""
     if text[:1] in "{[":
         try:
@@ -154,7 +152,7 @@ def _cleaned_value(text: str, sought: Sought) -> str:
     return sought.cleaned_text(text)
 
 
-def _clean_database(path: Path, sought: Sought) -> None:
+def _clean_database(path: Path, sought: ErasedTexts) -> None:
     def is_sought(value: object) -> bool:
         return isinstance(value, str) and bool(sought.in_bytes(value.encode("utf-8", "surrogatepass")))
 

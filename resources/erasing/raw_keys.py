@@ -13,21 +13,17 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from model_ops.wording import counted
-from resources.lake import Lake
-from resources.reading.json_paths import steps_of, value_at
-from resources.reading.log_reader import Records, record_of
-from resources.reading.object_reader import read_object
-from resources.reading.sources import open_object
-from resources.reading.synonyms import shown_leaves
-from resources.reading.unread_keys import fields_line, fields_of, unread_in
-from resources.tables import Tables
+from model_ops.jobs import counted
+from resources.lake import LakeLayout, Tables
+from resources.reading import fields_line, fields_of, unread_in
+from resources.records import Records, read_object, record_of, shown_leaves, steps_of, value_at
+from resources.sources import open_object
 
 MOST_BYTES = 4 << 30
 """Most bytes of logs that are searched."""
 
 
-def named_in_logs(lake: Lake, identifier: str) -> Iterator[str]:
+def named_in_logs(lake: LakeLayout, identifier: str) -> Iterator[str]:
     """Sentences: where the id stands under a key that nothing reads, and which sources name users under such keys."""
     tables = Tables(lake)
     unread = unread_in(tables)

@@ -7,6 +7,15 @@ Rows go by their day, and so do rated answers of chats. Raw rows may go before t
 are emptied of what was said, and their ids stay as long as the curated rows (emptied_rows.py). Datasets and models that were
 made from either stay as long as their own days. A version stays, whatever its age, if it is current, if it is a release, or if
 a current artefact or a release was made from it.
+
+Empties raw rows of what people and models said, while their cleaned rows stay: retention with raw_days below curated_days.
+
+    rows_to_empty(tables, "tutor", date(2026, 6, 1))       # {"interactions": 1200, "feedback": 3}: days before that one
+    empty_rows(tables, "tutor", date(2026, 6, 1))          # the same, written
+
+An emptied interaction keeps its ids, times, counts, the numbers among its parameters, and `emptied`, a hash of how it was
+served. So it is not stale, no copy of it is read again, feedback still finds it, and digests of the table do not change. A row
+that was not cleaned yet keeps everything: rows of an old day that arrive late are cleaned first and emptied by the next call.
 """
 
 from __future__ import annotations
@@ -21,20 +30,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from model_ops.settings import Settings
-from resources.artefacts.current import current_manifests
-from resources.artefacts.leftovers import kept_seconds
-from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
-from resources.catalog.build import publish
+from model_ops.jobs import Settings
+from resources.artefacts import current_manifests, kept_seconds
+from resources.catalog import publish
 from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
-from resources.erasing.emptied_rows import empty_rows, rows_to_empty
 from resources.erasing.old_files import old_bytes, remove_old_files
-from resources.lake import Lake
-from resources.lake_use import alone
-from resources.reading.chats import old_chats, remove_chats
-from resources.reading.ingest_lock import ingesting
-from resources.sql_files import attach_slice, rows, stream, workbench
-from resources.tables import SCHEMAS, Tables
+from resources.lake import SCHEMAS, LakeLayout, Tables, alone, attach_slice, rows, run, stream, workbench
+from resources.manifests import Manifest, ManifestError, read_manifest
+from resources.reading import ingesting, old_chats, remove_chats
 from stores.in_use import InUse, taken
 
 BY_DAY = ("interactions", "feedback", "cleaned_interactions", "judgements", "contamination")
@@ -109,7 +112,7 @@ class Old:
     """Whether they stay for that."""
 
 
-def old_data(lake: Lake, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
+def old_data(lake: LakeLayout, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
     """What `remove_old_data` would remove. Writes nothing."""
     now, tables = now or datetime.now(UTC), Tables(lake)
     found = Old(old_bytes=old_bytes(lake))
@@ -129,7 +132,7 @@ def old_data(lake: Lake, workload: str, settings: RetentionSettings, now: dateti
     return found
 
 
-def remove_old_data(lake: Lake, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
+def remove_old_data(lake: LakeLayout, workload: str, settings: RetentionSettings, now: datetime | None = None) -> Old:
     """Removes it. What was removed before a kill stays removed; the next call removes the rest. Raises LakeInUse while a run
     is at work."""
     now, tables = now or datetime.now(UTC), Tables(lake)
@@ -198,7 +201,7 @@ def _remove_rows(tables: Tables, workload: str, first: date) -> None:
 
 
 def _old_versions(
-    lake: Lake, workload: str, settings: RetentionSettings, now: datetime
+    lake: LakeLayout, workload: str, settings: RetentionSettings, now: datetime
 ) -> Iterator[tuple[Manifest, Path]]:
     """Datasets and models that are old enough and that nothing kept was made from."""
     if settings.versions_days is None:
@@ -212,7 +215,7 @@ def _old_versions(
                     yield manifest, place.parent
 
 
-def _kept(lake: Lake) -> set[Path]:
+def _kept(lake: LakeLayout) -> set[Path]:
     """Directories of current artefacts and releases of every workload, and of all that they were made from."""
     waiting = [manifest for home in _workloads(lake) for manifest in current_manifests(lake, home).values()]
     for place in lake.root.glob("releases/*/*/manifest.json"):
@@ -233,11 +236,11 @@ def _kept(lake: Lake) -> set[Path]:
     return found
 
 
-def _workloads(lake: Lake) -> set[str]:
+def _workloads(lake: LakeLayout) -> set[str]:
     return {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
 
 
-def _remove(lake: Lake, place: Path) -> bool:
+def _remove(lake: LakeLayout, place: Path) -> bool:
     """Removes a version's directory; False if a process works in it. The rename comes first: a killed removal leaves a folder
     that leftovers.py removes, and never a version without some of its files."""
     aside = place.with_name(f".removing-{place.name}")
@@ -252,3 +255,59 @@ def _remove(lake: Lake, place: Path) -> bool:
 
 def _named(manifest: Manifest) -> str:
     return f"{manifest.kind} {manifest.name} {manifest.version}"
+
+
+def rows_to_empty(tables: Tables, workload: str, first: date, since: date | None = None) -> dict[str, int]:
+    """Number of rows of days before `first` that `empty_rows` would empty, by table; tables without any are left out. since:
+    the first day whose rows do not go as a whole."""
+    counts = {
+        "interactions": sum(_days_to_empty(tables, workload, first, since).values()),
+        "feedback": sum(_commented_days(tables, workload, first, since).values()),
+        "quarantine": _emptied_rows_quarantine(tables, workload, first, since)[1],
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def empty_rows(tables: Tables, workload: str, first: date) -> None:
+    """Empties them, one commit per day and table. A second call after a kill empties the rest."""
+    for day in _days_to_empty(tables, workload, first):
+        with workbench() as connection:
+            for name in ("interactions", "cleaned_interactions"):
+                attach_slice(connection, tables, name, workload, [day])
+            run(connection, "erasing/retention/numbers_of")
+            tables.replace("interactions", stream(connection, "erasing/retention/emptied"), workload=workload, dt=[day])
+    for day in _commented_days(tables, workload, first):
+        with workbench() as connection:
+            attach_slice(connection, tables, "feedback", workload, [day])
+            tables.replace("feedback", stream(connection, "erasing/retention/uncommented"), workload=workload, dt=[day])
+    kept, emptied = _emptied_rows_quarantine(tables, workload, first)
+    if emptied:
+        tables.replace("quarantine", kept, workload=workload)
+
+
+def _days_to_empty(tables: Tables, workload: str, first: date, since: date | None = None) -> dict[date, int]:
+    days = _days(tables, "interactions", workload, first, since)
+    with workbench() as connection:
+        for name in ("interactions", "cleaned_interactions"):
+            attach_slice(connection, tables, name, workload, days)
+        return dict(run(connection, "erasing/retention/empty_days").fetchall())
+
+
+def _commented_days(tables: Tables, workload: str, first: date, since: date | None = None) -> dict[date, int]:
+    days = _days(tables, "feedback", workload, first, since)
+    with workbench() as connection:
+        attach_slice(connection, tables, "feedback", workload, days)
+        return dict(run(connection, "erasing/retention/commented_days").fetchall())
+
+
+def _days(tables: Tables, name: str, workload: str, first: date, since: date | None) -> list[date]:
+    return [day for day in tables.rows_by_day(name, workload) if day < first and (since is None or day >= since)]
+
+
+def _emptied_rows_quarantine(tables: Tables, workload: str, first: date, since: date | None = None):
+    """The quarantine afterwards, and the number of records that lose their bytes."""
+    with workbench() as connection:
+        for name in ("objects", "quarantine"):
+            attach_slice(connection, tables, name, workload)
+        found = rows(connection, "erasing/retention/quarantine_emptied", workload=workload, first_day=first, since=since)
+    return found.drop_columns("is_emptied"), pc.sum(found["is_emptied"]).as_py() or 0

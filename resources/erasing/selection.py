@@ -23,11 +23,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.curating.clean import MACROS
-from resources.erasing.asked import Asked
-from resources.reading.user_hash import hash_key
-from resources.sql_files import attach_files, rows, run, sql_text, stream, workbench
-from resources.tables import PARTITIONS, SCHEMAS, Tables
+from resources.curating import MACROS
+from resources.digests import hash_key
+from resources.erasing.journal import ErasureTarget
+from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, rows, run, sql_text, stream, workbench
 
 ERASED_FROM = ("feedback", "judgements", "contamination", "cleaned_interactions", "decisions", "quarantine", "retired",
                "interactions")
@@ -42,7 +41,7 @@ _WITH_KEY = ("feedback", "quarantine")
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceObject:
     """A source object with erased records: how many, and their first lines."""
 
     uri: str
@@ -100,10 +99,10 @@ class Selection:
         return frozenset(self._named("about"))
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[SourceObject]:
         for table in ("feedback", "quarantine"):  # their lines are among the places
             self.changes(table)
-        return [Place(row["source_uri"], row["records"], row["lines"])
+        return [SourceObject(row["source_uri"], row["records"], row["lines"])
                 for row in rows(self.connection, "erasing/places").to_pylist()]
 
     @cached_property
@@ -162,7 +161,7 @@ class Selection:
 
 
 @contextmanager
-def select_rows(tables: Tables, asked: Asked) -> Iterator[Selection]:
+def select_rows(tables: Tables, asked: ErasureTarget) -> Iterator[Selection]:
     """Selects the rows of an erasure."""
     key = {"user_hash_key": hash_key()}
     with workbench() as connection:

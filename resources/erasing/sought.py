@@ -1,7 +1,7 @@
 """Finds erased ids and texts in bytes: in reports, logs and databases that show rows.
 
     sought = Sought.of(selection.texts(), selection.ids, selection.other_texts(), shapes)
-    sought.in_bytes(content)        # Found(text=True, ids=False)
+    sought.in_bytes(content)        # SearchMatch(text=True, ids=False)
     sought.cleaned(value)           # a JSON value whose strings no longer show them
 
 A text is found by pieces of 12 to 32 characters that look the same in plain text, JSON and HTML: they hold no quote, backslash,
@@ -43,7 +43,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchMatch:
     """Whether a text, or an id, was found."""
 
     text: bool = False
@@ -53,7 +53,7 @@ class Found:
         return self.text or self.ids
 
 
-class Sought:
+class ErasedTexts:
     """Byte strings to seek."""
 
     def __init__(self, pieces: Collection[str], ids: Collection[str], shapes: Collection[str] = ()):
@@ -68,7 +68,7 @@ class Sought:
         self._any_id = re.compile("|".join(sought)) if sought else None
 
     @classmethod
-    def of(cls, texts: Iterable[str], ids: Collection[str], others: Iterable[str] = (), shapes: Collection[str] = ()) -> Sought:
+    def of(cls, texts: Iterable[str], ids: Collection[str], others: Iterable[str] = (), shapes: Collection[str] = ()) -> ErasedTexts:
         """texts: messages and answers, as JSON. others: those of other interactions. shapes: names of prompt shapes."""
         pieces = {piece for text in texts for said in _said(text) for piece in _some(list(pieces_of(said)))}
         common = _Needles(piece.encode("utf-8", "surrogatepass") for piece in pieces).found_in("\n".join(others).encode(
@@ -78,8 +78,8 @@ class Sought:
     def __bool__(self) -> bool:
         return bool(self._any_id) or len(self._pieces) > 0
 
-    def in_bytes(self, content: bytes) -> Found:
-        return Found(self._pieces.are_in(content), self._id_bytes.are_in(content))
+    def in_bytes(self, content: bytes) -> SearchMatch:
+        return SearchMatch(self._pieces.are_in(content), self._id_bytes.are_in(content))
 
     def cleaned(self, value: Any) -> Any:
         """A JSON value without erased texts and ids. Keys that are no prompt shape stay, and so do the classes

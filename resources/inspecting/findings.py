@@ -1,18 +1,27 @@
 """The result of an inspection of logs: counts, samples and verdicts, as plain data.
 
     found.totals["rows"], found.usable_share, [verdict.answer for verdict in found.verdicts]
+
+Decides whether a drafter and a student are worth training on the traffic: checks against thresholds, and a sentence for
+each verdict.
+
+    for verdict in verdicts_of(inspection): print(verdict.question, verdict.answer, verdict.checks)
+
+The thresholds are rules of thumb; each check says why it matters. Estimates from a sample say that they are estimates.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from resources.reading.unread_keys import UnreadKey
+from model_ops.jobs import counted
+from resources.reading import UnreadKey
 
 
 @dataclass(frozen=True)
-class Check:
+class ThresholdCheck:
     """One measure against its threshold, and why that matters."""
 
     name: str
@@ -30,7 +39,7 @@ class Verdict:
     answer: str
     """Yes, possible, not yet, or no rows."""
     sentence: str
-    checks: list[Check]
+    checks: list[ThresholdCheck]
 
 
 @dataclass
@@ -78,3 +87,92 @@ class Inspection:
         """The share of the sampled rows that these rules drop."""
         taken = sum(decision["rows"] for decision in self.decisions if decision["rule"] in rules)
         return taken / self.sample_rows if self.sample_rows else 0.0
+
+
+DRAFTER_ROWS = 2_000
+STUDENT_ROWS = 5_000
+FEW_ROWS = 500
+ANSWER_TOKENS = 32
+TOKENS_A_DAY = 1_000_000
+COPYING, SOME_COPYING = 1.5, 1.15
+NARROW_SHAPES, NARROW_SHARE = 20, 0.5
+MOST_DUPLICATES = 0.5
+MOST_FAILED = 0.2
+VOLUME = "answer tokens a day"
+
+
+def verdicts_of(found: Inspection) -> list[Verdict]:
+    """The verdicts on a drafter and on a student."""
+    rows = found.totals["rows"]
+    if not rows:
+        nothing = "there is feedback, but no request with its answer"
+        return [Verdict(question, "no rows", nothing, []) for question in ("a drafter", "a student")]
+    usable = round(rows * found.usable_share)
+    about = "at most about " if found.sampled else ""
+    days = max(found.totals["days"], 1)
+    a_day = found.totals["tokens_out"] / days
+    volume = ThresholdCheck(
+        VOLUME, f"{a_day:,.0f}", f"{TOKENS_A_DAY:,}", a_day >= TOKENS_A_DAY,
+        "below it a GPU is mostly idle: faster or smaller weights save little money, though they may still save time",
+    )
+    healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
+    health = ThresholdCheck(
+        "requests that failed or hold no answer", f"{1 - healthy:z.1%}", f"at most {MOST_FAILED:z.0%}",
+        1 - healthy <= MOST_FAILED, "more than that is an error of the producer: fix it before training on the rest",
+    )
+    return [
+        _drafter(found, usable, about, volume, health),
+        _student(found, usable, about, volume, health),
+    ]
+
+
+def _drafter(found: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:
+    mean = found.totals["tokens_out"] / found.totals["rows"]
+    tau = found.acceptance.get("K3")
+    checks = [
+        ThresholdCheck("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{DRAFTER_ROWS:,}", usable >= DRAFTER_ROWS,
+              "a one-layer drafter needs some thousand answers to follow its target"),
+        ThresholdCheck("tokens in an answer, on average", f"{mean:,.0f}", str(ANSWER_TOKENS), mean >= ANSWER_TOKENS,
+              "drafting saves decoding steps; a short answer spends its time on the prompt"),
+        volume, health,
+    ]
+    if tau is None:
+        copying = "No answer was long enough to measure an n-gram drafter."
+    elif tau >= COPYING:
+        copying = (f"Answers copy much: an n-gram drafter, which needs no training, would emit {tau:.2f} tokens a forward with "
+                   "K = 3. Switch that on first; a trained drafter must beat it.")
+    elif tau >= SOME_COPYING:
+        copying = f"Answers copy some: an n-gram drafter would emit {tau:.2f} tokens a forward; a trained one should give more."
+    else:
+        copying = f"Answers copy next to nothing (n-gram: {tau:.2f} tokens a forward): only a trained drafter can help."
+    answer, sentence = _answer(checks, usable)
+    return Verdict("a drafter", answer, f"{sentence} {copying}", checks)
+
+
+def _student(found: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:
+    top = sum(shape["share"] for shape in found.shapes[:NARROW_SHAPES])
+    spread = math.exp(-sum(shape["share"] * math.log(shape["share"]) for shape in found.shapes)) if found.shapes else 0.0
+    copies = max(1 - found.totals["different_rows"] / found.totals["rows"], found.dropped("exact_duplicate", "near_duplicate"))
+    checks = [
+        ThresholdCheck("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{STUDENT_ROWS:,}", usable >= STUDENT_ROWS,
+              "a smaller model must see most kinds of requests in training"),
+        ThresholdCheck(f"traffic in the {NARROW_SHAPES} most frequent prompt shapes", f"{top:z.0%}", f"{NARROW_SHARE:z.0%}",
+              top >= NARROW_SHARE,
+              "narrow traffic is what a student can take over; this one is spread like "
+              f"{counted(round(spread), 'equal shape')}"),
+        ThresholdCheck("copies of other rows", f"{copies:z.1%}", f"at most {MOST_DUPLICATES:z.0%}", copies <= MOST_DUPLICATES,
+              "when most requests repeat, a cache in front of the model is the cheaper first step"),
+        volume, health,
+    ]
+    return Verdict("a student", *_answer(checks, usable), checks)
+
+
+def _answer(checks: list[ThresholdCheck], usable: int) -> tuple[str, str]:
+    missing = [check.name for check in checks if not check.passed]
+    if not missing:
+        return "yes", "All checks pass."
+    if usable < FEW_ROWS:
+        return "not yet", f"Too little to go by: {counted(usable, 'usable row')}. Collect more, or add seeds."
+    if missing == [VOLUME]:
+        return "possible", "The rows suffice; at this volume it would save time rather than money."
+    return "not yet", f"Against it: {'; '.join(missing)}."

@@ -1,7 +1,7 @@
 """Inspects logs before anything is built: their content, their quality, and whether a drafter or a student is worth training.
 
     found = inspect(["s3://logs/gateway/", "feedback/*.jsonl"])
-    found.verdicts                            # with reasons and thresholds (resources/inspecting/verdicts.py)
+    found.verdicts                            # with reasons and thresholds (resources/inspecting/findings.py)
     write_page(found, Path("report.html"))    # resources/inspecting/inspection_page.py
 
 Needs no recipe and no lake: the pipeline's own ingest reads the logs in place into a temporary lake, which is deleted
@@ -26,22 +26,14 @@ import pyarrow as pa
 import yaml
 from pydantic import ValidationError
 
-from model_ops.errors import Misuse
-from model_ops.wording import counted
-from resources.curating.clean import MACROS, clean
-from resources.curating.curate import curate
-from resources.curating.curation import CurationSettings
-from resources.curating.shingles import Ragged
-from resources.inspecting.findings import Inspection
-from resources.inspecting.first_look import first_look
-from resources.inspecting.verdicts import verdicts_of
-from resources.lake import Lake
-from resources.reading.field_mapping import FieldMapping
-from resources.reading.ingest import IngestReport, ingest
-from resources.reading.sources import SourceError, SourceSettings, list_objects
-from resources.reading.unread_keys import summed
-from resources.sql_files import attach_slice, rows, run, workbench
-from resources.tables import Tables
+from model_ops.jobs import Misuse, counted
+from resources.curating import MACROS, CurationSettings, RaggedLists, clean, curate
+from resources.inspecting.findings import Inspection, verdicts_of
+from resources.inspecting.overview import first_look
+from resources.lake import LakeLayout, Tables, attach_slice, rows, run, workbench
+from resources.reading import IngestReport, ingest, summed
+from resources.records import FieldMapping
+from resources.sources import SourceError, SourceSettings, list_objects
 
 WORKLOAD = "inspected"
 SAMPLE = 50_000
@@ -69,7 +61,7 @@ def inspect(
     Raises SourceError for a uri without objects and InspectError if no record of a known format was found.
     """
     with TemporaryDirectory(prefix="millrace-inspect-") as folder:
-        tables = Tables(Lake.open(Path(folder) / "all"))
+        tables = Tables(LakeLayout.open(Path(folder) / "all"))
         tell(f"reading {', '.join(uris)}")
         try:
             sources = _sources(uris, format, limit_objects, fields)
@@ -82,7 +74,7 @@ def inspect(
             if found.sampled:
                 share = min(sample / found.totals["rows"], SAMPLE_CHARACTERS / found.totals["characters"])
                 tell(f"drawing about {share:z.1%} of {found.totals['rows']:,} rows")
-                tables = _sample(tables, Tables(Lake.open(Path(folder) / "sample")), share)
+                tables = _sample(tables, Tables(LakeLayout.open(Path(folder) / "sample")), share)
             tell("cleaning, looking for personal data")
             days = sorted(tables.rows_by_day("interactions", WORKLOAD))
             found.sample_rows = clean(tables, WORKLOAD, days, CurationSettings()).read
@@ -250,7 +242,7 @@ def _tau(forwards: np.ndarray, emitted: np.ndarray) -> float | None:
     return float(emitted.sum() / forwards.sum()) if forwards.sum() else None
 
 
-def _ids(lists: pa.ChunkedArray) -> Ragged:
+def _ids(lists: pa.ChunkedArray) -> RaggedLists:
     whole = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     offsets = np.concatenate([[0], np.cumsum(np.array(whole.value_lengths(), np.int64))]).astype(np.int64)
-    return Ragged(np.array(whole.flatten(), dtype=np.uint64), offsets)
+    return RaggedLists(np.array(whole.flatten(), dtype=np.uint64), offsets)

@@ -15,20 +15,20 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
-from model_ops.atomic_files import write_text
-from model_ops.wording import counted, plural
-from resources.inspecting.far_days import REMEDY, far_days
+from model_ops.files import write_text
+from model_ops.jobs import counted, plural
 from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED, proposal_text
-from resources.plain_text import finalize
-from resources.reading.unread_keys import fields_line, fields_of
+from resources.inspecting.overview import REMEDY, far_days
+from resources.reading import fields_line, fields_of
+from resources.records import finalize
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_BARS = 120
 
 
 @dataclass(frozen=True)
-class Section:
+class InspectionTable:
     """One table with its note."""
 
     title: str
@@ -75,7 +75,7 @@ def short(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def sections(found: Inspection) -> list[Section]:
+def sections(found: Inspection) -> list[InspectionTable]:
     """All non-empty tables, in reading order."""
     parts = [_formats(found), _quarantine(found), _unread(found)]
     if found.totals["rows"]:
@@ -89,7 +89,7 @@ def _share(count: float, of: float) -> str:
     return f"{count / of:z.1%}" if of else ""
 
 
-def _formats(found: Inspection) -> Section:
+def _formats(found: Inspection) -> InspectionTable:
     rows = [
         (item["format"], f"{item['objects']:,}", f"{item['bytes'] / 1e6:,.1f}", f"{item['records']:,}", item["first_object"])
         for item in found.formats
@@ -101,16 +101,16 @@ def _formats(found: Inspection) -> Section:
         note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
     if far := far_days({item["day"]: item["rows"] for item in found.days}):
         note += f" {far}: {REMEDY}."
-    return Section("Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3}))
+    return InspectionTable("Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3}))
 
 
-def _quarantine(found: Inspection) -> Section:
+def _quarantine(found: Inspection) -> InspectionTable:
     rows = [(item["code"], f"{item['lines']:,}", item["first_place"], item["message"]) for item in found.quarantined]
     columns = ("code", "lines", "first place", "what is wrong there")
-    return Section("Lines and files that cannot be read", columns, rows, "", frozenset({1}))
+    return InspectionTable("Lines and files that cannot be read", columns, rows, "", frozenset({1}))
 
 
-def _unread(found: Inspection) -> Section:
+def _unread(found: Inspection) -> InspectionTable:
     """Keys that nothing reads, those first that a field would read, and the line that would read them."""
     rows = []
     notes = [f"{counted(count, 'record')} with two values of {said}." for said, count in found.clashes.items()]
@@ -121,21 +121,21 @@ def _unread(found: Inspection) -> Section:
             rows.append((f"and {len(keys) - MOST_NAMED:,} more", "", ""))
         if fields := fields_of(keys):
             notes.append(f"A guess to check, for the source {uri} of a recipe: {fields_line(fields)}.")
-    return Section("Keys that nothing reads", ("key", "records", "what would read it"), rows, " ".join(notes), frozenset({1}))
+    return InspectionTable("Keys that nothing reads", ("key", "records", "what would read it"), rows, " ".join(notes), frozenset({1}))
 
 
-def _health(found: Inspection) -> Section:
+def _health(found: Inspection) -> InspectionTable:
     totals = found.totals
     rows, copies = totals["rows"], totals["rows"] - totals["different_rows"]
     counts = [("failed requests", totals["failed"]), ("answers from a cache", totals["cache_hits"]),
               ("answers cut off at a token limit", totals["truncated"]), ("same messages and answer as another row", copies),
               ("repeated records (not among the rows)", found.repeated["rows"]),
               ("rows with exact served token ids", totals["with_token_ids"])]
-    return Section("Health", ("", "rows", "share"), [(name, f"{count:,}", _share(count, rows)) for name, count in counts],
+    return InspectionTable("Health", ("", "rows", "share"), [(name, f"{count:,}", _share(count, rows)) for name, count in counts],
                    "Exact, over all rows.", frozenset({1, 2}))
 
 
-def _names(found: Inspection) -> Section:
+def _names(found: Inspection) -> InspectionTable:
     rows = []
     for kind, items in (("workload", found.workloads), ("client", found.clients), ("model", found.models)):
         for item in items[:MOST_NAMED]:
@@ -146,11 +146,11 @@ def _names(found: Inspection) -> Section:
     logged = found.totals["logged"] / found.totals["rows"]
     note = "Tokens are the log's own." if logged == 1 else (
         f"Tokens are the log's own on {logged:z.0%} of the rows; elsewhere estimated at 4 characters of JSON text each.")
-    return Section("Workloads, clients, models", ("", "name", "rows", "share", "tokens in", "tokens out", "failed"), rows, note,
+    return InspectionTable("Workloads, clients, models", ("", "name", "rows", "share", "tokens in", "tokens out", "failed"), rows, note,
                    frozenset({2, 3, 4, 5, 6}))
 
 
-def _sizes(found: Inspection) -> Section:
+def _sizes(found: Inspection) -> InspectionTable:
     totals, sessions = found.totals, found.sessions
     measured = [("prompt tokens", totals["tokens_in_at"]), ("answer tokens", totals["tokens_out_at"]),
                 ("latency, ms", totals["latency_ms_at"]), ("time to the first token, ms", totals["ttft_ms_at"]),
@@ -161,39 +161,39 @@ def _sizes(found: Inspection) -> Section:
     if totals["at_midnight"]:
         note += (f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to have no time of "
                  "their own: they count under their file's day, so figures by day are unreliable.")
-    return Section("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
+    return InspectionTable("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
 
 
-def _decisions(found: Inspection) -> Section:
+def _decisions(found: Inspection) -> InspectionTable:
     rows = [(item["rule"].replace("_", " "), item["stage"], f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
             for item in found.decisions]
     note = "What curation's rules, with their defaults, would keep and drop."
     if found.sampled:
         note += (f" On a sample of {found.sample_rows:,} rows in whole sessions: it has both copies of a pair less often "
                  "than one of them, so the share of duplicates is a lower bound.")
-    return Section("If it were curated", ("decision", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
+    return InspectionTable("If it were curated", ("decision", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
 
 
-def _examples(found: Inspection) -> Section:
+def _examples(found: Inspection) -> InspectionTable:
     rows = [(item["rule"].replace("_", " "), item["place"], item["detail"], item["kept_place"]) for item in found.examples]
     note = "The first three rows of each rule, to look at before anything runs. A key under `curation` switches a rule off."
-    return Section("Rows that would be dropped", ("rule", "place", "detail", "kept instead"), rows, note)
+    return InspectionTable("Rows that would be dropped", ("rule", "place", "detail", "kept instead"), rows, note)
 
 
-def _pii(found: Inspection) -> Section:
+def _pii(found: Inspection) -> InspectionTable:
     rows = [(item["kind"], f"{item['found']:,}", f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
             for item in found.pii]
     note = "Counts only; curation puts placeholders in their place."
-    return Section("Personal data", ("kind", "values", "rows", "share"), rows, note, frozenset({1, 2, 3}))
+    return InspectionTable("Personal data", ("kind", "values", "rows", "share"), rows, note, frozenset({1, 2, 3}))
 
 
-def _languages(found: Inspection) -> Section:
+def _languages(found: Inspection) -> InspectionTable:
     total = sum(item["rows"] for item in found.languages)
     rows = [(item["language"], f"{item['rows']:,}", _share(item["rows"], total)) for item in found.languages[:MOST_NAMED]]
-    return Section("Languages", ("language", "rows", "share"), rows, "", frozenset({1, 2}))
+    return InspectionTable("Languages", ("language", "rows", "share"), rows, "", frozenset({1, 2}))
 
 
-def _shapes(found: Inspection) -> Section:
+def _shapes(found: Inspection) -> InspectionTable:
     rows = []
     for shape in found.shapes[:MOST_NAMED]:
         taus = shape["acceptance"] or {}
@@ -203,17 +203,17 @@ def _shapes(found: Inspection) -> Section:
             "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers "
             "on.")
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
-    return Section("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
+    return InspectionTable("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
 
 
 def _tau(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _acceptance(found: Inspection) -> Section:
+def _acceptance(found: Inspection) -> InspectionTable:
     measured = found.acceptance
     if measured.get("K3") is None:
-        return Section("", (), [])
+        return InspectionTable("", (), [])
     rows = [("all", *(_tau(measured[f"K{k}"]) for k in DRAFTS))]
     rows += [(name or "(not named)", *(_tau(taus[f"K{k}"]) for k in DRAFTS)) for name, taus in
              list(measured["workloads"].items())[:MOST_NAMED] if len(measured["workloads"]) > 1]
@@ -222,17 +222,17 @@ def _acceptance(found: Inspection) -> Section:
               "vocabulary's tokens)" if measured["pieces_rows"] else "")
     note = ("Acceptance length (tokens emitted per forward) of prompt lookup along the logged answers, "
             f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter must beat it.")
-    return Section("An n-gram drafter", ("workload", *(f"tau, K = {k}" for k in DRAFTS)), rows, note, frozenset({1, 2}))
+    return InspectionTable("An n-gram drafter", ("workload", *(f"tau, K = {k}" for k in DRAFTS)), rows, note, frozenset({1, 2}))
 
 
-def _feedback(found: Inspection) -> Section:
+def _feedback(found: Inspection) -> InspectionTable:
     rows = [(item["name"], f"{item['records']:,}", _tau(item["mean"]), f"{item['below_zero']:,}", f"{item['tied']:,}",
              f"{item['several']:,}", f"{item['records'] - item['tied'] - item['several']:,}") for item in found.feedback]
     note = ""
     if found.with_feedback and found.sample_rows:
         note = (f"{_share(found.with_feedback['rows'], found.sample_rows)} of the rows have feedback, "
                 f"{_share(found.with_feedback['below_zero'], found.sample_rows)} below zero.")
-    return Section("Feedback", ("name", "records", "mean", "below zero", "about one request", "about several",
+    return InspectionTable("Feedback", ("name", "records", "mean", "below zero", "about one request", "about several",
                                 "about none read"), rows, note, frozenset(range(1, 7)))
 
 

@@ -5,7 +5,7 @@
     acceptance_length = counts.emitted.sum() / counts.forwards.sum()
 
 Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence in the prompt and
-the answer so far, as vLLM's `ngram` method and model_ops/decoding/ngram.py do; a proposal is accepted as far as it equals the
+the answer so far, as vLLM's `ngram` method and model_ops/drafting/ngram.py do; a proposal is accepted as far as it equals the
 logged answer. The logged answer replaces the target; this is exact for the model that gave the answer.
 
 If the log has no token ids, pieces of text replace tokens: a run of letters with the space before it (at most 8 bytes at a
@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int64, UInt8, UInt64
 
-from model_ops.compiled import compiled
-from resources.curating.shingles import Ragged
+from model_ops.machine import compiled
+from resources.curating import RaggedLists
 
 LONGEST_NGRAM = 4
 MOST_LETTERS, MOST_DIGITS, MOST_SIGNS, MOST_FOREIGN = 8, 3, 16, 3
@@ -37,7 +37,7 @@ _KIND[128:] = _FOREIGN
 
 
 @dataclass(frozen=True)
-class Replayed:
+class LookupReplay:
     """One number per row.
 
     The prompt's own forward, which gives the first token of an answer, is not counted.
@@ -48,7 +48,7 @@ class Replayed:
     """Tokens from the forward passes."""
 
 
-def pieces_of(texts: pa.Array | pa.ChunkedArray) -> Ragged:
+def pieces_of(texts: pa.Array | pa.ChunkedArray) -> RaggedLists:
     """The pieces of each text, as hashes. A null is a text without pieces."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
@@ -62,10 +62,10 @@ def pieces_of(texts: pa.Array | pa.ChunkedArray) -> Ragged:
     values = np.empty(int(edges[-1] - edges[0]), np.uint64)
     offsets = np.zeros(len(edges), np.int64)
     count = _pieces(content, edges, _KIND, values, offsets)
-    return Ragged(values[:count].copy(), offsets)
+    return RaggedLists(values[:count].copy(), offsets)
 
 
-def replayed(prompts: Ragged, answers: Ragged, num_speculative_tokens: int) -> Replayed:
+def replayed(prompts: RaggedLists, answers: RaggedLists, num_speculative_tokens: int) -> LookupReplay:
     """Drafts and verifies along the logged answers. Raises ValueError unless there is one answer per prompt."""
     if len(prompts.offsets) != len(answers.offsets):
         raise ValueError(f"{len(prompts.offsets) - 1} prompts and {len(answers.offsets) - 1} answers: one for each is needed")
@@ -77,7 +77,7 @@ def replayed(prompts: Ragged, answers: Ragged, num_speculative_tokens: int) -> R
         prompts.values, prompts.offsets, answers.values, answers.offsets, num_speculative_tokens, forwards, emitted,
         np.empty(max(longest, 1), np.uint64), np.empty(slots, np.uint64), np.empty(slots, np.int32),
     )
-    return Replayed(forwards, emitted)
+    return LookupReplay(forwards, emitted)
 
 
 @compiled

@@ -13,9 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from resources.reading.field_mapping import FieldMapping, request_in, response_in
-from resources.reading.json_paths import path_of, structure_in
-from resources.reading.moments import is_moment
+from resources.records import FieldMapping, is_moment, path_of, request_in, response_in, structure_in
 
 MOST_RECORDS = 100
 _DEEPEST, _MOST_PATHS = 6, 400

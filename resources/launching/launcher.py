@@ -2,7 +2,7 @@
 
     launcher.run(Job(operation="sft", ...), context)     # the operation's metrics, once it is done
 
-A job is the same JSON everywhere (`model_ops.job.Job`); local_launcher.py runs it on this machine. Another launcher (a
+A job is the same JSON everywhere (`model_ops.jobs.job.Job`); local_launcher.py runs it on this machine. Another launcher (a
 cluster, a queue) gives the workshop the same two methods and raises the same errors.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from model_ops.job import Job
+from model_ops.jobs import Job
 
 
 class Launcher(Protocol):

@@ -10,6 +10,15 @@ processes to continue from the newest checkpoint.
 
 In a Dagster step it reports through dagster-pipes. It writes progress as JSON lines, which are relayed to the terminal that
 started the run (relay.py).
+
+One more try for a run whose worker was killed, by whatever on the machine killed it.
+
+Dagster's daemon retries no run whose step failed (dagster.yaml), since most would fail again. A killed worker is distinguished
+here: its run is started again once, from the failed step, which continues from its checkpoint.
+
+Error messages for a process that was killed by a signal, with the memory that was in use.
+
+    killed_sentence("the worker", "SIGKILL") + memory_sentence(peak_mb=21_500)
 """
 
 from __future__ import annotations
@@ -27,21 +36,18 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import psutil
 from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR, encode_param
 
-from model_ops.atomic_files import write_text
-from model_ops.job import Job
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.wording import counted
-from resources.artefacts.manifest import SCRATCH
-from resources.launching.another_try import ask_for_another_try
-from resources.launching.devices import leased_devices
-from resources.launching.killed import killed_sentence
+from model_ops.files import write_text
+from model_ops.jobs import Job, counted
+from model_ops.parallel import MeshSettings
+from resources.launching.device_groups import leased_devices
 from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
-from resources.launching.pace import Pace
-from resources.launching.python_process import child_environment, python_module
-from resources.launching.relay import relay
+from resources.launching.processes import child_environment, python_module
+from resources.launching.progress import PhasePace, relay
+from resources.manifests import SCRATCH
 
 STOP_SECONDS = 120
 """Seconds that a worker may take to save its checkpoint after it was asked to stop."""
@@ -196,7 +202,7 @@ class LocalLauncher:
         return self._worker
 
     def _events(self, worker: subprocess.Popen[str], context: dg.AssetExecutionContext | None) -> Iterator[dict]:
-        logged_at, pace = time.monotonic(), Pace()
+        logged_at, pace = time.monotonic(), PhasePace()
         for line in worker.stdout:
             event = json.loads(line)
             if event["event"] == "progress":
@@ -257,3 +263,37 @@ def accelerators() -> int:
     if visible is None:
         return installed
     return min(installed, len([device for device in visible.split(",") if device.strip() not in ("", "-1")]))
+
+
+ONCE = {"dagster/retry_on_asset_or_op_failure": "true", "dagster/max_retries": "1"}
+
+
+def ask_for_another_try(context: dg.AssetExecutionContext | None) -> None:
+    """Marks the run for one retry, if the daemon launched it. A run of `millrace run` is continued by the next one."""
+    if context is not None and context.run.remote_job_origin is not None:
+        context.instance.add_run_tags(context.run_id, ONCE)
+
+
+CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def killed_sentence(who: str, signal_name: str) -> str:
+    """A sentence: a process was killed, the usual reason, and what to do."""
+    reason = ", as the system does when memory runs out" if signal_name == "SIGKILL" else ""
+    return f"{who} was killed ({signal_name}) before its job was done{reason}; checkpoints are kept, run again to continue"
+
+
+def memory_sentence(peak_mb: float | None) -> str:
+    """The peak memory and the limit, as text; empty without a measurement. peak_mb: in MiB."""
+    return f" ({peak_mb / 1024:.1f} of {memory_limit() / 2**30:.1f} GiB memory were in use)" if peak_mb else ""
+
+
+def memory_limit() -> int:
+    """Bytes of memory that processes here may use: the container's limit, else the machine's memory."""
+    machine = psutil.virtual_memory().total
+    for file in CGROUP_LIMITS:
+        try:
+            return min(machine, int(file.read_text()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return machine

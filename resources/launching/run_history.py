@@ -6,24 +6,33 @@
 Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep, or the
 tables of the database of MILLRACE_POSTGRES; opening a DagsterInstance would create and migrate them, and takes seconds. Missing
 or unreadable files count as no runs.
+
+Dagster's history in Postgres, for teams: the environment variable MILLRACE_POSTGRES names the database.
+
+    MILLRACE_POSTGRES=postgresql://millrace:PASSWORD@db.example:5432/millrace
+
+The URL, which holds a password, is written into no file: dagster.yaml names the variable. Without it, the history is in SQLite
+files in DAGSTER_HOME, for one machine.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from resources.lake import Lake
-from resources.launching.postgres import postgres_url
-from resources.process_stamp import is_same_process
-from resources.sql_files import sql_text
+from model_ops.jobs import Misuse
+from resources.lake import LakeLayout, sql_text
+from resources.launching.processes import is_same_process
 
 PROCESS_TAG, HOST_TAG, JOB_TAG, RUN_TAG = "millrace/process", "millrace/host", "millrace/job", "millrace/run"
 """Tags of a run: the stamp of its process, the machine that has it, WORKLOAD/JOB (dagster.yaml lets one run of each at a time),
@@ -35,7 +44,7 @@ LOCATION_TAG = "dagster/code_location"
 
 
 @dataclass(frozen=True)
-class SeenRun:
+class RunRecord:
     """is_alive: whether its process still exists; None if the run does not record it, or another machine has it."""
 
     run_id: str
@@ -61,41 +70,41 @@ class SeenRun:
         return is_same_process(self.process)
 
 
-def runs(lake: Lake, limit: int = 200) -> list[SeenRun]:
+def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
     """The newest runs, newest first."""
     asked = {"tag": PROCESS_TAG, "host": HOST_TAG, "of": JOB_TAG, "submitted": RUN_TAG, "count": limit}
     if postgres_url():
         found = _postgres_rows("history/postgres/runs", **asked)
     else:
         found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
-    return [SeenRun(run_id, job or "", status or "", _time(started), _time(ended), process or "", host or "",
+    return [RunRecord(run_id, job or "", status or "", _time(started), _time(ended), process or "", host or "",
                     (of or "").partition("/")[0], submitted or "")
             for run_id, job, status, started, ended, process, host, of, submitted in found]
 
 
-def running(lake: Lake) -> list[SeenRun]:
+def running(lake: LakeLayout) -> list[RunRecord]:
     """Runs in progress by the history, including runs whose process was killed."""
     return [run for run in runs(lake) if run.is_in_progress]
 
 
-def seconds_of_steps(lake: Lake, run_id: str) -> dict[str, float]:
+def seconds_of_steps(lake: LakeLayout, run_id: str) -> dict[str, float]:
     """Seconds from start to success of each step of a run that succeeded."""
     return {step: seconds for step, seconds, _ in _steps(lake, run_id) if step and seconds is not None}
 
 
-def steps_underway(lake: Lake, run_id: str) -> list[str]:
+def steps_underway(lake: LakeLayout, run_id: str) -> list[str]:
     """Steps of a run that have begun and not ended."""
     return [step for step, seconds, has_failed in _steps(lake, run_id) if step and seconds is None and not has_failed]
 
 
-def _steps(lake: Lake, run_id: str) -> list[tuple[Any, ...]]:
+def _steps(lake: LakeLayout, run_id: str) -> list[tuple[Any, ...]]:
     if postgres_url():
         return [(step, None if seconds is None else float(seconds), has_failed)
                 for step, seconds, has_failed in _postgres_rows("history/postgres/steps", run=run_id)]
     return _rows(home_of(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
 
 
-def home_of(lake: Lake) -> Path:
+def home_of(lake: LakeLayout) -> Path:
     """Dagster's folder of a lake: DAGSTER_HOME."""
     return Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home)
 
@@ -133,3 +142,63 @@ def _addresses(path: Path) -> Iterator[str]:
 
 def _time(seconds: float | None) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+POSTGRES_VARIABLE = "MILLRACE_POSTGRES"
+SCHEME = "postgresql+psycopg2"
+"""SQLAlchemy 2.1 takes a plain postgresql:// for psycopg 3, and dagster-postgres brings psycopg 2."""
+TRIES = 4
+"""Times that a database is tried which is being started."""
+POSTGRES_STORAGE = f"""
+storage:
+  postgres:            # the URL holds a password, so it stays in the environment
+    postgres_url:
+      env: {POSTGRES_VARIABLE}
+"""
+
+
+class PostgresError(Misuse):
+    """MILLRACE_POSTGRES cannot be used; the message says why, without the password."""
+
+
+def postgres_url() -> str:
+    """The database's URL, as SQLAlchemy takes it; "" if the history is not in Postgres. Raises PostgresError."""
+    given = os.environ.get(POSTGRES_VARIABLE, "").strip()
+    if not given:
+        return ""
+    try:
+        found = urlsplit(given)
+        usable = bool(found.hostname or found.query) and len(found.path) > 1 and found.port != 0
+    except ValueError:
+        usable = False
+    if not usable or found.scheme not in ("postgres", "postgresql", SCHEME):
+        raise PostgresError(f"{POSTGRES_VARIABLE} is no address of a database: it looks like postgresql://USER:PASSWORD@HOST:5432/DATABASE")
+    return given.replace(f"{found.scheme}://", f"{SCHEME}://", 1)
+
+
+def require_database() -> None:
+    """Raises PostgresError for a database that cannot be reached, or refuses the user. Its own message quotes no password."""
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, connect_args={"connect_timeout": 5})
+    for left in reversed(range(TRIES)):
+        try:
+            engine.connect().close()
+            return
+        except sa.exc.DBAPIError as error:
+            if not left:
+                said = " ".join(str(error.orig).split())
+                raise PostgresError(f"the database of {POSTGRES_VARIABLE} cannot be used: {said}") from error
+        time.sleep(1)
+
+
+def use_postgres() -> bool:
+    """Whether the history is in Postgres; then the variable gets the form that Dagster's processes need. Raises
+    PostgresError."""
+    url = postgres_url()
+    if not url:
+        return False
+    if importlib.util.find_spec("dagster_postgres") is None or importlib.util.find_spec("psycopg2") is None:
+        raise PostgresError(f"{POSTGRES_VARIABLE} is set, and its driver is not installed: pip install 'millrace[postgres]'")
+    os.environ[POSTGRES_VARIABLE] = url
+    return True

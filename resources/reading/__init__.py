@@ -1,0 +1,23 @@
+"""Reads new log objects into the lake: `ingest` takes batch by batch from sources, checks rows, joins records in two parts,
+refuses erased ids, and commits interactions, feedback, quarantine and the ledger together. An object is read once; a crash
+in between leaves nothing half-read. How a record becomes rows is in records/, which objects there are in sources/. Start
+with ingestion.py, then batches.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.reading.batches import staging
+    from resources.reading.chats import CHATS, CHATS_SOURCE, chats_of, old_chats, remove_chats, with_chats
+    from resources.reading.erasures import EVERYWHERE, hash_erased, refuse_other_key_of
+    from resources.reading.ingest_lock import ingesting
+    from resources.reading.ingest_notes import moved_note, notes_on
+    from resources.reading.ingestion import IngestReport, ingest, observe
+    from resources.reading.routing import recognising
+    from resources.reading.ties import TIES, attach_feedback_ids
+    from resources.reading.unread_keys import UnreadKey, fields_line, fields_of, summed, unread_in, unread_text
+    from resources.reading.workload_mix import mixed_workloads, yaml_line
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

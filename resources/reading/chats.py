@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
-from resources.reading.sources import SourceSettings
+from resources.sources import SourceSettings
 
-NAME = "millrace_chat"
+CHATS_SOURCE = "millrace_chat"
 CHATS = "chats"
 
 
@@ -24,7 +24,7 @@ def chats_of(root: Path, workload: str) -> Path:
 def with_chats(root: Path, workload: str, sources: Mapping[str, SourceSettings]) -> dict[str, SourceSettings]:
     """The sources, and the folder of rated answers if there are any."""
     folder = chats_of(root, workload)
-    return {**sources, **({NAME: SourceSettings(uri=str(folder.absolute()))} if any(folder.rglob("*.jsonl")) else {})}
+    return {**sources, **({CHATS_SOURCE: SourceSettings(uri=str(folder.absolute()))} if any(folder.rglob("*.jsonl")) else {})}
 
 
 def old_chats(root: Path, workload: str, first: date | None) -> list[Path]:

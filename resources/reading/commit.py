@@ -16,12 +16,11 @@ from collections.abc import Collection, Sequence
 import duckdb
 import pyarrow as pa
 
+from resources.digests import hash_key
+from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, rows, run, slice_files, stream
+from resources.reading.batches import StagedBatch
 from resources.reading.erasures import EVERYWHERE, add_tombstones, hash_erased
-from resources.reading.ledger import Entry
-from resources.reading.staging import Batch
-from resources.reading.user_hash import hash_key
-from resources.sql_files import attach_files, rows, run, slice_files, stream
-from resources.tables import PARTITIONS, SCHEMAS, Tables
+from resources.sources import LedgerEntry
 
 ORDER = ("decisions", "quarantine", "feedback", "interactions")
 
@@ -33,7 +32,7 @@ def attach(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, wor
 
 
 def find_earlier_rows(
-    tables: Tables, connection: duckdb.DuckDBPyConnection, entries: Sequence[Entry], workloads: Collection[str]
+    tables: Tables, connection: duckdb.DuckDBPyConnection, entries: Sequence[LedgerEntry], workloads: Collection[str]
 ) -> None:
     """Finds which of the objects have rows already: of another content, or of a run that was killed."""
     _attach_tables(tables, connection, workloads)
@@ -41,7 +40,7 @@ def find_earlier_rows(
     run(connection, "reading/commit/read_before")
 
 
-def decide(tables: Tables, batch: Batch, workloads: Collection[str]) -> None:
+def decide(tables: Tables, batch: StagedBatch, workloads: Collection[str]) -> None:
     """Decides what becomes of the batch's rows: which copy of an id stays, and what was erased; erased feedback and the text of
     erased quarantined records are left out too. Makes the rows that `commit` writes.
 
@@ -62,7 +61,7 @@ def decide(tables: Tables, batch: Batch, workloads: Collection[str]) -> None:
         run(connection, f"reading/commit/{view}")
 
 
-def commit(tables: Tables, batch: Batch) -> None:
+def commit(tables: Tables, batch: StagedBatch) -> None:
     """Writes the batch's rows, and removes the rows that they replace. Tombstones come first: after a kill between the two, the
     objects are read again."""
     add_tombstones(tables, rows(batch.connection, "reading/erasures/new_tombstones")["sha256"].to_pylist())

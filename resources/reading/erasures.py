@@ -16,10 +16,8 @@ from datetime import UTC, datetime
 import duckdb
 import pyarrow as pa
 
-from resources.lake import LakeError
-from resources.reading.user_hash import USER_HASH_KEY, key_check
-from resources.sql_files import attach_files, run, workbench
-from resources.tables import PARTITIONS, SCHEMAS, Tables
+from resources.digests import USER_HASH_KEY, key_check
+from resources.lake import PARTITIONS, SCHEMAS, LakeError, Tables, attach_files, run, workbench
 
 EVERYWHERE = "*"
 """The workload of tombstones that count in every workload."""

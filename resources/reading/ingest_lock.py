@@ -14,13 +14,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from model_ops.file_locks import lock, try_lock
-from resources.lake import Lake
-from resources.launching.relay import relay
+from model_ops.files import lock, try_lock
+from resources.lake import LakeLayout
+from resources.launching import relay
 
 
 @contextmanager
-def ingesting(lake: Lake) -> Iterator[None]:
+def ingesting(lake: LakeLayout) -> Iterator[None]:
     """Holds the lake's ingest lock; of a lake in a bucket, on all machines."""
     def waiting(holder: str) -> None:
         message = f"waiting: {holder} is ingesting into {lake.place}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model_ops.wording import counted
-from resources.reading.ingest import IngestReport, Reason
+from model_ops.jobs import counted
+from resources.reading.ingestion import IngestReport, Reason
 from resources.reading.ties import TIES
 from resources.reading.unread_keys import unread_text
 

@@ -19,11 +19,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import duckdb
 import pyarrow as pa
 
-from resources.reading.extraction import LINES, Extraction
-from resources.reading.formats.format import Format
-from resources.reading.ledger import Entry
-from resources.reading.span_events import Joined
-from resources.sql_files import rows, run, sql_text
+from resources.lake import rows, run, sql_text
+from resources.reading.span_events import JoinReport
+from resources.records import LINES, Extraction, Format
+from resources.sources import LedgerEntry
 
 SIDES = {f"{word}{plural}" for word in ("input", "output", "request", "response", "result", "error") for plural in ("", "s")}
 """Words in a path that distinguish requests from responses."""
@@ -37,7 +36,7 @@ class Pairing:
     def __init__(self, connection: duckdb.DuckDBPyConnection, extraction: Extraction):
         self._connection, self._extraction = connection, extraction
 
-    def pair(self, form: Format, entries: Mapping[int, Entry], failed: Sequence[int]) -> Joined:
+    def pair(self, form: Format, entries: Mapping[int, LedgerEntry], failed: Sequence[int]) -> JoinReport:
         """Extracts each pair as one record at the position of its response; sides without a partner go to quarantine.
 
         entries: the batch's objects by index. failed: objects that could not be read; their sides are left out.
@@ -56,7 +55,7 @@ class Pairing:
         for page in self._pages():
             self._extraction.extract_pairs(form, page)
         # a request counts as part of its response's record
-        return Joined({index: -count for index, count in requests}, partners, {})
+        return JoinReport({index: -count for index, count in requests}, partners, {})
 
     def _pages(self) -> Iterator[pa.Table]:
         begin = 0
@@ -65,7 +64,7 @@ class Pairing:
             begin += PAIRS_TOGETHER
 
 
-def _places(entries: Mapping[int, Entry]) -> pa.Table:
+def _places(entries: Mapping[int, LedgerEntry]) -> pa.Table:
     objects = sorted(entries)
     keys = [pairing_key(entries[index].uri) for index in objects]
     return pa.table({
@@ -87,7 +86,7 @@ def pairing_key(uri: str) -> tuple[str, str]:
 
 
 def with_unreadable_partners(
-    entries: Mapping[int, Entry], listed: Collection[str], unreadable: Collection[str]
+    entries: Mapping[int, LedgerEntry], listed: Collection[str], unreadable: Collection[str]
 ) -> dict[int, str]:
     """Objects that must wait because a partner is gone or cannot be read, each with the reason.
 
@@ -108,7 +107,7 @@ def with_unreadable_partners(
     return waiting
 
 
-def partners_to_reread(paired: Sequence[Entry], wanted: Sequence[Entry]) -> list[Entry]:
+def partners_to_reread(paired: Sequence[LedgerEntry], wanted: Sequence[LedgerEntry]) -> list[LedgerEntry]:
     """Batch files to read again because another file of their folder is being read.
 
     `paired` are all known batch files, `wanted` the files to be read now. A file whose partners are gone is left out, so the

@@ -17,17 +17,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from resources.reading.digested import Digested
-from resources.reading.field_mapping import FieldMapping
-from resources.reading.formats import FORMATS, detect
-from resources.reading.formats.format import Format
-from resources.reading.ledger import Entry
-from resources.reading.log_reader import RAW_BYTES, Problem, Records, record_of
-from resources.reading.mapped_records import by_fields
-from resources.reading.object_reader import read_object
-from resources.reading.prefetch import Opened, prefetched
-from resources.reading.sources import SourceSettings
-from resources.reading.streams import StreamFold
+from resources.records import (
+    FORMATS,
+    RAW_BYTES,
+    FieldMapping,
+    Format,
+    RecordProblem,
+    Records,
+    StreamFold,
+    by_fields,
+    detect,
+    read_object,
+    record_of,
+)
+from resources.sources import DigestReader, LedgerEntry, Opened, SourceSettings, prefetched
 
 CHUNKS = FORMATS["chunks"]
 
@@ -39,22 +42,22 @@ class ObjectPart:
     index: int
     format: Format | None
     """The format of Records."""
-    found: Records | Problem | OSError | None
+    found: Records | RecordProblem | OSError | None
     """In the last part of an object: None, or the OSError that ended the reading."""
     content_sha256: str = ""
     """Of the object's bytes, in its last part; "" if not all were read."""
 
     @property
     def ends_object(self) -> bool:
-        return not isinstance(self.found, Records | Problem)
+        return not isinstance(self.found, Records | RecordProblem)
 
 
-def named_format(entry: Entry, sources: Mapping[str, SourceSettings]) -> Format | None:
+def named_format(entry: LedgerEntry, sources: Mapping[str, SourceSettings]) -> Format | None:
     """The format that the recipe names for the object's source; None for `auto`, where each record is recognised."""
     return FORMATS.get(sources[entry.source].format)
 
 
-def read_objects(entries: Sequence[Entry], sources: Mapping[str, SourceSettings]) -> Iterator[ObjectPart]:
+def read_objects(entries: Sequence[LedgerEntry], sources: Mapping[str, SourceSettings]) -> Iterator[ObjectPart]:
     """The objects' records, in order, by format."""
     for index, (entry, opened) in enumerate(prefetched(entries)):
         try:
@@ -64,14 +67,14 @@ def read_objects(entries: Sequence[Entry], sources: Mapping[str, SourceSettings]
             yield ObjectPart(index, None, error)
 
 
-def _read(index: int, entry: Entry, opened: Opened, source: SourceSettings) -> Generator[ObjectPart, None, str]:
+def _read(index: int, entry: LedgerEntry, opened: Opened, source: SourceSettings) -> Generator[ObjectPart, None, str]:
     """One object's records; returns the sha256 of its bytes, "" if not all were read."""
     named = FORMATS.get(source.format)
     router = ObjectRouter(named, source.fields)
     with opened() as raw:
-        file = Digested(raw)
+        file = DigestReader(raw)
         for found in read_object(file, entry.uri, named is not None and named.plain_text):
-            for form, part in [(None, found)] if isinstance(found, Problem) else router.add(found):
+            for form, part in [(None, found)] if isinstance(found, RecordProblem) else router.add(found):
                 yield ObjectPart(index, form, part)
             if router.hopeless:
                 return file.digest()
@@ -94,7 +97,7 @@ class ObjectRouter:
         self._fold: StreamFold | None = None
         self._mixed = self.hopeless = False
 
-    def add(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
+    def add(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
         """The part's records by format."""
         whole = None
         if self._folds and (part.chunks or self._fold):
@@ -105,12 +108,12 @@ class ObjectRouter:
         if whole is not None and len(whole.rows):
             yield CHUNKS, whole
 
-    def rest(self) -> Iterator[tuple[Format | None, Records | Problem]]:
+    def rest(self) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
         """Streamed answers that were still open at the end of the object."""
         if self._fold:
             yield CHUNKS, self._fold.rest()
 
-    def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
+    def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
         """Sorts records that are not chunks of a stream."""
         if self._fields:
             yield from self._by_fields(part)
@@ -135,13 +138,13 @@ class ObjectRouter:
         else:
             yield self._first, part
 
-    def _by_fields(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
+    def _by_fields(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
         found = list(by_fields(part, self._fields))
         if self._first is None and not self._fold and not any(form for form, _ in found):
             self.hopeless = True
-            first = next(each for _, each in found if isinstance(each, Problem))
+            first = next(each for _, each in found if isinstance(each, RecordProblem))
             message = f"none of the first {len(part.rows)} records can be read, the first because {first.message}"
-            yield None, Problem(0, "unknown_format", message, first.raw)
+            yield None, RecordProblem(0, "unknown_format", message, first.raw)
             return
         self._first = self._first or next((form for form, _ in found if form), CHUNKS)
         yield from found
@@ -163,11 +166,11 @@ def _first_of(part: Records, named: Format | None) -> tuple[Format | None, list[
     return None, part.sample
 
 
-def _none_known(part: Records, named: Format | None) -> Problem:
+def _none_known(part: Records, named: Format | None) -> RecordProblem:
     keys = ", ".join(sorted(map(str, part.sample[0]))[:12]) if part.sample else "none"
     known = f"the format {named.name}" if named else "a known log format"
     message = f"none of the first {len(part.rows)} records is of {known}; the first one's keys: {keys[:200]}"
-    return Problem(0, "unknown_format", message, part.raw[0].as_py().encode()[:RAW_BYTES])
+    return RecordProblem(0, "unknown_format", message, part.raw[0].as_py().encode()[:RAW_BYTES])
 
 
 def recognising(record: dict, first: Format) -> Format | None:
@@ -187,12 +190,12 @@ def by_format(part: Records, first: Format) -> Iterator[tuple[Format | None, Rec
         yield own, Records(part.rows.filter(held), part.raw.filter(held), sample)
 
 
-def unknown_record(row: int, text: str, named: Format | None = None) -> Problem:
+def unknown_record(row: int, text: str, named: Format | None = None) -> RecordProblem:
     """The quarantine entry of a record that no format recognises, or that is not of the format the recipe names."""
     record = record_of(text) or {}
     keys = ", ".join(sorted(map(str, record))[:12])[:200]
     known = f"not of the format {named.name}" if named else "of no known format"
-    return Problem(row, "unknown_format", f"the record is {known}; its keys: {keys}", text.encode()[:RAW_BYTES])
+    return RecordProblem(row, "unknown_format", f"the record is {known}; its keys: {keys}", text.encode()[:RAW_BYTES])
 
 
 def format_of_faulty(text: str, form: Format, named: bool) -> Format | None:

@@ -19,10 +19,9 @@ from datetime import date, timedelta
 import duckdb
 import pyarrow as pa
 
-from resources.reading.extraction import LINES, Extraction
-from resources.reading.formats import FORMATS
-from resources.reading.ledger import Entry, Ledger
-from resources.sql_files import rows, run, sql_text
+from resources.lake import rows, run, sql_text
+from resources.records import FORMATS, LINES, Extraction
+from resources.sources import Ledger, LedgerEntry
 
 OPEN_SPANS, OPEN_EVENTS, OPEN_BOTH, JOINED = "otlp_open_spans", "otlp_open_events", "otlp_open", "otlp_joined"
 OPEN = (OPEN_SPANS, OPEN_EVENTS, OPEN_BOTH)
@@ -33,7 +32,7 @@ PAGE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinReport:
     """The result of joining a batch, by object index."""
 
     records: dict[int, int]
@@ -54,14 +53,14 @@ class SpanEvents:
         """Whether a log record waits for its span: the batch has to go on."""
         return ("event",) in run(self._connection, "reading/spans/sides_found").fetchall()
 
-    def join(self, entries: Mapping[int, Entry], failed: Sequence[int]) -> Joined:
+    def join(self, entries: Mapping[int, LedgerEntry], failed: Sequence[int]) -> JoinReport:
         """Extracts each span with its log records as one record; spans without any are skipped.
 
         entries: the batch's objects by index. failed: objects that could not be read; their parts are left out.
         """
         self._connection.execute(sql_text("reading/batch/delete_objects").format(table="span_sides"), {"objects": failed})
         if not run(self._connection, "reading/spans/sides_found").fetchall():
-            return Joined({}, {}, {})
+            return JoinReport({}, {}, {})
         run(self._connection, "reading/spans/ranked_sides")
         run(self._connection, "reading/spans/joined_spans", page_bytes=PAGE_BYTES)
         for page in self._pages():
@@ -76,7 +75,7 @@ class SpanEvents:
         }
         for (index,) in run(self._connection, "reading/spans/objects_with_spans").fetchall():
             formats.setdefault(index, JOINED)
-        return Joined(dict(run(self._connection, "reading/spans/record_counts").fetchall()), partners, formats)
+        return JoinReport(dict(run(self._connection, "reading/spans/record_counts").fetchall()), partners, formats)
 
     def _pages(self) -> Iterator[pa.Table]:
         for (number,) in run(self._connection, "reading/spans/pages").fetchall():
@@ -87,12 +86,12 @@ class SpanEvents:
 class ReadApart:
     """What one run has read of spans."""
 
-    objects: dict[tuple[str, str], tuple[Entry, int]] = field(default_factory=dict)
+    objects: dict[tuple[str, str], tuple[LedgerEntry, int]] = field(default_factory=dict)
     """Objects with spans or log records, by source and uri, each with the number of its batch."""
     earlier: dict[int, set[str]] = field(default_factory=dict)
     """By batch, the uris of earlier objects that made rows of its spans."""
 
-    def add(self, connection: duckdb.DuckDBPyConnection, read: Sequence[Entry]) -> None:
+    def add(self, connection: duckdb.DuckDBPyConnection, read: Sequence[LedgerEntry]) -> None:
         """Notes the objects of a batch. Call it once `interactions` is attached, and before the batch is committed."""
         number = len(self.earlier)
         waits = any(entry.format in (OPEN_EVENTS, OPEN_BOTH) for entry in read)
@@ -100,7 +99,7 @@ class ReadApart:
         self.earlier[number] = {uri for (uri,) in elsewhere}
         self.objects |= {(entry.source, entry.uri): (entry, number) for entry in read if entry.format in (*OPEN, JOINED)}
 
-    def objects_to_join(self, ledger: Ledger, sources: Collection[str]) -> list[Entry]:
+    def objects_to_join(self, ledger: Ledger, sources: Collection[str]) -> list[LedgerEntry]:
         """Objects to read together since one may have the log records of another's spans: none of them, or at least two.
 
         One of two was read in this run, and not in one batch with the other; their days are neighbours, or the ledger's tables
@@ -116,7 +115,7 @@ class ReadApart:
             chosen |= {place: entry for place, (entry, batch) in self.objects.items()
                        if entry.format in events and self.earlier[batch]}
         for formats, others in ((spans, events), (events, spans)):
-            by_day: dict[tuple[str, date], list[Entry]] = {}
+            by_day: dict[tuple[str, date], list[LedgerEntry]] = {}
             for entry in waiting:
                 if entry.format in others:
                     for day in _days(entry):
@@ -131,5 +130,5 @@ class ReadApart:
         return sorted(chosen.values(), key=lambda entry: (entry.source, entry.uri))
 
 
-def _days(entry: Entry) -> set[date]:
+def _days(entry: LedgerEntry) -> set[date]:
     return {*entry.days, entry.fallback_day}

@@ -7,10 +7,15 @@ The most specific id of a record decides: interaction, else request, trace, sess
 (resources/curating/row_feedback.py). Where the id belongs to exactly one interaction, `interaction_id` gets it; where it
 belongs to several (a session, a request with two choices) or to none, the record stays untied and `tie` says why. Every run
 ties all feedback again, so the order of reading does not matter; only days that changed are written.
+
+Counts how feedback is tied to interactions, again only if feedback or interactions were written since.
+
+    ties = ties_of(tables, "math-tutor", {"math-tutor", "other"})
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import date
@@ -18,9 +23,9 @@ from itertools import groupby
 
 import duckdb
 
+from resources.digests import AnswerCache, partition_key, source_digest
+from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, run, slice_files, stream, workbench
 from resources.reading.commit import attach
-from resources.sql_files import attach_files, run, slice_files, stream, workbench
-from resources.tables import PARTITIONS, SCHEMAS, Tables
 
 TIES = ("interaction", "request", "gateway", "trace", "session")
 """Values of `tie` for feedback with exactly one interaction. Any other value says why it has none."""
@@ -66,3 +71,20 @@ def tie(tables: Tables, workloads: Collection[str]) -> Ties:
             tables.replace("feedback", stream(connection, "reading/ties/feedback_of_days", workload=workload, days=days),
                            workload=workload, dt=days)
     return Ties(counted, changed)
+
+
+def ties_of(tables: Tables, workload: str, workloads: Collection[str]) -> Ties:
+    """Ties the feedback of some workloads (`ties.tie`). If neither table was written to since the last call for `workload`,
+    returns the remembered counts and no changed day."""
+    memory = AnswerCache(tables.lake, f"ties/{workload}", made_by=source_digest("resources/reading/ties.py"))
+    if (kept := memory.get(_key(tables, workloads))) is not None:
+        return Ties({of: {date.fromisoformat(day): counts for day, counts in days.items()}
+                     for of, days in json.loads(kept).items()})
+    found = tie(tables, workloads)
+    days = {of: {day.isoformat(): counts for day, counts in of_days.items()} for of, of_days in found.days.items()}
+    memory.keep({_key(tables, workloads): json.dumps(days)})
+    return found
+
+
+def _key(tables: Tables, workloads: Collection[str]) -> str:
+    return partition_key([*tables.files("interactions"), *tables.files("feedback")], *sorted(workloads))

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from model_ops.wording import counted
-from resources.tables import Tables
+from model_ops.jobs import counted
+from resources.lake import Tables
 
 MOST_SHOWN, MOST_UNREAD = 12, 200
 """Most keys of a source in a sentence, and in the report of a run."""

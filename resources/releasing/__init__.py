@@ -1,0 +1,25 @@
+"""What a release is judged and described by: gates over the evaluation's measurements (gates.py), the champion that it is
+compared with, report, approval page, model card; then its attestation, package and push. workshop/release_candidate.py calls
+them in order. gates.py is where a gate is checked; its bounds are in releases/settings.py. Approving and serving come later,
+in endpoints/ and serving/. verify_package.py is copied into each package and runs on machines without millrace. Start with
+gates.py and summary.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.releasing.approval_page import SIDE_BY_SIDE, WORST, write_approval_page
+    from resources.releasing.attestations import attest, write_attestations
+    from resources.releasing.champion import Champion, champion_to_beat
+    from resources.releasing.charts import Bar, bars
+    from resources.releasing.comparison import Difference, ReleaseComparison, compare_releases
+    from resources.releasing.gates import GateInputs, check_gates
+    from resources.releasing.model_card import write_version_card
+    from resources.releasing.packaging import package
+    from resources.releasing.push import push_release
+    from resources.releasing.release_facts import facts_of
+    from resources.releasing.summary import Summary, read_evaluation, summarise
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

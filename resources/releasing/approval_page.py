@@ -16,17 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_ops.atomic_files import write_text
-from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, Measurement, find, measurements_of
-from resources.artefacts.erased import APPROVAL_PAGE
-from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
-from resources.artefacts.taint import rows_erased_from
-from resources.lake import Lake
-from resources.plain_text import visible
+from model_ops.evaluation import AS_LOGGED, CHAMPION, Measurement, find, measurements_of
+from model_ops.files import write_text
+from resources.artefacts import rows_erased_from
+from resources.lake import LakeLayout
+from resources.manifests import APPROVAL_PAGE, Manifest, ManifestError, read_manifest
+from resources.records import visible
+from resources.releases import Release, ReleaseError, ReportSection, read_release
 from resources.releasing.champion import Champion
 from resources.releasing.page import render
-from resources.releasing.release import Release, ReleaseError, read_release
-from resources.releasing.section import Section
 from resources.releasing.server_sections import FORMS
 from resources.releasing.summary import Summary
 
@@ -57,7 +55,7 @@ class _Side:
         return measurements_of(self.report) if self.report else []
 
 
-def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Release, evaluation: Path,
+def write_approval_page(output: Path, lake: LakeLayout, summary: Summary, release: Release, evaluation: Path,
                         champion: Champion | None) -> None:
     """champion: the release that the candidate is compared with; None: there is none."""
     candidate = _side(lake, release, evaluation)
@@ -75,7 +73,7 @@ def write_approval_page(output: Path, lake: Lake, summary: Summary, release: Rel
         why=candidate.report.get("not_measured", {}).get("answers side by side", ""), worst=rows[:WORST], gains=rows[WORST:]))
 
 
-def _side(lake: Lake, release: Release, evaluation: Path) -> _Side:
+def _side(lake: LakeLayout, release: Release, evaluation: Path) -> _Side:
     served = []
     for part in (release.target, release.speculator):
         if part is None:
@@ -87,7 +85,7 @@ def _side(lake: Lake, release: Release, evaluation: Path) -> _Side:
     return _Side(served, _json(evaluation / "report.json"), _json(evaluation / "speed.json"))
 
 
-def _former(lake: Lake, workload: str, version: str) -> _Side:
+def _former(lake: LakeLayout, workload: str, version: str) -> _Side:
     directory = lake.artefacts("release") / workload / version
     try:
         release, manifest = read_release(directory), read_manifest(directory)
@@ -98,7 +96,7 @@ def _former(lake: Lake, workload: str, version: str) -> _Side:
     return _side(lake, release, place)
 
 
-def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | None) -> Section:
+def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | None) -> ReportSection:
     """Held-out loss of last week and of all rows, every suite, and acceptance of both drafters, on the same rows."""
     rows = []
     if beside.get("against") == CHAMPION:
@@ -126,10 +124,10 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
                  "The evaluation report compared with no champion."]
     if champion is not None and champion.no_target:
         notes.append(f"Losses and answers are not compared: {champion.no_target}.")
-    return Section("Scores", ["measured", "champion", "candidate", "candidate - champion", "of"], rows, " ".join(notes))
+    return ReportSection("Scores", ["measured", "champion", "candidate", "candidate - champion", "of"], rows, " ".join(notes))
 
 
-def _costs(lake: Lake, candidate: _Side, former: _Side, release: Release, champion: Champion | None) -> Section:
+def _costs(lake: LakeLayout, candidate: _Side, former: _Side, release: Release, champion: Champion | None) -> ReportSection:
     """Acceptance, size, latency, cost and erased rows, each as its own report measured it."""
     rows = [["weights of the target (MB)", _size(former, 0), _size(candidate, 0)],
             ["weights of the drafter (MB)", _size(former, 1), _size(candidate, 1)]]
@@ -141,8 +139,8 @@ def _costs(lake: Lake, candidate: _Side, former: _Side, release: Release, champi
     note = (f"Each as its own evaluation report measured it; the candidate at K {release.num_speculative_tokens}, as logged. "
             "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine.")
     if champion is None:
-        return Section(COSTS, ["measured", "candidate"], [[row[0], row[2]] for row in rows], note)
-    return Section(COSTS, ["measured", f"champion {champion.release}", "candidate"], rows, note)
+        return ReportSection(COSTS, ["measured", "candidate"], [[row[0], row[2]] for row in rows], note)
+    return ReportSection(COSTS, ["measured", f"champion {champion.release}", "candidate"], rows, note)
 
 
 def _accepted_beside(candidate: _Side) -> list[Measurement]:

@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
-from resources.lake import Lake
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import Endpoint, EndpointError
-from resources.releasing.release import Part, Release, ReleaseError, read_release
-from resources.releasing.rollback import champions_before
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError, champions_before
+from resources.lake import LakeLayout
+from resources.manifests import Manifest, ManifestError, read_manifest
+from resources.releases import Part, Release, ReleaseError, read_release
 
 SHAPE = ("hidden_size", "num_hidden_layers", "vocab_size")
 """Keys of a target's config.json that a drafter of it depends on."""
@@ -39,7 +37,7 @@ class Champion:
     no_drafter: str = ""
 
 
-def champion_to_beat(lake: Lake, workload: str, target: Manifest, drafter: Manifest | None = None) -> Champion | None:
+def champion_to_beat(lake: LakeLayout, workload: str, target: Manifest, drafter: Manifest | None = None) -> Champion | None:
     """The last champion with another target or another drafter, by their digests; None if there is none. A release without a
     drafter is compared by its target alone."""
     try:
@@ -60,7 +58,7 @@ def champion_to_beat(lake: Lake, workload: str, target: Manifest, drafter: Manif
     return None
 
 
-def _compared(lake: Lake, version: str, release: Release, target: Manifest, drafter: Manifest | None) -> Champion:
+def _compared(lake: LakeLayout, version: str, release: Release, target: Manifest, drafter: Manifest | None) -> Champion:
     """Raises ManifestError where files of its models are gone."""
     same_target = _has(release.target, target)
     no_drafter = next(_no_drafter(lake, release, target, drafter), "")
@@ -75,7 +73,7 @@ def _compared(lake: Lake, version: str, release: Release, target: Manifest, draf
     return Champion(version, **models, no_target=no_target, no_drafter=no_drafter)
 
 
-def _no_drafter(lake: Lake, release: Release, target: Manifest, drafter: Manifest | None) -> Iterator[str]:
+def _no_drafter(lake: LakeLayout, release: Release, target: Manifest, drafter: Manifest | None) -> Iterator[str]:
     """Why the champion's drafter cannot be compared with the new one on the new target."""
     if drafter is None:
         yield "the release has no drafter"

@@ -4,6 +4,10 @@
     lines("Acceptance by position", {"eagle3": [(1, 0.9), (2, 0.7)]}, "draft position", "share accepted")
 
 Text is escaped; colours of text and axes follow the page.
+
+The charts of a release's report: losses, acceptance by position and by shape of prompts, speed and latency by concurrency.
+
+    report_charts(report, speed, {"base_model": 6.12, "sft_model": 5.94})     # report.json, speed.json, losses by model
 """
 
 from __future__ import annotations
@@ -11,8 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
+
+from model_ops.evaluation import AS_LOGGED
+from resources.releasing.server_sections import FORMS
+from resources.releasing.server_sections import TITLE as IN_A_SERVER
 
 WIDTH, LABELS, ROW, RIGHT = 360, 124, 24, 52
 COLORS = ("#2a7fb8", "#c8553d", "#4f9d69", "#8f6bb3", "#d09a2c", "#6b7280")
@@ -93,3 +102,53 @@ def _number(value: float) -> str:
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}g}" if abs(value) < 0.1 else f"{value:.2g}"
+
+
+LOSSES, ACCEPTANCE = "Models on held-out sessions", "Acceptance length"
+"""Titles of sections with charts."""
+SHAPES_SHOWN = 8
+
+
+def report_charts(report: Mapping[str, Any], speed: Mapping[str, Any], losses: Mapping[str, float]) -> dict[str, list[Markup]]:
+    """By the title of the section that they belong to; only those that something was measured for."""
+    found = {
+        LOSSES: [bars("Held-out loss", [Bar(name, loss) for name, loss in losses.items()], "nats per answer token")]
+        if losses else [],
+        IN_A_SERVER: _in_a_server(speed.get("in_server", {})), ACCEPTANCE: _acceptance(report)}
+    return {title: charts for title, charts in found.items() if charts}
+
+
+def _acceptance(report: Mapping[str, Any]) -> list[Markup]:
+    """Of the way of sampling that gates speak of: as logged, else the last one that was measured."""
+    drafted = [each for each in report.get("acceptance", []) if each["drafter"] != "none"]
+    if not drafted:
+        return []
+    ways = [each["sampling"] for each in drafted]
+    way = AS_LOGGED if AS_LOGGED in ways else ways[-1]
+    chosen = [each for each in drafted if each["sampling"] == way]
+    found = [
+        bars("Acceptance length", [Bar(f"{each['drafter']}, K {each['num_speculative_tokens']}", each["tau"], each["tau_low"],
+                                       each["tau_high"]) for each in chosen], f"tokens per forward, {way}", 2),
+        lines("Acceptance by position", {each["drafter"]: list(enumerate(each["accepted_by_position"], 1)) for each in chosen},
+              "draft position", f"share of forwards that accept it, {way}")]
+    shapes = chosen[-1].get("tau_by", {}).get("prompt_shape", {})
+    if len(shapes) > 1:
+        most = sorted(shapes.items(), key=lambda each: (-each[1]["prompts"], each[0]))[:SHAPES_SHOWN]
+        found.append(bars(f"Acceptance length of {chosen[-1]['drafter']} by shape of the prompt",
+                          [Bar(f"{name} ({of['prompts']})", of["tau"], of["tau_low"], of["tau_high"]) for name, of in most],
+                          f"tokens per forward, {way}; prompts in brackets", 2, whole_labels=True))
+    return found
+
+
+def _in_a_server(speed: Mapping[str, Any]) -> list[Markup]:
+    forms = {FORMS.get(name, name): form["tokens_per_second"] for name, form in speed.get("forms", {}).items()}
+    if not forms:
+        return []
+    found = [lines("Tokens/s in a real server", {name: [(int(each), rate["median"]) for each, rate in rates.items()]
+                                                 for name, rates in forms.items()}, "requests at a time", "tokens/s, median")]
+    late = {f"{name}, {end}": [(int(each), 1_000 * rate[f"{end}_s"]) for each, rate in rates.items()]
+            for name, rates in forms.items() for end in ("p50", "p99")
+            if all(f"{end}_s" in rate for rate in rates.values())}
+    if late:
+        found.append(lines("Latency in a real server", late, "requests at a time", "milliseconds of a whole answer"))
+    return found

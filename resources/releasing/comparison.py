@@ -14,13 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from resources.artefacts.ancestry import behind
-from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
-from resources.artefacts.taint import rows_erased_from
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import Release, ReleaseError, read_release
+from resources.artefacts import behind, rows_erased_from
+from resources.endpoints import Endpoint
+from resources.lake import LakeLayout
+from resources.manifests import Manifest, ManifestError, read_manifest
+from resources.releases import GateResult, Release, ReleaseError, read_release
 
 DIGEST = re.compile(r"(?=.*[a-f])(?=.*\d)[0-9a-f]{12,64}")
 
@@ -36,7 +34,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReleaseComparison:
     """release, other: the versions. measurements: every gate of either. parts: models, datasets, code, sizes that differ.
     settings: settings of what both were made from that differ."""
 
@@ -48,7 +46,7 @@ class Comparison:
     settings: list[Difference]
 
 
-def compare_releases(lake: Lake, directory: Path, other: Path | None = None) -> Comparison:
+def compare_releases(lake: LakeLayout, directory: Path, other: Path | None = None) -> ReleaseComparison:
     """Compares a release with another one of any workload, by default with the champion of its own.
 
     Raises ReleaseError if there is no champion or it is the release itself, ManifestError for a release that cannot be read.
@@ -67,7 +65,7 @@ def compare_releases(lake: Lake, directory: Path, other: Path | None = None) -> 
     return _compared(directory.parent.name, directory.name, other.name, before, after)
 
 
-def changes_since(lake: Lake, release: Release, version: str, other: Path) -> Comparison:
+def changes_since(lake: LakeLayout, release: Release, version: str, other: Path) -> ReleaseComparison:
     """Compares a release that is being made, and has no manifest yet, with a finished one.
 
     Raises ManifestError or ReleaseError for one that cannot be read.
@@ -76,8 +74,8 @@ def changes_since(lake: Lake, release: Release, version: str, other: Path) -> Co
     return replace(found, parts=[part for part in found.parts if part.what != "made"])
 
 
-def _compared(workload: str, release: str, other: str, before: _Side, after: _Side) -> Comparison:
-    return Comparison(
+def _compared(workload: str, release: str, other: str, before: _Side, after: _Side) -> ReleaseComparison:
+    return ReleaseComparison(
         workload=workload, release=release, other=other,
         measurements=[Difference(name, before.gates.get(name, ""), after.gates.get(name, ""))
                       for name in dict.fromkeys([*after.gates, *before.gates])],
@@ -91,11 +89,11 @@ class _Side:
     settings: dict[str, str]
 
     @classmethod
-    def of(cls, lake: Lake, directory: Path) -> _Side:
+    def of(cls, lake: LakeLayout, directory: Path) -> _Side:
         return cls.of_release(lake, read_release(directory), read_manifest(directory))
 
     @classmethod
-    def of_release(cls, lake: Lake, release: Release, own: Manifest | None) -> _Side:
+    def of_release(cls, lake: LakeLayout, release: Release, own: Manifest | None) -> _Side:
         """own: the release's manifest; None before there is one."""
         served = [found for part in release.parts if (found := _manifest(lake.root / part.path)) is not None]
         made = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
@@ -112,7 +110,7 @@ def gates_by_name(gates: Sequence[GateResult]) -> dict[str, str]:
         f"{gate.measured:z.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}") for gate in gates}
 
 
-def _facts(lake: Lake, release: Release, served: list[Manifest], made: Mapping[str, Manifest],
+def _facts(lake: LakeLayout, release: Release, served: list[Manifest], made: Mapping[str, Manifest],
            own: Manifest | None) -> dict[str, str]:
     facts = {**({"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC"} if own else {}),
              "form": f"{release.form}{f', rank {release.adapter.rank}' if release.adapter else ''}",

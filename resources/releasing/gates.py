@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from model_ops.evaluation.measurement import (
+from model_ops.evaluation import (
     ALL_SUITES,
     AS_LOGGED,
     CHAMPION,
@@ -30,9 +30,8 @@ from model_ops.evaluation.measurement import (
     in_a_server,
     measurements_of,
 )
+from resources.releases import ERASED_ROWS, TRAIN_AGAIN, GateResult, Gates, missed
 from resources.releasing.champion import Champion
-from resources.releasing.gate_result import ERASED_ROWS, TRAIN_AGAIN, GateResult, missed
-from resources.releasing.gate_settings import Gates
 
 MEND_SERVER = ("server.log in the evaluation report's folder has what the server wrote; change quantize or evaluation.server, "
                "and run the recipe again")
@@ -40,7 +39,7 @@ NOT_IN_REPORT = "the evaluation report does not hold it"
 
 
 @dataclass(frozen=True)
-class Compared:
+class GateInputs:
     """What a report measured, and what there was to compare.
 
     suites: evaluation suites that were to be asked. champion: the release that was served before; None if none was.
@@ -64,7 +63,7 @@ class Compared:
     served_form: str = ""
 
     @classmethod
-    def of(cls, report: Mapping[str, Any], **known: Any) -> Compared:
+    def of(cls, report: Mapping[str, Any], **known: Any) -> GateInputs:
         """From the content of a report.json."""
         blocks = report.get("against_reference", {}).get("blocks", [])
         return cls(measurements_of(report), report.get("not_measured", {}), tuple(report.get("tasks", {})),
@@ -84,14 +83,14 @@ def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
             f"{blocks[0]['cost']:.3g} nats per token lower")
 
 
-def check_gates(gates: Gates, compared: Compared) -> list[GateResult]:
+def check_gates(gates: Gates, compared: GateInputs) -> list[GateResult]:
     """Checks each enabled gate."""
     return [_judged(gate) for gate in (*_recovery(gates, compared), *_losses(gates, compared), *_accuracies(gates, compared),
                                        *_acceptance(gates, compared), *_served(gates, compared),
                                        *_erased(gates, compared.erased_rows))]
 
 
-def _recovery(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+def _recovery(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     if gates.recovery is not None:
         found = find(compared.measurements, "recovery", on=HELD_OUT)
         yield _gate("recovery", gates.recovery, found, compared, "loss of reference", remark=compared.costliest)
@@ -104,7 +103,7 @@ def _recovery(gates: Gates, compared: Compared) -> Iterator[GateResult]:
     yield from _kept(gates, compared)
 
 
-def _kept(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+def _kept(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """The share of its unquantized form's score that the served model keeps: mean of the suites, and of each."""
     found = [each for each in compared.measurements if each.what == "accuracy_kept"]
     sampled = [each for each in found if each.sampling != GREEDY]
@@ -126,7 +125,7 @@ def _nothing(name: str, wanted: float, reason: str) -> GateResult:
     return GateResult(name=name, wanted=wanted, measured=None, passed=True, nothing_to_compare=True, reason=reason)
 
 
-def _losses(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+def _losses(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     for name, bound, of, against in (("loss_above_base", gates.loss_above_base, "target", "base"),
                                      ("loss_above_champion", gates.loss_above_champion, "target", CHAMPION),
                                      ("loss_above_teacher", gates.loss_above_teacher, "student", "")):
@@ -140,7 +139,7 @@ def _losses(gates: Gates, compared: Compared) -> Iterator[GateResult]:
         yield _gate(name, bound, found, compared, f"loss of {against or of}", judged_by="high", bound="most")
 
 
-def _accuracies(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """A gate for each suite that was asked, over sampled answers where there are some, else over greedy ones."""
     for against, margin in (("base", gates.accuracy_below_base), (CHAMPION, gates.accuracy_below_champion)):
         if margin is None or not compared.suites:
@@ -157,7 +156,7 @@ def _accuracies(gates: Gates, compared: Compared) -> Iterator[GateResult]:
                         judged_by="low")
 
 
-def _acceptance(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     if compared.drafter is None:
         return
     for name, bound, what in (("acceptance_length", gates.acceptance_length, "acceptance_length"),
@@ -170,7 +169,7 @@ def _acceptance(gates: Gates, compared: Compared) -> Iterator[GateResult]:
             name, -margin, found, compared, f"acceptance of {CHAMPION}", "acceptance", judged_by="low")
 
 
-def _as_logged(compared: Compared, what: What, against: str = "") -> Measurement | None:
+def _as_logged(compared: GateInputs, what: What, against: str = "") -> Measurement | None:
     """Of the release's drafter, sampled as the traffic is; in reports without that, at one temperature. against: the champion,
     else a lookup."""
     of_it = [each for each in compared.measurements
@@ -179,7 +178,7 @@ def _as_logged(compared: Compared, what: What, against: str = "") -> Measurement
     return next((each for way in ways for each in of_it if each.sampling == way), None)
 
 
-def _served(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+def _served(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """What a real server loaded and said, if the recipe asked for one; with the drafting that the release serves."""
     asked = compared.in_server.get("forms", {})
     if TARGET not in asked:
@@ -208,7 +207,7 @@ def _erased(gates: Gates, rows: int) -> Iterator[GateResult]:
                          of="target and drafter", remark=TRAIN_AGAIN)
 
 
-def _champion(compared: Compared, name: str, wanted: float, model: Literal["target", "drafter"],
+def _champion(compared: GateInputs, name: str, wanted: float, model: Literal["target", "drafter"],
               most: bool = False) -> GateResult | None:
     """The result of a gate against a champion that does not exist, cannot be read, or has no other `model`; None if there is
     one to compare with."""
@@ -221,7 +220,7 @@ def _champion(compared: Compared, name: str, wanted: float, model: Literal["targ
     return GateResult(**shared, passed=True, nothing_to_compare=True, reason=nothing) if nothing else None
 
 
-def _gate(name: str, wanted: float, found: Measurement | None, compared: Compared, *reasons: str, **how: Any) -> GateResult:
+def _gate(name: str, wanted: float, found: Measurement | None, compared: GateInputs, *reasons: str, **how: Any) -> GateResult:
     """A gate over a measurement. reasons: keys of `not_measured` that explain a missing one."""
     if found is None:
         reason = next((compared.not_measured[key] for key in reasons if key in compared.not_measured), NOT_IN_REPORT)

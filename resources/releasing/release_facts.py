@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resources.artefacts.ancestry import behind
-from resources.artefacts.licences import front_matter, licences_of
-from resources.artefacts.manifest import Manifest, ManifestError
-from resources.lake import Lake
-from resources.releasing.comparison import Comparison, changes_since
-from resources.releasing.release import Release, ReleaseError
-from resources.releasing.section import Section
+from resources.artefacts import behind, front_matter, licences_of
+from resources.lake import LakeLayout
+from resources.manifests import Manifest, ManifestError
+from resources.releases import Release, ReleaseError, ReportSection
+from resources.releasing.comparison import ReleaseComparison, changes_since
 
 NO_CHAMPION = "No champion served before this release."
 RELATIONS = {"sft": "finetune", "distill": "finetune", "merge": "merge", "quantize": "quantized"}
@@ -43,7 +41,7 @@ class ReleaseFacts:
     datasets: list[str] = field(default_factory=list)
     lineage: list[list[str]] = field(default_factory=list)
     mix: list[list[str]] = field(default_factory=list)
-    changes: Comparison | None = None
+    changes: ReleaseComparison | None = None
     unchanged: str = NO_CHAMPION
     relation: str = ""
     """How the model came from its base, in the Hub's words; "" for none of them."""
@@ -63,30 +61,30 @@ class ReleaseFacts:
         return [("Base", ", ".join(self.base_models) or "trained by this recipe"), ("Licences", stated or "none stated"),
                 *([("Languages", ", ".join(self.languages))] if self.languages else [])]
 
-    def changed(self) -> Section:
+    def changed(self) -> ReportSection:
         """Data, models, code and settings that differ from the champion's."""
         title = "What changed since the champion"
         if self.changes is None:
-            return Section(title, ["what"], [], self.unchanged)
+            return ReportSection(title, ["what"], [], self.unchanged)
         differs = [*self.changes.parts, *self.changes.settings]
         rows = [[each.what, each.before or "-", each.after or "-"] for each in differs[:MOST_CHANGES]]
         left = f" {len(differs) - len(rows)} more are left out." if len(differs) > len(rows) else ""
         note = f"millrace compare {self.version} {self.changes.other} shows all of it, and the gates of both.{left}"
-        return Section(title, ["what", f"champion {self.changes.other}", "this release"], rows,
+        return ReportSection(title, ["what", f"champion {self.changes.other}", "this release"], rows,
                        note if rows else "Both were made from the same data, models, code and settings.")
 
-    def made_from(self) -> Section:
-        return Section("Made from", ["artefact", "version", "made on", "licence"], self.lineage,
+    def made_from(self) -> ReportSection:
+        return ReportSection("Made from", ["artefact", "version", "made on", "licence"], self.lineage,
                        "These and everything that they were made from. millrace lineage shows it down to the log line.")
 
-    def mixed(self) -> list[Section]:
+    def mixed(self) -> list[ReportSection]:
         if not self.mix:
             return []
-        return [Section("Mix of the training rows", ["source", "rows", "share"], self.mix,
+        return [ReportSection("Mix of the training rows", ["source", "rows", "share"], self.mix,
                         "Rows of the training split that supervised fine-tuning read.")]
 
 
-def facts_of(lake: Lake, release: Release, version: str, served: Sequence[Manifest], champion: str | None) -> ReleaseFacts:
+def facts_of(lake: LakeLayout, release: Release, version: str, served: Sequence[Manifest], champion: str | None) -> ReleaseFacts:
     """served: manifests of target and drafter. champion: the release to compare with; None: there is none."""
     changes, unchanged = None, NO_CHAMPION
     if champion is not None:
@@ -104,7 +102,7 @@ def facts_of(lake: Lake, release: Release, version: str, served: Sequence[Manife
         if release.adapter and release.base else "", changes=changes, unchanged=unchanged)
 
 
-def model_facts(lake: Lake, model: Manifest) -> ReleaseFacts:
+def model_facts(lake: LakeLayout, model: Manifest) -> ReleaseFacts:
     """Of one version of a model or drafter."""
     drafter = str(model.config.get("architecture") or "none") if model.op == "speculator" else "none"
     return ReleaseFacts(
@@ -113,7 +111,7 @@ def model_facts(lake: Lake, model: Manifest) -> ReleaseFacts:
         scheme=str(model.config.get("scheme") or ""), relation=RELATIONS.get(model.op, ""))
 
 
-def _made_of(lake: Lake, models: Sequence[Manifest]) -> dict[str, Any]:
+def _made_of(lake: LakeLayout, models: Sequence[Manifest]) -> dict[str, Any]:
     """Base models, licences, languages, datasets, lineage and mix of rows of what these were made from."""
     ancestry = [manifest for _, manifest in behind(lake, models) if manifest is not None]
     made = [*models, *ancestry]
@@ -138,7 +136,7 @@ def short_name(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() or name.startswith((".", "~")) else name
 
 
-def _languages(lake: Lake, dataset: Manifest) -> list[str]:
+def _languages(lake: LakeLayout, dataset: Manifest) -> list[str]:
     stated = front_matter(lake.artefacts("dataset") / dataset.name / dataset.version).get("language")
     return [each for each in stated if isinstance(each, str)] if isinstance(stated, list) else []
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER, Measurement, find, in_a_server, measurements_of
-from resources.plain_text import visible
-from resources.releasing.section import Section
+from model_ops.evaluation import REFERENCE, TARGET, WITH_DRAFTER, Measurement, find, in_a_server, measurements_of
+from resources.records import visible
+from resources.releases import ReportSection
 
 TITLE = "In a real server"
 FORMS = {REFERENCE: "unquantized", TARGET: "served", WITH_DRAFTER: "served with its drafter"}
@@ -18,21 +18,21 @@ FORMS = {REFERENCE: "unquantized", TARGET: "served", WITH_DRAFTER: "served with 
 RATIOS = {TARGET: "served / unquantized", WITH_DRAFTER: "with its drafter / without"}
 
 
-def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list[Section]:
+def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list[ReportSection]:
     """The sections, from the content of a report.json and its speed.json."""
     asked, speed = report.get("in_server", {}), speed.get("in_server", {})
     if not asked:
-        return [Section(TITLE, ["model", "state"], [["served", "no server was asked for"]],
+        return [ReportSection(TITLE, ["model", "state"], [["served", "no server was asked for"]],
                         "The recipe names no server in evaluation.server.")]
     measured = measurements_of(report)
     rows = [_form(name, form, speed.get("forms", {}).get(name), measured) for name, form in asked["forms"].items()]
     columns = ["model", "state", "distance (nats/token)", "greedy tokens that agree", "start (s)", "memory (GB)"]
-    found = [Section(TITLE, columns, rows, _note(asked, report.get("not_measured", {})))]
+    found = [ReportSection(TITLE, columns, rows, _note(asked, report.get("not_measured", {})))]
     if speed:
         found.append(_speed(asked, speed))
     samples = [[sample["row_id"], visible(" ".join(sample["text"].split()))] for sample in asked["samples"]]
     if samples:
-        found.append(Section("What the server answered", ["row", "beginning of the served model's greedy answer"], samples,
+        found.append(ReportSection("What the server answered", ["row", "beginning of the served model's greedy answer"], samples,
                              "Held-out rows by id: millrace show finds their text.", shows_rows=True))
     return found
 
@@ -71,7 +71,7 @@ def _differences(found: Mapping[str, Mapping[str, Any]]) -> str:
     return "".join(said)
 
 
-def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> Section:
+def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> ReportSection:
     """tokens/s of each form at each concurrency, and ratios."""
     forms = speed["forms"]
     at = list(dict.fromkeys(concurrency for form in forms.values() for concurrency in form["tokens_per_second"]))
@@ -79,7 +79,7 @@ def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> Section:
     rows = [[_named(name), *(f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})" for each in at
                             for rate in [form["tokens_per_second"][each]]), drafted[name]] for name, form in forms.items()]
     rows += [[RATIOS[name], *(f"{ratios[each]:.2f}" for each in at), ""] for name, ratios in speed["ratios"].items()]
-    return Section(
+    return ReportSection(
         "Tokens/s in that server", ["model", *(f"{each} at a time" for each in at), "tau"], rows,
         "Median (lowest to highest) of passes with that many requests at a time, each answered greedily with "
         f"{asked['max_new_tokens']} tokens; prompts had been read before. These figures depend on the machine and on what else "

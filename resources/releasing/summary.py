@@ -17,23 +17,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from model_ops.atomic_files import write_text
-from model_ops.evaluation.measurement import HELD_OUT, REFERENCE, TARGET, Measurement, find, measurements_of
-from model_ops.serving.drafting_choice import Choice
-from model_ops.speculators.serving import Serving
-from resources.artefacts.manifest import Manifest, ManifestError
-from resources.artefacts.registry import Registry
-from resources.curating.record_counts import RecordCounts
-from resources.lake import Lake
-from resources.releasing.drafting_decision import drafting_sections
-from resources.releasing.gate_result import GateResult, missed
+from model_ops.drafting import DraftingChoice
+from model_ops.evaluation import HELD_OUT, REFERENCE, TARGET, Measurement, find, measurements_of
+from model_ops.files import write_text
+from model_ops.speculators import DrafterServing
+from resources.artefacts import Registry
+from resources.curating import RecordCounts
+from resources.lake import LakeLayout
+from resources.manifests import Manifest, ManifestError
+from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections, missed, verdict_of
+from resources.releasing.charts import ACCEPTANCE, LOSSES, report_charts
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
 from resources.releasing.release_facts import ReleaseFacts
-from resources.releasing.report_charts import ACCEPTANCE, LOSSES, report_charts
-from resources.releasing.section import Section
 from resources.releasing.server_sections import server_sections
-from resources.releasing.verdict import Verdict, verdict_of
 from resources.stages import model_chain, stage
 
 BLOCKS_SHOWN = 5
@@ -54,7 +51,7 @@ class Summary:
     evaluation: dict[str, Any]
     models: dict[str, Manifest]
     has_drafter: bool
-    serving: Serving | None = None
+    serving: DrafterServing | None = None
     """How the drafter is served: adds notes about it to its section."""
     gates: Sequence[GateResult] = ()
     release: str = ""
@@ -66,14 +63,14 @@ class Summary:
     """Datasets of teachers' answers that the models were trained on."""
     facts: ReleaseFacts | None = None
     """What the pages of a release say beside measurements."""
-    choice: Choice | None = None
+    choice: DraftingChoice | None = None
     """What the release drafts with."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> GateVerdict:
         return verdict_of(self.gates)
 
-    def all_sections(self) -> list[Section]:
+    def all_sections(self) -> list[ReportSection]:
         """Gates and what changed first, what a release was made from last; each chart in the section that it is about."""
         found, first = self.sections(), 1 if self.gates else 0
         if self.facts:
@@ -81,13 +78,13 @@ class Summary:
         charts = report_charts(self.evaluation, self.speed, {name: loss.value for name in self.models for loss in [
             find(self.measurements, "loss", of=stage(name).role)] if loss})
         found = [replace(section, charts=charts.pop(section.title, ())) for section in found]
-        return found + [Section(title, [], [], charts=left) for title, left in charts.items()]
+        return found + [ReportSection(title, [], [], charts=left) for title, left in charts.items()]
 
-    def card_sections(self) -> list[Section]:
+    def card_sections(self) -> list[ReportSection]:
         """The sections of a model card, which shows no rows."""
         return [section for section in self.all_sections() if not section.shows_rows and (section.rows or section.note)]
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[ReportSection]:
         found = [self._gates()] if self.gates else []
         found += [self._rows(), *self._teachers(), self._models(), *self._quantization(),
                   *server_sections(self.evaluation, self.speed)]
@@ -116,7 +113,7 @@ class Summary:
     def measurements(self) -> list[Measurement]:
         return measurements_of(self.evaluation)
 
-    def _gates(self) -> Section:
+    def _gates(self) -> ReportSection:
         rows = []
         for gate in self.gates:
             problem = missed(gate)
@@ -125,7 +122,7 @@ class Summary:
             measured = NOTHING if gate.nothing_to_compare else measured
             about = gate.reason if gate.measured is None else gate.compared_text + self._drafted(gate)
             rows.append([gate.name.replace("_", " "), state, measured, gate.interval_text, gate.wanted_text, about])
-        return Section(
+        return ReportSection(
             "Gates", ["gate", "state", "measured", "95 % interval", "wanted", "of"], rows,
             "A loss or a score must meet its bound at the unfavourable end of the interval, a kept score at the favourable "
             "one. Losses are in nats per answer token; scores and gains are shares. A gate whose measurement failed is missed; "
@@ -137,7 +134,7 @@ class Summary:
         k = self.evaluation.get("settings", {}).get("num_speculative_tokens")
         return f", K {k}" if gate.name.startswith("acceptance") and k else ""
 
-    def _tasks(self) -> Section:
+    def _tasks(self) -> ReportSection:
         rows = [
             [found.on, found.of if not found.against else f"{found.of} - {found.against}", found.sampling,
              f"{found.value:z.3f}", "" if found.low is None else f"{found.low:z.3f} to {found.high:z.3f}", f"{found.n:,}"]
@@ -145,28 +142,28 @@ class Summary:
         ]
         rows += [[suite, why, "", "not measured", "", ""] for suite, why in self.evaluation.get("not_measured", {}).items()
                  if suite in self.evaluation["tasks"]]
-        return Section("Evaluation suites", ["suite", "model", "sampling", "score", "95 % interval", "items"], rows,
+        return ReportSection("Evaluation suites", ["suite", "model", "sampling", "score", "95 % interval", "items"], rows,
                        "Share of items that are right; a difference of two models is over the items that both answered.")
 
-    def _rows(self) -> Section:
+    def _rows(self) -> ReportSection:
         left = {**self.records.quarantined, **self.records.dropped}
         rows = [["read", "", f"{self.records.read:,}"]]
         rows += [[*_stage_and_rule(name), f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
         rows.append(["kept", "", f"{self.records.kept:,}"])
-        return Section(
+        return ReportSection(
             "Rows", ["stage", "rule", "records"], rows,
             "read = kept + dropped + quarantined. The tables decisions and quarantine give each record's reason.",
         )
 
-    def _teachers(self) -> list[Section]:
+    def _teachers(self) -> list[ReportSection]:
         """The models whose answers were learnt, with the licence that the recipe names."""
         rows = [[manifest.config["model"] or _short(manifest.config["base"]), manifest.config["licence"],
                  manifest.config["base_url"] or "in process", f"{manifest.metrics['answered']:,}"]
                 for manifest in self.teachers]
         note = "Models whose answers were learnt instead of the logged ones. Check that the licence allows this use."
-        return [Section("Teachers", ["teacher", "licence of its answers", "endpoint", "rows"], rows, note)] if rows else []
+        return [ReportSection("Teachers", ["teacher", "licence of its answers", "endpoint", "rows"], rows, note)] if rows else []
 
-    def _models(self) -> Section:
+    def _models(self) -> ReportSection:
         rows = []
         for name, manifest in self.models.items():
             loss = find(self.measurements, "loss", of=stage(name).role)
@@ -174,12 +171,12 @@ class Summary:
             scheme = manifest.config.get("scheme")
             rows.append([f"{name} ({scheme})" if scheme else name, value, perplexity, f"{_weights_mb(manifest):z.2f} MB",
                          manifest.version])
-        return Section(
+        return ReportSection(
             LOSSES, ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows,
             self._recovery_note(),
         )
 
-    def _quantization(self) -> list[Section]:
+    def _quantization(self) -> list[ReportSection]:
         """What quantization changed, and the rows that it changed most; nothing where the served model is not quantized."""
         rows = [[title, found.on, f"{found.value:.{digits}}{unit}",
                  "" if found.low is None else f"{found.low:.{digits}} to {found.high:.{digits}}",
@@ -190,17 +187,17 @@ class Summary:
             return []
         rows += self._size()
         parts = self.evaluation.get("against_reference", {})
-        found = [Section("Served model against its unquantized form", ["what", "on", "measured", "95 % interval", "of"], rows,
+        found = [ReportSection("Served model against its unquantized form", ["what", "on", "measured", "95 % interval", "of"], rows,
                          "Recovery is exp of reference loss minus served loss per assistant token; 1 is lossless. Divergence "
                          "is KL(unquantized || served) at assistant tokens, agreement the share of them at which both have the "
                          "same likeliest token. Size is that of all weights, over the unquantized ones.")]
         if parts.get("worst_rows"):
-            found.append(Section(
+            found.append(ReportSection(
                 "Rows that quantization changed most", ["row", "divergence (nats/token)", "tokens"],
                 [[row["row_id"], f"{row['divergence']:.3g}", f"{row['tokens']:,}"] for row in parts["worst_rows"]],
                 "Test rows by id: millrace show finds their text.", shows_rows=True))
         if parts.get("blocks"):
-            found.append(Section(
+            found.append(ReportSection(
                 "Blocks by the cost of their quantization", ["block", "divergence that is gone with its unquantized weights"],
                 [[str(block["block"]), f"{block['cost']:.3g}"] for block in parts["blocks"][:BLOCKS_SHOWN]]))
         return found
@@ -220,7 +217,7 @@ class Summary:
         unquantized = same["target"] == same.get("reference")
         return "The served model is not quantized, so there is no loss by quantization to recover from." if unquantized else ""
 
-    def _drafting(self) -> Section:
+    def _drafting(self) -> ReportSection:
         rows = [
             [
                 found["drafter"], str(found["num_speculative_tokens"]),
@@ -231,7 +228,7 @@ class Summary:
             for found in self.evaluation["acceptance"]
             if found["drafter"] != "none"
         ]
-        return Section(
+        return ReportSection(
             ACCEPTANCE,
             ["drafter", "K", "sampling", "tau", "95 % interval", "prompts", "looping answers"], rows,
             "Tokens emitted per target forward pass, by the exact draft-and-verify decoder; K tokens are drafted. n-gram and "
@@ -239,12 +236,12 @@ class Summary:
             "n-gram drafter." + self._served_as(),
         )
 
-    def _student_drafts(self) -> Section:
+    def _student_drafts(self) -> ReportSection:
         """The student as a draft model for its teacher, or why that was not measured."""
         title, drafts = "Student as a draft model for its teacher (estimate)", self.evaluation["student_drafts"]
         columns = ["sampling", "K", "tau", "95 % interval", "accepted at 1, 2, ...", "prompts", "best K", "speed-up"]
         if "skipped" in drafts:
-            return Section(title, columns, [], f"Not measured: {drafts['skipped']}.")
+            return ReportSection(title, columns, [], f"Not measured: {drafts['skipped']}.")
         rows = [
             [found["sampling"], str(drafts["num_speculative_tokens"]), f"{found['tau']:z.3f}",
              f"{found['tau_low']:z.3f} to {found['tau_high']:z.3f}",
@@ -252,7 +249,7 @@ class Summary:
              str(found["best_num_speculative_tokens"]), f"{found['speed_up']:z.2f}"]
             for found in drafts["samplings"]
         ]
-        return Section(title, columns, rows, (
+        return ReportSection(title, columns, rows, (
             "tau is measured, with K drafts a round. The speed-up is an estimate (Leviathan, arXiv 2211.17192, theorem "
             f"3.8): a token of the student costs {drafts['cost']:z.3f} of a token of {drafts['teacher']}, counted in weights "
             "that a token is multiplied with, every draft is equally likely to be accepted, and verifying drafts takes the "
@@ -268,8 +265,8 @@ class Summary:
         return "".join(f" {note}" for note in notes if note)
 
 
-def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: Sequence[GateResult] = (),
-              release: str = "", facts: ReleaseFacts | None = None, choice: Choice | None = None) -> Summary:
+def summarise(lake: LakeLayout, workload: str, serving: DrafterServing | None = None, gates: Sequence[GateResult] = (),
+              release: str = "", facts: ReleaseFacts | None = None, choice: DraftingChoice | None = None) -> Summary:
     """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release, facts, choice: of the
     release that the summary is about.
 

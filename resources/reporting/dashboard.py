@@ -16,13 +16,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from markupsafe import Markup
 
-from model_ops.atomic_files import write_text
-from model_ops.wording import counted, duration
-from resources.lake import Lake
-from resources.plain_text import finalize
-from resources.releasing.charts import Bar, bars
-from resources.releasing.verdict import verdict_of
-from resources.reporting.dashboard_facts import AROUND, Facts, ReleaseFacts, facts_of, served_of, summed
+from model_ops.files import write_text
+from model_ops.jobs import counted, duration
+from resources.lake import LakeLayout
+from resources.records import finalize
+from resources.releases import verdict_of
+from resources.releasing import Bar, bars
+from resources.reporting.dashboard_facts import AROUND, Facts, ReleaseRow, facts_of, served_of, summed
 from resources.reporting.day_charts import Cell, Dot, Period, columns, day_lines, dots, grid, periods, short_number
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -36,12 +36,12 @@ NONE = "\u2013"
 """In the place of a number that there is not."""
 
 
-def dashboard_path(lake: Lake, workload: str) -> Path:
+def dashboard_path(lake: LakeLayout, workload: str) -> Path:
     """Where the lake keeps a workload's dashboard, on this machine."""
     return lake.root / "reports" / f"{workload}.html"
 
 
-def write_dashboard(lake: Lake, workload: str, path: Path, now: datetime | None = None) -> Path:
+def write_dashboard(lake: LakeLayout, workload: str, path: Path, now: datetime | None = None) -> Path:
     """Writes the page atomically and returns its path. Raises OSError where it cannot be written."""
     facts = facts_of(lake, workload, now or datetime.now(UTC))
     environment = Environment(
@@ -199,7 +199,7 @@ def _decided(facts: Facts) -> list[Any]:
     return [entry for entry in reversed(facts.log) if entry.action != "nominated"][:30]
 
 
-def _gates_said(release: ReleaseFacts) -> str:
+def _gates_said(release: ReleaseRow) -> str:
     """What the gates say, in a few words."""
     if release.problems:
         return "; ".join(release.problems)
@@ -207,16 +207,16 @@ def _gates_said(release: ReleaseFacts) -> str:
     return verdict[0].lower() + verdict[1:] if release.gates else "none was set"
 
 
-def _dot(release: ReleaseFacts, gate: str) -> Dot:
+def _dot(release: ReleaseRow, gate: str) -> Dot:
     return Dot(release.version[:6], release.measured(gate), *_interval(release, gate))
 
 
-def _interval(release: ReleaseFacts, gate: str) -> tuple[float | None, float | None]:
+def _interval(release: ReleaseRow, gate: str) -> tuple[float | None, float | None]:
     found = release.gates.get(gate)
     return (found.low, found.high) if found is not None else (None, None)
 
 
-def _of(facts: Facts, version: str | None) -> ReleaseFacts | None:
+def _of(facts: Facts, version: str | None) -> ReleaseRow | None:
     return next((each for each in facts.releases if each.version == version), None)
 
 

@@ -14,19 +14,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from resources.artefacts.current import current_manifests
-from resources.artefacts.manifest import Manifest, ManifestError, read_manifest
-from resources.curating.record_counts import RecordCounts
-from resources.lake import Lake
-from resources.launching.run_history import SeenRun, runs, seconds_of_steps
-from resources.reading.chats import NAME as RATED
-from resources.releasing.endpoint_log import EndpointLogError, Entry
-from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
-from resources.releasing.gate_result import GateResult, missed
-from resources.releasing.release import ReleaseError, ReleaseRef, read_release
-from resources.sql_files import attach_slice, rows, workbench
+from resources.artefacts import current_manifests
+from resources.curating import RecordCounts
+from resources.endpoints import Aliases, Endpoint, EndpointError, EndpointLogEntry, EndpointLogError, standing
+from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, workbench
+from resources.launching import RunRecord, runs, seconds_of_steps
+from resources.manifests import Manifest, ManifestError, read_manifest
+from resources.reading import CHATS_SOURCE as RATED
+from resources.releases import GateResult, ReleaseError, ReleaseRef, missed, read_release
 from resources.stages import STAGES, artefact_stages
-from resources.tables import SCHEMAS, Tables
 
 DAYS = 90
 """Days of traffic that are shown."""
@@ -37,7 +33,7 @@ AROUND = "around steps"
 
 
 @dataclass(frozen=True)
-class ReleaseFacts:
+class ReleaseRow:
     """One release."""
 
     version: str
@@ -77,8 +73,8 @@ class Facts:
     workload: str
     now: datetime
     aliases: Aliases
-    log: list[Entry] = field(default_factory=list)
-    releases: list[ReleaseFacts] = field(default_factory=list)
+    log: list[EndpointLogEntry] = field(default_factory=list)
+    releases: list[ReleaseRow] = field(default_factory=list)
     """Oldest first, the newest MOST_RELEASES."""
     traffic: list[dict[str, Any]] = field(default_factory=list)
     feedback: list[dict[str, Any]] = field(default_factory=list)
@@ -93,7 +89,7 @@ class Facts:
     problems: list[str] = field(default_factory=list)
 
 
-def facts_of(lake: Lake, workload: str, now: datetime) -> Facts:
+def facts_of(lake: LakeLayout, workload: str, now: datetime) -> Facts:
     """Reads everything that the dashboard shows. Never raises for a part that cannot be read."""
     facts = Facts(workload, now, Aliases(workload=workload))
     try:
@@ -137,7 +133,7 @@ def _read_tables(tables: Tables, facts: Facts, least: dict[str, float]) -> None:
             facts.decisions = rows(connection, "reporting/decisions", count=MOST_DECISIONS).to_pylist()
 
 
-def _releases(lake: Lake, facts: Facts) -> Iterator[ReleaseFacts]:
+def _releases(lake: LakeLayout, facts: Facts) -> Iterator[ReleaseRow]:
     """Every finished release, oldest first."""
     found: list[Manifest] = []
     home = lake.artefacts("release") / facts.workload
@@ -154,13 +150,13 @@ def _releases(lake: Lake, facts: Facts) -> Iterator[ReleaseFacts]:
             facts.problems.append(str(error))
             continue
         decided = standing(facts.log, ReleaseRef(release=manifest.version, digest=manifest.digest)) or ""
-        yield ReleaseFacts(
+        yield ReleaseRow(
             manifest.version, manifest.created_at, {gate.name: gate for gate in release.gates},
             [problem for gate in release.gates if (problem := missed(gate))], decided,
             [alias for alias, version in facts.aliases.all().items() if version == manifest.version], directory / "report.html")
 
 
-def _manifests(lake: Lake, workload: str) -> Iterator[Manifest]:
+def _manifests(lake: LakeLayout, workload: str) -> Iterator[Manifest]:
     for kind in ("dataset", "model"):
         for path in (lake.artefacts(kind) / workload).glob("*/*/manifest.json"):
             try:
@@ -169,14 +165,14 @@ def _manifests(lake: Lake, workload: str) -> Iterator[Manifest]:
                 continue  # `millrace verify` names it
 
 
-def _runs(lake: Lake, facts: Facts) -> list[RunCost]:
+def _runs(lake: LakeLayout, facts: Facts) -> list[RunCost]:
     """What each run cost, newest first: by the history of its steps, or, where that is not there, by the seconds that its
     artefacts record. Parts of one `millrace run` are one run."""
     groups = {found.artefact_name: found.group for found in artefact_stages()} | {found.name: found.group for found in STAGES}
     by_run: dict[str, list[Manifest]] = {}
     for manifest in _manifests(lake, facts.workload):
         by_run.setdefault(manifest.run_id or "unknown", []).append(manifest)
-    together: dict[str, list[SeenRun]] = {}
+    together: dict[str, list[RunRecord]] = {}
     for run in runs(lake):
         if run.workload == facts.workload and run.started_at is not None:
             together.setdefault(run.submitted or run.run_id, []).append(run)
@@ -186,7 +182,7 @@ def _runs(lake: Lake, facts: Facts) -> list[RunCost]:
     return sorted((run for run in found if run.seconds or run.money), key=lambda run: run.at, reverse=True)[:MOST_RUNS]
 
 
-def _cost(lake: Lake, now: datetime, parts: list[SeenRun], made: list[Manifest], groups: dict[str, str]) -> RunCost:
+def _cost(lake: LakeLayout, now: datetime, parts: list[RunRecord], made: list[Manifest], groups: dict[str, str]) -> RunCost:
     seconds: dict[str, float] = {}
     for part in parts:
         steps = seconds_of_steps(lake, part.run_id)

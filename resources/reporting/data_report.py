@@ -15,20 +15,18 @@ from pathlib import Path
 import duckdb
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
-from model_ops.atomic_files import write_text
-from resources.catalog.catalog import open_catalog
-from resources.lake import Lake
-from resources.plain_text import finalize
-from resources.reporting.column_statistics import column_statistics, short
-from resources.sql_files import rows, sql_text
-from resources.tables import SCHEMAS
+from model_ops.files import write_text
+from resources.catalog import open_catalog
+from resources.lake import SCHEMAS, LakeLayout, rows, sql_text
+from resources.records import finalize
+from resources.reporting.statistics import column_statistics, short
 
 TEMPLATES = Path(__file__).with_name("templates")
 PREVIEW_ROWS = 3
 
 
 @dataclass(frozen=True)
-class Described:
+class RelationReport:
     """A table or dataset."""
 
     relation: str
@@ -40,7 +38,7 @@ class Described:
     """Why it could not be read; then the rest is empty."""
 
 
-def write_data_report(lake: Lake, path: Path, previews: bool = True) -> None:
+def write_data_report(lake: LakeLayout, path: Path, previews: bool = True) -> None:
     """Writes the page atomically. Raises CatalogError if the lake has no catalog, OSError if the path cannot be written."""
     with open_catalog(lake) as connection:
         tables = ["decisions_history" if name == "decisions" else name for name in SCHEMAS]
@@ -60,13 +58,13 @@ def _environment() -> Environment:
                        lstrip_blocks=True, finalize=finalize)
 
 
-def _described(connection: duckdb.DuckDBPyConnection, relation: str, comment: str, previews: bool) -> Described:
+def _described(connection: duckdb.DuckDBPyConnection, relation: str, comment: str, previews: bool) -> RelationReport:
     try:
         count, columns = column_statistics(connection, relation, with_texts=previews)
         shown = connection.sql(sql_text("catalog/queries/preview").format(relation=relation), params={"rows": PREVIEW_ROWS}) \
             .to_arrow_table() if previews else None
     except (duckdb.Error, OSError) as error:
-        return Described(relation, comment, problem=" ".join(str(error).split())[:200])
+        return RelationReport(relation, comment, problem=" ".join(str(error).split())[:200])
     preview = None if shown is None or not shown.num_rows else [
         (name, [short(value) for value in shown.column(name).to_pylist()]) for name in shown.column_names]
-    return Described(relation, comment, count, columns, preview)
+    return RelationReport(relation, comment, count, columns, preview)

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from model_ops.serving.drafting import NO_DRAFTING, Drafting
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import Release, ReleaseError, read_release
+from model_ops.drafting import NO_DRAFTING, Drafting
+from resources.endpoints import Endpoint
+from resources.lake import LakeLayout
+from resources.releases import Release, ReleaseError, read_release
 from resources.serving.adapter_server import AdapterServer, LoadedAdapter
 from resources.serving.follow import NOT_NOW, Say, Slot
 from resources.serving.programs import ServeError
@@ -27,7 +27,7 @@ from resources.serving.shared_base import SharedBase
 class AdapterHost:
     """slots: all that are followed; the server is planned for them together."""
 
-    def __init__(self, lake: Lake, settings: ServeSettings, slots: Sequence[Slot], say: Say):
+    def __init__(self, lake: LakeLayout, settings: ServeSettings, slots: Sequence[Slot], say: Say):
         self.settings = settings
         self.servers: list[AdapterServer] = []
         self._lake, self._slots, self._say = lake, slots, say

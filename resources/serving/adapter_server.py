@@ -23,20 +23,26 @@ from typing import Any
 
 import urllib3
 
-from model_ops.evaluation.smoke.finding import Finding
-from model_ops.evaluation.smoke.smoke_set import TriedServer
-from model_ops.openai_api import OpenAiApi
-from model_ops.serving.adapters import RANK_FLAG, SEVERAL_PROCESSES, given_rank, served_rank
-from model_ops.serving.cpu_dtype import SERVES_FLOAT32, dtype_words
-from model_ops.serving.drafting import Drafting
-from model_ops.serving.program import server_environment
-from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
-from model_ops.serving.service import fingerprint
-from resources.capture.sampling import server_sampling
-from resources.front.naming import Naming
-from resources.front.routes import Backend
-from resources.lake import Lake
-from resources.releasing.release import Release, read_release
+from model_ops.answering import OpenAiApi
+from model_ops.drafting import Drafting
+from model_ops.evaluation import SmokeResult, TriedServer
+from model_ops.serving import (
+    RANK_FLAG,
+    SERVES_FLOAT32,
+    SEVERAL_PROCESSES,
+    NotRunnable,
+    RunningServer,
+    ServerFailed,
+    dtype_words,
+    fingerprint,
+    given_rank,
+    running_server,
+    served_rank,
+    server_environment,
+)
+from resources.gateway import Backend, Naming, server_sampling
+from resources.lake import LakeLayout
+from resources.releases import Release, read_release
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ServeSettings, try_release
 from resources.serving.shared_base import SharedBase
@@ -59,7 +65,7 @@ class LoadedAdapter:
         """How it is served, in words."""
         return f"adapter on base {self.release.base.digest[:12]}"
 
-    def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[Finding]:
+    def smoke(self, lake: LakeLayout, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[SmokeResult]:
         """Tries it before it takes traffic. Its answers are compared with the target's own layers, in which adapter and base
         are merged."""
         tried = TriedServer(self.backend.url, self.backend.naming.served_as, "vllm", False, settings.timeout_s)
@@ -77,7 +83,7 @@ class LoadedAdapter:
 class AdapterServer:
     """A server that runs. rank: the largest that it takes."""
 
-    def __init__(self, lake: Lake, shared: SharedBase, rank: int, drafting: Drafting, log: Path, server: RunningServer,
+    def __init__(self, lake: LakeLayout, shared: SharedBase, rank: int, drafting: Drafting, log: Path, server: RunningServer,
                  open_: ExitStack):
         self.shared, self.rank, self.drafting, self.log = shared, rank, drafting, log
         self.loaded: list[LoadedAdapter] = []
@@ -87,7 +93,7 @@ class AdapterServer:
                               through_proxy=False)
 
     @classmethod
-    def start(cls, lake: Lake, shared: SharedBase, settings: ServeSettings, rank: int, adapters: int, drafting: Drafting,
+    def start(cls, lake: LakeLayout, shared: SharedBase, settings: ServeSettings, rank: int, adapters: int, drafting: Drafting,
               check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda sentence: None) -> AdapterServer:
         """rank: of the largest adapter to load; --max-lora-rank among the settings' arguments goes before it. adapters: how
         many may be loaded at a time. check: called while it starts, and may raise.

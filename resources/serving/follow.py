@@ -23,17 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from model_ops.backoff import Backoff
-from model_ops.evaluation.smoke.smoke_set import failed
-from resources.front.front import Front
-from resources.front.routes import Route
-from resources.lake import Lake
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import Endpoint, EndpointError
+from model_ops.evaluation import failed
+from model_ops.machine import Backoff
+from resources.endpoints import Endpoint, EndpointError, EndpointLogError
+from resources.gateway import Front, Route
+from resources.lake import LakeLayout
 from resources.serving.adapter_server import AdapterServer, LoadedAdapter
 from resources.serving.programs import ServeError
 from resources.serving.release_server import ReleaseServer, ServeSettings, verified_release
-from resources.signing.keys import KeyProblemError
+from resources.signing import KeyProblemError
 from stores.lake_error import LakeError
 from stores.s3 import S3Error
 
@@ -107,7 +105,7 @@ class Follower:
     """What answers for the slots behind a front. drain_s: seconds that a replaced release has for its requests. say: called
     with one sentence for each event."""
 
-    def __init__(self, lake: Lake, host: ReleaseHost[Any], front: Front, slots: Sequence[Slot], say: Say,
+    def __init__(self, lake: LakeLayout, host: ReleaseHost[Any], front: Front, slots: Sequence[Slot], say: Say,
                  drain_s: float = 600.0):
         self.host = host
         self.loaded: dict[Key, LoadedRelease] = {}

@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_ops.errors import FoundWrong, Misuse
-from model_ops.models.template_files import template_text
-from model_ops.serving.program import MODULES, has_package, server_environment
-from model_ops.serving.tool_parsers import tool_words
-from resources.lake import Lake
-from resources.releasing.release import read_release
+from model_ops.files import template_text
+from model_ops.jobs import CheckFailed, Misuse
+from model_ops.serving import MODULES, has_package, server_environment, tool_words
+from resources.lake import LakeLayout
+from resources.releases import read_release
 
 ServedBy = Literal["vllm", "sglang", "transformers"]
 PACKAGES: dict[ServedBy, tuple[str, ...]] = {"vllm": ("vllm",), "sglang": ("sglang",),
@@ -37,7 +36,7 @@ PACKAGES: dict[ServedBy, tuple[str, ...]] = {"vllm": ("vllm",), "sglang": ("sgla
 TRANSFORMERS = ("-m", "transformers.cli.transformers", "serve")
 
 
-class ServeError(FoundWrong):
+class ServeError(CheckFailed):
     """A release cannot be served; the message says why, and what to change."""
 
 
@@ -115,7 +114,7 @@ def _any_of(kinds: list[ServedBy]) -> str:
 
 
 @contextmanager
-def command_of(program: Program, lake: Lake, directory: Path) -> Iterator[ServerCommand]:
+def command_of(program: Program, lake: LakeLayout, directory: Path) -> Iterator[ServerCommand]:
     """The command that serves the release, for as long as the block runs. Raises ServeError for a release without a script."""
     with tempfile.TemporaryDirectory(prefix="millrace-serve-") as made:
         folder, environment = Path(made), server_environment()
@@ -137,7 +136,7 @@ def command_of(program: Program, lake: Lake, directory: Path) -> Iterator[Server
                             {**environment, "PATH": path})
 
 
-def _tool_words(program: Program, lake: Lake, directory: Path, script: Path) -> list[str]:
+def _tool_words(program: Program, lake: LakeLayout, directory: Path, script: Path) -> list[str]:
     """vLLM's parser of tool calls for the target's chat template, where the script names none."""
     if program.kind != "vllm" or "--tool-call-parser" in script.read_text(encoding="utf-8"):
         return []

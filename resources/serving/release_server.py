@@ -18,21 +18,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from model_ops.atomic_files import write_json
-from model_ops.evaluation.smoke.finding import Finding
-from model_ops.evaluation.smoke.smoke_set import TriedServer, smoke
-from model_ops.serving.cpu_dtype import SERVES_FLOAT32, dtype_words
-from model_ops.serving.server_process import NotRunnable, RunningServer, ServerFailed, running_server
-from resources.artefacts.manifest import ManifestError
-from resources.capture.sampling import server_sampling
-from resources.front.routes import Backend
-from resources.lake import Lake
-from resources.releasing.approvals import approved_by
-from resources.releasing.recheck import recheck
-from resources.releasing.release import Release, ReleaseError, read_release
-from resources.serving.own_layers import own_layers
+from model_ops.evaluation import SmokeResult, TriedServer, run_smoke_set
+from model_ops.files import write_json
+from model_ops.serving import SERVES_FLOAT32, NotRunnable, RunningServer, ServerFailed, dtype_words, running_server
+from resources.endpoints import approved_by, recheck
+from resources.gateway import Backend, server_sampling
+from resources.lake import LakeLayout
+from resources.manifests import ManifestError
+from resources.releases import Release, ReleaseError, read_release
 from resources.serving.programs import Program, ServeError, command_of
-from resources.serving.smoke_rows import smoke_rows
+from resources.serving.smoke import own_layers, smoke_rows
 
 UNAPPROVED = "candidate"
 """The alias whose release may be served before anybody approved it."""
@@ -47,11 +42,11 @@ class ServeSettings:
     logs: Path
     arguments: list[str] = field(default_factory=list)
     start_s: float = 900.0
-    smoke: bool = True
+    run_smoke_set: bool = True
     timeout_s: float = 300.0
 
 
-def verified_release(lake: Lake, workload: str, version: str, alias: str) -> Path:
+def verified_release(lake: LakeLayout, workload: str, version: str, alias: str) -> Path:
     """The release's directory. Raises ServeError if a file changed or is gone, a gate is missed, a signature does not hold, or
     it is not approved."""
     directory = lake.artefacts("release") / workload / version
@@ -69,13 +64,13 @@ def verified_release(lake: Lake, workload: str, version: str, alias: str) -> Pat
     return directory
 
 
-def try_release(server: TriedServer, lake: Lake, directory: Path, settings: ServeSettings, name: str,
-                check: Callable[[], None]) -> list[Finding]:
+def try_release(server: TriedServer, lake: LakeLayout, directory: Path, settings: ServeSettings, name: str,
+                check: Callable[[], None]) -> list[SmokeResult]:
     """Asks a server of a release the smoke set, and writes what was found as <logs>/<name>.smoke.json."""
     release, rows = read_release(directory), smoke_rows(lake, directory)
-    found = smoke(server, rows.prompts, rows.with_schema, own_layers(lake.root / release.target.path), check)
+    found = run_smoke_set(server, rows.prompts, rows.with_schema, own_layers(lake.root / release.target.path), check)
     if rows.missing:
-        found.append(Finding("held-out rows", None, rows.missing))
+        found.append(SmokeResult("held-out rows", None, rows.missing))
     write_json(settings.logs / f"{name}.smoke.json", {
         "release": directory.name, "workload": release.workload, "server": server.kind,
         "at": datetime.now(UTC).isoformat(timespec="seconds"), "findings": [asdict(finding) for finding in found]})
@@ -93,7 +88,7 @@ class ReleaseServer:
         self._server, self._open = server, open_
 
     @classmethod
-    def start(cls, lake: Lake, directory: Path, settings: ServeSettings,
+    def start(cls, lake: LakeLayout, directory: Path, settings: ServeSettings,
               check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda sentence: None) -> ReleaseServer:
         """check: called while it starts, and may raise. Raises ServeError if it does not come up in time."""
         log, program = settings.logs / f"{directory.name}.log", settings.program
@@ -139,7 +134,7 @@ class ReleaseServer:
         """Whether its process has ended."""
         return self._server.ends_within(0)
 
-    def smoke(self, lake: Lake, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[Finding]:
+    def run_smoke_set(self, lake: LakeLayout, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[SmokeResult]:
         """Tries it before it takes traffic. A lookup may find nothing to draft; a drafter always drafts."""
         drafts = self.drafts and self.release.served_drafting.method == "drafter"
         tried = TriedServer(self.backend.url, self.release.workload, self.program.kind, drafts, settings.timeout_s)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from resources.lake import Lake
-from resources.scraping.scraper import Scraper
+from resources.lake import LakeLayout
+from resources.monitoring import Scraper
 from resources.serving.follow import Say, Slot
 from resources.serving.release_server import ReleaseServer, ServeSettings
 
@@ -17,7 +17,7 @@ from resources.serving.release_server import ReleaseServer, ServeSettings
 class ServerHost:
     """scraper: reads the metrics of servers from their first request to their last."""
 
-    def __init__(self, lake: Lake, settings: ServeSettings, say: Say, scraper: Scraper | None = None):
+    def __init__(self, lake: LakeLayout, settings: ServeSettings, say: Say, scraper: Scraper | None = None):
         self.settings = settings
         self.servers: list[ReleaseServer] = []
         self._lake, self._say = lake, say

@@ -16,14 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_ops.models.template_files import template_text
-from model_ops.serving.adapters import LOADS_AT_RUNTIME, lora_words
-from model_ops.serving.command import words_of
-from model_ops.serving.drafting import Drafting
-from model_ops.serving.service import PREFIX, Service, service_environment
-from model_ops.serving.tool_parsers import tool_words
-from resources.lake import Lake
-from resources.releasing.release import Release
+from model_ops.drafting import Drafting
+from model_ops.files import template_text
+from model_ops.serving import LOADS_AT_RUNTIME, PREFIX, Service, lora_words, service_environment, tool_words, words_of
+from resources.lake import LakeLayout
+from resources.releases import Release
 from resources.serving.programs import ServeError
 
 BASE_NAME = "millrace-base"
@@ -69,7 +66,7 @@ class SharedBase:
         """What the server writes into every answer; the front writes the release's in its place."""
         return f"{PREFIX}-base-{self.base}"
 
-    def words(self, lake: Lake, rank: int, adapters: int, drafting: Drafting) -> list[str]:
+    def words(self, lake: LakeLayout, rank: int, adapters: int, drafting: Drafting) -> list[str]:
         """What follows `vllm serve`. rank: of the largest adapter. adapters: how many may be loaded. Raises ValueError for a
         rank that vLLM does not serve."""
         service = Service(self.fingerprint, self.zero_retention, self.drain_s)

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from model_ops.errors import Misuse
+from model_ops.jobs import Misuse
 
 SIGNING_KEY, PASSWORD, TRUSTED_KEYS = "MILLRACE_SIGNING_KEY", "MILLRACE_SIGNING_KEY_PASSWORD", "MILLRACE_TRUSTED_KEYS"
 CURVES: dict[str, Callable[[], hashes.HashAlgorithm]] = {

@@ -22,8 +22,8 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 
-from model_ops.atomic_files import replaced
-from model_ops.errors import FoundWrong, Misuse
+from model_ops.files import replaced
+from model_ops.jobs import CheckFailed, Misuse
 from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
 
 MOST_NAMED = 3
@@ -32,7 +32,7 @@ _DIFFERENCE = re.compile(r"(Hash mismatch for|Extra files found in model|Missing
 """What the library says of a file; its message quotes with a backslash where a digest holds a quotation mark."""
 
 
-class SignatureRefusedError(FoundWrong):
+class SignatureRefusedError(CheckFailed):
     """Files are not signed as they are, or not by a trusted key."""
 
 

@@ -12,34 +12,43 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from model_ops.serving.drafting_choice import Choice
-from model_ops.speculators.registry import ARCHITECTURES
-from model_ops.speculators.serving import Serving
-from model_ops.speculators.settings import SpeculatorSettings
-from resources.artefacts.manifest import Manifest
-from resources.artefacts.taint import rows_erased_from
-from resources.attesting.attest import attest, write_attestations
-from resources.releasing.adapter_form import adapter_base
-from resources.releasing.approval_page import write_approval_page
-from resources.releasing.champion import Champion, champion_to_beat
-from resources.releasing.drafting_decision import decide_drafting, form_of
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.gate_result import GateResult
-from resources.releasing.gate_settings import Gates
-from resources.releasing.gates import Compared, check_gates
-from resources.releasing.model_policy import ModelPolicy
-from resources.releasing.quantized_bits import served_bits
-from resources.releasing.release import ReleasePolicy, ReleaseRef, ReleaseSettings, write_release
-from resources.releasing.release_facts import facts_of
-from resources.releasing.release_signature import is_signed
-from resources.releasing.summary import read_evaluation, summarise
-from resources.signing.keys import signing_key
+from model_ops.drafting import DraftingChoice
+from model_ops.speculators import ARCHITECTURES, DrafterServing, SpeculatorSettings
+from resources.artefacts import rows_erased_from
+from resources.endpoints import Endpoint
+from resources.manifests import Manifest
+from resources.releases import (
+    GateResult,
+    Gates,
+    ReleasePolicy,
+    ReleaseRef,
+    ReleaseSettings,
+    adapter_base,
+    decide_drafting,
+    form_of,
+    served_bits,
+    write_release,
+)
+from resources.releasing import (
+    Champion,
+    GateInputs,
+    attest,
+    champion_to_beat,
+    check_gates,
+    facts_of,
+    read_evaluation,
+    summarise,
+    write_approval_page,
+    write_attestations,
+)
+from resources.signing import is_signed, signing_key
+from resources.stages import ModelPolicy
 from resources.workshop.workshop import Workshop
 
-SOURCES = (
-    "resources/releasing/release.py", "resources/releasing/adapter_form.py", "resources/releasing/gates.py",
-    "resources/releasing/champion.py", "resources/releasing/summary.py", "resources/releasing/drafting_decision.py",
-    "resources/releasing/approval_page.py", "resources/attesting/bill_of_materials.py", "resources/attesting/provenance.py",
+RELEASE_SOURCES = (
+    "resources/releases/release.py", "resources/releases/adapter_form.py", "resources/releasing/gates.py",
+    "resources/releasing/champion.py", "resources/releasing/summary.py", "resources/releases/drafting_decision.py",
+    "resources/releasing/approval_page.py", "resources/releasing/attestations.py", "resources/releasing/attestations.py",
 )
 
 
@@ -47,7 +56,7 @@ def make_release(workshop: Workshop, policy: ModelPolicy, settings: ReleaseSetti
                  drafter_settings: SpeculatorSettings) -> tuple[Manifest, list[GateResult]]:
     """Makes a release of the current models and nominates it as the endpoint's candidate."""
     candidate = ReleaseCandidate.of(workshop, policy, settings, drafter_settings)
-    manifest = workshop.build("release", "release", op="release", sources=SOURCES, config=candidate.config(),
+    manifest = workshop.build("release", "release", op="release", sources=RELEASE_SOURCES, config=candidate.config(),
                               inputs=[item.as_input() for item in (*candidate.served, candidate.evaluation)],
                               work=candidate.write)
     directory = workshop.directory(manifest)
@@ -70,9 +79,9 @@ class ReleaseCandidate:
     """The model that the target's adapter was trained on, for a release of form adapter."""
     evaluation: Manifest
     champion: Champion | None
-    serving: Serving
+    serving: DrafterServing
     draft_tokens: int
-    choice: Choice
+    choice: DraftingChoice
     bounds: Gates
     gates: list[GateResult]
 
@@ -90,7 +99,7 @@ class ReleaseCandidate:
         report, speed = read_evaluation(workshop.directory(evaluation))
         architecture = serving.architecture if drafter else None
         choice = decide_drafting(settings.drafting, report, speed, architecture, k)
-        gates = check_gates(bounds, Compared.of(
+        gates = check_gates(bounds, GateInputs.of(
             report, served_form=form_of(choice.drafting, k), champion=champion, student="student_model" in policy.stages,
             drafter=architecture, temperature=drafter_settings.answers.measured_at,
             erased_rows=rows_erased_from(workshop.lake, [item for item in (target, drafter) if item is not None])))

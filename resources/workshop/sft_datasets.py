@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from resources.artefacts.manifest import Manifest
-from resources.composing.dataset_settings import DatasetSettings
-from resources.composing.datasets import build_sft_dataset, lent_by
-from resources.composing.named_datasets import NamedDataset
-from resources.composing.seed_settings import SeedSettings
-from resources.composing.token_counts import vocabularies
-from resources.curating.curation import CurationSettings
+from resources.composing import DatasetSettings, NamedDataset, SeedSettings, build_sft_dataset, lent_by, vocabularies
+from resources.curating import CurationSettings
+from resources.manifests import Manifest
 from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/composing/datasets.py",)
+SFT_SOURCES = ("resources/composing/datasets.py",)
 
 
 def make_sft_dataset(
@@ -40,7 +36,7 @@ def make_sft_dataset(
         inputs.append(sft.as_input())
     near = curation.near_duplicates
     return workshop.build(
-        "dataset", name, op="build_sft_dataset", sources=SOURCES,
+        "dataset", name, op="build_sft_dataset", sources=SFT_SOURCES,
         config={**settings.model_dump(mode="json"), **config, "near_duplicates": near.model_dump(mode="json"), "about": about,
                 **vocabularies(tokenizers)},
         inputs=inputs,

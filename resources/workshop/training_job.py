@@ -1,11 +1,29 @@
-"""The settings of a job that decide its artefact's version."""
+"""The settings of a job that decide its artefact's version.
+
+The limits on length of a recipe's stages, as settings of operation `measure_lengths`.
+
+At which commit of the Hub a base model is imported: a base stays what it is until somebody asks for another.
+
+    commit_to_import(registry, "Qwen/Qwen3-0.6B", branch="", wanted=None, ask=imported_commit)     # 40 hex digits, or None
+    outside_name("Qwen/Qwen3-0.6B", "v2")            # "Qwen/Qwen3-0.6B@v2": the name of the manifest's external input
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from model_ops.settings import Settings
-from model_ops.training.settings import SAME_RESULTS
+from model_ops.evaluation import EvaluateSettings
+from model_ops.files import is_commit
+from model_ops.jobs import Settings
+from model_ops.operations import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
+from model_ops.training import SAME_RESULTS, TrainingSettings
+from resources.artefacts import Registry
+from resources.digests import source_digest
+from resources.manifests import artefact_version
+from resources.releases import ReleaseSettings
+from resources.stages import sections
 
 
 def counted_settings(settings: Settings) -> dict[str, Any]:
@@ -19,3 +37,51 @@ def _counted(config: dict[str, Any]) -> dict[str, Any]:
     ends_early = (config.get("early_end") or {}).get("enabled", False)
     left_out = SAME_RESULTS - {"validation_tokens", "mesh"} if ends_early else SAME_RESULTS | {"early_end"}
     return {key: _counted(value) if isinstance(value, dict) else value for key, value in config.items() if key not in left_out}
+
+
+def length_limits(trained: Mapping[str, TrainingSettings], evaluation: EvaluateSettings,
+                  release: ReleaseSettings) -> LengthSettings:
+    """Limits of the stages that the recipe has. trained: settings by section, of those that train."""
+    filled = {name: settings.resolved() for name, settings in trained.items()}
+    drafter = filled.get("speculator")
+    return LengthSettings(
+        training={name: TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
+                  for name in sections() if name in filled},
+        drafter=DrafterLimit(max_length=drafter.max_length, max_new_tokens=drafter.answers.max_new_tokens,
+                             prompts=drafter.answers.prompts, seed=drafter.answers.seed) if drafter else None,
+        evaluation=EvaluationLimit(
+            max_length=evaluation.max_length, max_new_tokens=evaluation.max_new_tokens,
+            acceptance_is_gated=drafter is not None and release.enabled and release.gates.acceptance_length is not None),
+    )
+
+
+NAME, OPERATION = "base_model", "import_base"
+
+
+def commit_to_import(registry: Registry, model: str, branch: str, wanted: str | None,
+                     ask: Callable[[str, str | None], str | None]) -> str | None:
+    """The commit of the wanted branch, tag or commit; without, the one that the current base was imported from; of a new base,
+    or of another branch than the current base's, the newest.
+
+    branch: the recipe's: a branch, a tag or a commit; "" for the default branch. ask: (model, revision) -> its commit. None for
+    a directory, where no commit can be known, and for a base that this code imported before commits were recorded: it stays
+    valid.
+    """
+    if Path(model).is_dir():
+        return None
+    if wanted:
+        return wanted if is_commit(wanted) else ask(model, wanted) or wanted
+    if is_commit(branch):
+        return branch
+    made = registry.current("model", NAME) if registry.exists("model", NAME) else None
+    if made is not None and made.op == OPERATION and outside_name(model, branch) in {item.name for item in made.inputs}:
+        known = made.config.get("revision")
+        code = source_digest(f"model_ops/operations/{OPERATION}.py")
+        if known or artefact_version(OPERATION, code, made.config, made.inputs) == made.version:
+            return known
+    return ask(model, branch or None) or branch or None
+
+
+def outside_name(model: str, branch: str) -> str:
+    """A base model as an external input is named: with the branch, if the recipe names one."""
+    return f"{model}@{branch}" if branch else model

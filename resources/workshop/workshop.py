@@ -18,28 +18,19 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from model_ops.job import Job
-from model_ops.models.hub_model import imported_commit
-from model_ops.settings import Settings
-from resources.artefacts.current import step_of, up_to_date, warm_start_parent
-from resources.artefacts.erased import erased_in
-from resources.artefacts.kept_counts import counts_alone
-from resources.artefacts.manifest import SCRATCH, Input, Kind, Manifest, ManifestError, external_input
-from resources.artefacts.registry import Registry
-from resources.artefacts.slice_digest import slice_digest
-from resources.catalog.build import publish
-from resources.damaged_files import naming_damage
-from resources.deciding.facts import RecipeFacts
-from resources.deciding.training_worth import looked_up
-from resources.lake import Lake
-from resources.launching.launcher import Launcher
-from resources.launching.relay import relay
-from resources.launching.tracking import TrackingKind, tracked
-from resources.reading.sources import content_digest
-from resources.releasing.version_card import write_version_card
-from resources.tables import Tables
-from resources.workshop.base_commit import commit_to_import
-from resources.workshop.training_job import counted_settings
+from model_ops.files import imported_commit
+from model_ops.jobs import Job, Settings
+from resources.artefacts import Registry, step_of, up_to_date, warm_start_parent
+from resources.catalog import publish
+from resources.deciding import RecipeFacts, looked_up
+from resources.digests import counts_alone, slice_digest
+from resources.lake import LakeLayout, Tables, naming_damage
+from resources.launching import Launcher, relay
+from resources.manifests import SCRATCH, Input, Kind, Manifest, ManifestError, erased_in, external_input
+from resources.releasing import write_version_card
+from resources.sources import content_digest
+from resources.workshop.tracking import TrackingKind, tracked
+from resources.workshop.training_job import commit_to_import, counted_settings
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class Workshop:
     """Models that this run takes as they are, although their own inputs may have newer versions."""
 
     @property
-    def lake(self) -> Lake:
+    def lake(self) -> LakeLayout:
         return self.registry.lake
 
     @property

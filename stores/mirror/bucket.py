@@ -27,7 +27,7 @@ PART_BYTES = 64 << 20
 """Size of the parts in which a larger file is uploaded."""
 
 
-class Changed(Exception):
+class Conflict(Exception):
     """Another machine created, replaced or removed the object since this machine read it."""
 
 
@@ -41,7 +41,7 @@ class Bucket:
     def uri(self, path: str) -> str:
         return f"{self.url}/{path}"
 
-    def objects(self, under: str = "", after: str = "") -> Iterator[s3.Listed]:
+    def objects(self, under: str = "", after: str = "") -> Iterator[s3.ObjectEntry]:
         """The objects under a folder, in order of their path, after `after`. `key` is relative to the lake."""
         bucket, prefix = s3.parts(self.url)
         home = f"{prefix}/" if prefix else ""
@@ -81,7 +81,7 @@ class Bucket:
         except (s3.PreconditionError, s3.GoneError) as error:
             there = self.get(path)
             if there is None or there[0] != content:
-                raise Changed(path) from error
+                raise Conflict(path) from error
             return there[1]
 
     def upload(self, files: Iterable[tuple[str, Path]]) -> dict[str, str]:

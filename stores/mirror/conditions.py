@@ -10,7 +10,7 @@ import secrets
 from contextlib import suppress
 
 from stores.lake_error import LakeError
-from stores.mirror.bucket import Bucket, Changed
+from stores.mirror.bucket import Bucket, Conflict
 
 PROBE = ".probe-"
 
@@ -22,12 +22,12 @@ def try_conditions(bucket: Bucket) -> None:
     try:
         ignored = []
         for condition, was in (("If-None-Match", None), ("If-Match", "0" * 32)):
-            with suppress(Changed):
+            with suppress(Conflict):
                 bucket.put(path, condition.encode(), was)
                 ignored.append(condition)
         if not ignored:
             etag = bucket.put(path, b"2", etag)
-    except Changed:
+    except Conflict:
         ignored = ["If-Match"]
     finally:
         bucket.delete([path])

@@ -1,6 +1,6 @@
 """What a mirror knows of its bucket: for each object its etag, and whether and how its file lies here.
 
-    known = Known(root / ".mirror" / "known.sqlite")
+    known = MirrorIndex(root / ".mirror" / "known.sqlite")
     known.note("models/tutor/sft_model/1a2b/config.json", etag, 1234, file.stat())      # None: it is not here
     known.of("models/")                                                         # path -> Object
 
@@ -53,7 +53,7 @@ class Object:
         return self.is_here and (found.st_size, found.st_mtime_ns) == (self.size, self.modified_ns)
 
 
-class Known:
+class MirrorIndex:
     """The table of known objects."""
 
     def __init__(self, place: Path):

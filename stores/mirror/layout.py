@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from stores.mirror.space import SMALL_BYTES
-from stores.s3 import Listed
+from stores.s3 import ObjectEntry
 
 HOME = ".mirror"
 MANIFEST = "manifest.json"
@@ -40,7 +40,7 @@ def is_answers(name: str) -> bool:
     return name.startswith(f"{ANSWERS}/")
 
 
-def is_small(item: Listed) -> bool:
+def is_small(item: ObjectEntry) -> bool:
     """Whether an object is pulled at once. Larger ones are fetched when they are needed."""
     if is_table(item.key):
         return f"/{LOG}/" in item.key

@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 
 from stores.lake_error import LakeError
-from stores.mirror.bucket import Bucket, Changed
+from stores.mirror.bucket import Bucket, Conflict
 from stores.s3 import S3Error
 
 HOME = "leases"
@@ -36,7 +36,7 @@ RENEW_S, EXPIRE_S, LOOK_S = 15.0, 90.0, 1.0
 _HELD: set[_Lease] = set()
 
 
-class Taken(Exception):
+class LeaseHeld(Exception):
     """Another process holds the lease; the message names it."""
 
 
@@ -62,7 +62,7 @@ class _Lease:
         sent_at, self._number = _seconds(), self._number + 1
         try:
             self.etag = self.bucket.put(self.path, self._content + b" " * (self._number % 2), self.etag)
-        except Changed:
+        except Conflict:
             self._lost = True
         except S3Error:
             return
@@ -116,13 +116,13 @@ def exclusive(bucket: Bucket, name: str, wait: Callable[[str], None] | None = No
                 own = stack.enter_context(_held(bucket, f"{HOME}/{name}.json"))
                 other = next((holder for item in bucket.objects(f"{HOME}/{name}")
                               if (holder := _holder(bucket, item.key, own.written())) is not None), None)
-            except Taken as error:
+            except LeaseHeld as error:
                 other = str(error)
             if other is None:
                 yield
                 return
         if wait is None:
-            raise Taken(other)
+            raise LeaseHeld(other)
         if not said:
             wait(other)
             said = True
@@ -155,7 +155,7 @@ def _taken(bucket: Bucket, path: str, content: bytes) -> str:
     """Creates a lease, or takes over one that has expired; returns its etag."""
     try:
         return bucket.put(path, content, None)
-    except Changed:
+    except Conflict:
         found = bucket.get(path)
         if found is None:
             return _taken(bucket, path, content)
@@ -167,11 +167,11 @@ def _taken(bucket: Bucket, path: str, content: bytes) -> str:
             bucket.delete([probe])
         holder = _holder(bucket, path, now or datetime.now(UTC))
         if holder is not None:
-            raise Taken(holder) from None
+            raise LeaseHeld(holder) from None
         try:
             return bucket.put(path, content, found[1])
-        except Changed:
-            raise Taken("another process") from None
+        except Conflict:
+            raise LeaseHeld("another process") from None
 
 
 def _holder(bucket: Bucket, path: str, now: datetime) -> str | None:

@@ -18,9 +18,9 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from model_ops.atomic_files import write_json
+from model_ops.files import write_json
 from stores.lake_error import LakeError
-from stores.mirror.bucket import Bucket, Changed
+from stores.mirror.bucket import Bucket, Conflict
 from stores.mirror.conditions import PROBE
 from stores.mirror.layout import HOME
 from stores.mirror.mirror import Mirror
@@ -90,6 +90,6 @@ def _refuse_or_create(mirror: Mirror, version: int, create: bool) -> None:
     if others and MARKER not in others:  # it may be there by now: others create lakes too
         raise LakeError(f"{url} is not empty and is no lake (it has no {MARKER}); give an empty prefix")
     mirror.may_write()
-    with suppress(Changed):  # another machine has just created it
+    with suppress(Conflict):  # another machine has just created it
         mirror.bucket.put(MARKER, (json.dumps({"layout_version": version}, indent=2) + "\n").encode(), None)
     (mirror.root / MARKER).unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from deltalake import DeltaTable
 
 from stores.in_use import hold, holding
 from stores.lake_error import LakeError
-from stores.mirror.bucket import Changed
+from stores.mirror.bucket import Conflict
 from stores.mirror.conditions import try_conditions
 from stores.mirror.delta import committing, storage_options
 from stores.mirror.known import Object
@@ -43,16 +43,16 @@ from stores.mirror.layout import (
     version_of,
     versions_of,
 )
-from stores.mirror.leases import Taken, exclusive, require_held, shared
-from stores.mirror.pulling import Pulling
+from stores.mirror.leases import LeaseHeld, exclusive, require_held, shared
+from stores.mirror.pulling import MirrorReader
 from stores.mirror.space import SMALL_BYTES, droppable, make_room
-from stores.s3 import GoneError, Listed
+from stores.s3 import GoneError, ObjectEntry
 
 TRIED = "conditional_writes"
 """A file in HOME: the store was found to have them."""
 
 
-class Mirror(Pulling):
+class Mirror(MirrorReader):
     """The mirror at `root` of the lake in `bucket`."""
 
     @property
@@ -106,7 +106,7 @@ class Mirror(Pulling):
         """The table in the bucket, to be worked on. Raises TableNotFoundError."""
         return DeltaTable(self.bucket.uri(self._name(table)), storage_options=storage_options())
 
-    def table_files(self, table: Path) -> dict[str, Listed]:
+    def table_files(self, table: Path) -> dict[str, ObjectEntry]:
         """Every object of a table, by its path in it."""
         home = self._name(table)
         return {item.key.removeprefix(f"{home}/"): item for item in self.bucket.objects(home)}
@@ -161,7 +161,7 @@ class Mirror(Pulling):
         with holding(directory), exclusive(self.bucket, f"upload-{directory.name}", wait):
             there = {item.key: item for item in self.bucket.objects(name)}
             if manifest_of(name) in there:
-                raise Changed(name)
+                raise Conflict(name)
             known = self.known.of(f"{name}/")
             for path in files_in(directory):
                 each = self._name(path)
@@ -203,7 +203,7 @@ class Mirror(Pulling):
         for version in self.unpublished():  # another machine may have finished the version since
             try:
                 self.publish_version(version, lambda holder: None)
-            except Changed:
+            except Conflict:
                 self.pull_version(version)
         known, changed = self.known.of(), []
         for folder in PUSHED:
@@ -213,12 +213,12 @@ class Mirror(Pulling):
                     continue
                 try:
                     self._push_file(path, folder)
-                except Changed:
+                except Conflict:
                     changed.append(name)
                     path.unlink()
                     self._bring([item for item in self.bucket.objects(name) if item.key == name], {})
         if changed:
-            raise Changed(", ".join(changed))
+            raise Conflict(", ".join(changed))
 
     def _push_file(self, path: Path, folder: str) -> None:
         if folder == ANSWERS:
@@ -229,7 +229,7 @@ class Mirror(Pulling):
         else:
             known = self.known.get(self._name(path))
             if self.bucket.etag(self._name(path)) != (known.etag if known is not None else None):
-                raise Changed(self._name(path))
+                raise Conflict(self._name(path))
             self._upload(path)
 
     def publish_catalog(self, catalog: Path) -> None:
@@ -260,7 +260,7 @@ class Mirror(Pulling):
                 newest[version] = max(item.modified, newest.get(version, item.modified))
         before = datetime.now(UTC) - timedelta(seconds=keep_s)
         for version in (version for version, modified in newest.items() if modified < before):
-            with suppress(Taken), exclusive(self.bucket, f"upload-{PurePosixPath(version).name}"):
+            with suppress(LeaseHeld), exclusive(self.bucket, f"upload-{PurePosixPath(version).name}"):
                 names = [item.key for item in self.bucket.objects(version)]
                 if manifest_of(version) not in names:
                     self.bucket.delete(names)
@@ -276,7 +276,7 @@ class Mirror(Pulling):
         return version is not None and not (self.root / version / MANIFEST).exists()
 
 
-def _is_there(path: Path, known: Object | None, item: Listed | None) -> bool:
+def _is_there(path: Path, known: Object | None, item: ObjectEntry | None) -> bool:
     """Whether the bucket has a file of this machine, as it is here."""
     return (known is not None and item is not None and known.is_unchanged(path)
             and (item.etag, item.bytes) == (known.etag, known.size))

@@ -10,7 +10,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from stores.s3 import Listed
+from stores.s3 import ObjectEntry
 
 
 class NoMirror:
@@ -48,13 +48,13 @@ class NoMirror:
         """The table, to be worked on. Raises TableNotFoundError."""
         return DeltaTable(str(table))
 
-    def table_files(self, table: Path) -> dict[str, Listed]:
+    def table_files(self, table: Path) -> dict[str, ObjectEntry]:
         """Every file of a table, by its path in it."""
         found = {}
         for path in (path for path in table.rglob("*") if path.is_file()):
             status = path.stat()
             name = path.relative_to(table).as_posix()
-            found[name] = Listed(name, status.st_size, "", datetime.fromtimestamp(status.st_mtime, UTC))
+            found[name] = ObjectEntry(name, status.st_size, "", datetime.fromtimestamp(status.st_mtime, UTC))
         return found
 
     def remove_table_files(self, table: Path, paths: Iterable[str]) -> None:

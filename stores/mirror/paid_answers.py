@@ -1,4 +1,5 @@
-"""Joins what several machines keep in one file of paid answers (resources/teaching/kept_answers.py), a line for each answer.
+"""Joins what several machines keep in one file of paid answers (resources/composing/teachers/kept_answers.py), a line for each
+answer.
 
     answers = PaidAnswers(bucket, known)
     answers.take("answers/tutor.jsonl", path)     # adds the lines of the bucket to the file here
@@ -15,16 +16,15 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
-from model_ops.atomic_files import replaced
-from model_ops.file_locks import is_at, lock
-from stores.mirror.bucket import Bucket, Changed
-from stores.mirror.known import Known
+from model_ops.files import is_at, lock, replaced
+from stores.mirror.bucket import Bucket, Conflict
+from stores.mirror.known import MirrorIndex
 
 
 class PaidAnswers:
     """The files of paid answers of one mirror."""
 
-    def __init__(self, bucket: Bucket, known: Known):
+    def __init__(self, bucket: Bucket, known: MirrorIndex):
         self._bucket, self._known = bucket, known
 
     def take(self, name: str, path: Path) -> str | None:
@@ -60,7 +60,7 @@ class PaidAnswers:
                 status, content = path.stat(), path.read_bytes()
             try:
                 etag = self._bucket.put(name, content, etag)
-            except Changed:
+            except Conflict:
                 etag = self.take(name, path)
                 continue
             self._known.note(name, etag, len(content), status)

@@ -17,11 +17,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from os import stat_result
 from pathlib import Path, PurePosixPath
 
-from model_ops.atomic_files import replaced
-from model_ops.file_locks import locked
+from model_ops.files import locked, replaced
 from stores.in_use import InUse, taken
 from stores.mirror.bucket import Bucket
-from stores.mirror.known import Known, Object
+from stores.mirror.known import MirrorIndex, Object
 from stores.mirror.layout import (
     HOME,
     LOG,
@@ -35,15 +34,15 @@ from stores.mirror.layout import (
     versions_of,
 )
 from stores.mirror.paid_answers import PaidAnswers, digests_of
-from stores.s3 import ATTEMPTS, GoneError, Listed
+from stores.s3 import ATTEMPTS, GoneError, ObjectEntry
 
 
-class Pulling:
+class MirrorReader:
     """Copies objects of `bucket` to the mirror at `root`."""
 
     def __init__(self, root: Path, bucket: Bucket):
         self.root, self.bucket = root, bucket
-        self.known = Known(root / HOME / "known.sqlite")
+        self.known = MirrorIndex(root / HOME / "known.sqlite")
         self._answers = PaidAnswers(bucket, self.known)
 
     def pull(self, over_drafts: bool = False) -> None:
@@ -149,7 +148,7 @@ class Pulling:
             del known[path]
         return True
 
-    def _bring(self, items: Collection[Listed], known: Mapping[str, Object]) -> None:
+    def _bring(self, items: Collection[ObjectEntry], known: Mapping[str, Object]) -> None:
         """Downloads new and changed small files, joins answers, and notes the large ones."""
         wanted = [item.key for item in items if is_small(item) and self._is_outdated(item, known.get(item.key))]
         # a folder without a manifest would count as unfinished
@@ -161,7 +160,7 @@ class Pulling:
         self.known.note_all((item.key, item.etag, item.bytes, None) for item in large
                             if not is_answers(item.key) and self._is_other(item, known.get(item.key)))
 
-    def _bring_answers(self, item: Listed, known: Object | None) -> None:
+    def _bring_answers(self, item: ObjectEntry, known: Object | None) -> None:
         is_new = known is None or known.etag != item.etag
         if (self.root / item.key).exists():
             if known is None or is_new or not known.is_here:
@@ -169,10 +168,10 @@ class Pulling:
         elif known is None or is_new or known.is_here:
             self.known.note(item.key, item.etag, item.bytes, None)
 
-    def _outdated(self, items: Iterable[Listed], known: Mapping[str, Object]) -> list[str]:
+    def _outdated(self, items: Iterable[ObjectEntry], known: Mapping[str, Object]) -> list[str]:
         return [item.key for item in items if self._is_outdated(item, known.get(item.key))]
 
-    def _is_outdated(self, item: Listed, known: Object | None) -> bool:
+    def _is_outdated(self, item: ObjectEntry, known: Object | None) -> bool:
         """Whether an object has to be downloaded: it is new or changed, and the file here, if any, was not written since. Files
         of versions are written by erasures alone, and the bucket has the result of the one that was completed."""
         file, is_of_version = self.root / item.key, version_of(item.key) is not None
@@ -180,7 +179,7 @@ class Pulling:
             return is_of_version or not file.exists()
         return known.etag != item.etag and (is_of_version or known.is_unchanged(file))
 
-    def _is_other(self, item: Listed, known: Object | None) -> bool:
+    def _is_other(self, item: ObjectEntry, known: Object | None) -> bool:
         """Whether a large object is another one than was known; its file, unless it was written since, is dropped."""
         if known is not None and known.etag == item.etag:
             return False

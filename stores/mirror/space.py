@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from stores.in_use import InUse, taken
 from stores.lake_error import LakeError
-from stores.mirror.known import Known, Object
+from stores.mirror.known import MirrorIndex, Object
 
 BUDGET = "MILLRACE_MIRROR_GIB"
 GIB = 1 << 30
@@ -26,7 +26,7 @@ KEEP_FREE = 64 << 20
 """Bytes of the disk that stay free."""
 
 
-def make_room(root: Path, objects: Iterable[Object], known: Known, needed: int, lake: str) -> None:
+def make_room(root: Path, objects: Iterable[Object], known: MirrorIndex, needed: int, lake: str) -> None:
     """Drops fetched files until `needed` more bytes fit. objects: all that `known` has. Raises LakeError if they cannot fit."""
     every = {item.path: item for item in objects}
     there = [item for item in every.values() if item.is_here]
@@ -66,7 +66,7 @@ def droppable(name: str) -> str | None:
     return "/".join(parts[:depth]) if depth is not None and len(parts) > depth else None
 
 
-def _drop(root: Path, known: Known, item: Object) -> bool:
+def _drop(root: Path, known: MirrorIndex, item: Object) -> bool:
     """Drops one fetched file; False if it is a small one, was written here since, or is in use."""
     file, unit = root / item.path, droppable(item.path)
     if unit is None or item.bytes <= SMALL_BYTES or "/_delta_log/" in item.path or not item.is_unchanged(file):

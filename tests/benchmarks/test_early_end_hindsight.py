@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.early_end_hindsight import TAU, End, hindsight, last_paying, lift_between, net_s, possible_ends, replayed
 from model_ops.training.early_end_settings import EarlyEndOfDrafter
-from model_ops.training.marginal_gain import DecodingWorth
+from model_ops.training.learning_curve import DecodingWorth
 from model_ops.training.settings import TrainingSettings
 
 STEPS, EVERY, TOKENS, LIFT = 100, 5, 100, 0.05

@@ -1,19 +1,20 @@
-"""The benchmark that changes a signed release changes something every time, also in a lake whose release was approved before."""
+"""The benchmark that changes a signed release changes something every time, also in a lake whose release was approved
+before."""
 
 import pytest
 
 from benchmarks import tamper
 from benchmarks.signed_release import make_keys, signed_copy
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.lake.lake import LakeLayout
 from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 
 @pytest.mark.parametrize("before", ["nobody", "bob", "the same release by two others"])
 def test_every_change_in_a_lake_is_refused_whoever_approved_before(tmp_path, make_release, monkeypatch, before):
     monkeypatch.delenv(SIGNING_KEY, raising=False)
-    source = Lake.open(tmp_path / "source")
+    source = LakeLayout.open(tmp_path / "source")
     made = make_release(source, 1, drafts=True)
     for name in {"nobody": (), "bob": ("bob",)}.get(before, ("bob", "cid")):
         approve(source, made, Actor(name, "MILLRACE_USER"))

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.simulated_clock import SimulatedClock
 from benchmarks.week_kills import Kills
-from resources.launching.python_process import child_environment
+from resources.launching.processes import child_environment
 
 SAYS_TIMES = """
 import datetime, logging, sys, time

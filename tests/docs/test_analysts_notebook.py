@@ -1,4 +1,5 @@
-"""docs/notebooks/analysts.ipynb: its queries run on a finished lake, and its stored outputs are those of one run from top to bottom."""
+"""docs/notebooks/analysts.ipynb: its queries run on a finished lake, and its stored outputs are those of one run from top to
+bottom."""
 
 import json
 import re

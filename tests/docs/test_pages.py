@@ -10,8 +10,8 @@ import yaml
 
 from pipelines.contract.recipe import load_recipe
 from pipelines.graph.sensors import OBJECTS_PER_TICK
-from resources.deciding.schedule import next_time
-from resources.reading.watched_objects import WALK_TICKS
+from resources.deciding.causes import next_time
+from resources.sources.unread_objects import WALK_TICKS
 from tests.docs.pages import PAGES, PROJECT, blocks, commands
 
 RECIPES = [block for block in blocks("yaml") if not block.text.lstrip().startswith("# yaml-language-server")]
@@ -91,7 +91,8 @@ def test_the_index_names_every_page():
 
 
 def named_files() -> list[tuple[str, str]]:
-    """(page, path) of every project path that a page names in backticks; an architecture's own paths may be relative to a room."""
+    """(page, path) of every project path that a page names in backticks; an architecture's own paths may be relative to a
+    room."""
     folders = "assets|benchmarks|millrace|model_ops|pipelines|recipes|resources|sql|tests"
     names = re.compile(rf"`((?:{folders})/[\w./-]*)`")
     return sorted({(page.name, match) for page in PAGES for match in names.findall(page.read_text(encoding="utf-8"))})

@@ -1,4 +1,5 @@
-"""The last two pages of the first hour, run from top to bottom in an empty folder, as a reader would; blocks marked `not run: REASON` are left out."""
+"""The last two pages of the first hour, run from top to bottom in an empty folder, as a reader would; blocks marked `not run:
+REASON` are left out."""
 
 import json
 import os

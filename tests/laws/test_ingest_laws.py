@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
 LAWS = settings(max_examples=5)
@@ -67,7 +67,7 @@ def test_ingest_twice_is_once_and_the_counts_add_up(contents):
         for number, file in enumerate(contents):
             put(Path(folder) / "logs", file, number)
         sources = {"gateway": SourceSettings(uri=f"{folder}/logs")}
-        tables = Tables(Lake.open(f"{folder}/lake"))
+        tables = Tables(LakeLayout.open(f"{folder}/lake"))
         total = ingest(tables, "w", sources).total
         before = content(tables)
         assert total.kept == len(before["interactions"]) and total.quarantined == len(before["quarantine"])
@@ -76,7 +76,7 @@ def test_ingest_twice_is_once_and_the_counts_add_up(contents):
         assert content(tables) == before
         for path in Path(folder, "logs").rglob("*.jsonl"):
             path.touch()
-        with patch("resources.reading.ledger.digests", return_value=[]):  # else their contents would be known
+        with patch("resources.sources.ledger.digests", return_value=[]):  # else their contents would be known
             again = ingest(tables, "w", sources).total
         assert again == total and content(tables, TABLES[:4]) == {name: before[name] for name in TABLES[:4]}
 
@@ -89,7 +89,7 @@ def test_the_order_of_objects_does_not_matter(contents, random):
         numbers = list(range(len(contents)))
         random.shuffle(numbers)
         sources = {"gateway": SourceSettings(uri=f"{folder}/logs")}
-        piecewise, whole = (Tables(Lake.open(f"{folder}/{name}")) for name in ("piecewise", "whole"))
+        piecewise, whole = (Tables(LakeLayout.open(f"{folder}/{name}")) for name in ("piecewise", "whole"))
         for number in numbers:
             put(Path(folder) / "logs", contents[number], number)
             ingest(piecewise, "w", sources)
@@ -104,6 +104,6 @@ def test_junk_costs_no_good_line(good, bad, random):
     random.shuffle(mixed)
     with tempfile.TemporaryDirectory() as folder:
         put(Path(folder) / "logs", b"\n".join(mixed), 0)
-        tables = Tables(Lake.open(f"{folder}/lake"))
+        tables = Tables(LakeLayout.open(f"{folder}/lake"))
         total = ingest(tables, "w", {"gateway": SourceSettings(uri=f"{folder}/logs")}).total
         assert total.kept + total.repeated == len(good)

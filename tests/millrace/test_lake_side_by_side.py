@@ -1,4 +1,5 @@
-"""Two releases side by side: prompts that both answered, from the evaluation between them and from what their drafters learnt."""
+"""Two releases side by side: prompts that both answered, from the evaluation between them and from what their drafters
+learnt."""
 
 import json
 
@@ -10,12 +11,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 import millrace
-from model_ops.speculators.serving import Serving, VllmOptions
+from model_ops.speculators.serving import DrafterServing, VllmOptions
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import write_release
-from resources.reporting.answer_diff import differences
+from resources.lake.lake import LakeLayout
+from resources.releases.gate_result import GateResult
+from resources.releases.release import write_release
+from resources.reporting.side_by_side import differences
 
 WORDS = ["[UNK]", "a", "small", "big", "cat", "<b>", "draw"]
 
@@ -29,7 +30,7 @@ def release(lake, number, answers, champion=None, beside=()):
     registry = Registry(lake, "tutor")
 
     def finished(kind, name, inputs, fill, config=None):
-        draft = registry.draft(kind, name, name, ("model_ops/job.py",), {"number": number, **(config or {})}, [each.as_input() for each in inputs])
+        draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {"number": number, **(config or {})}, [each.as_input() for each in inputs])
         fill(draft.directory)
         return registry.finish(draft, {})
 
@@ -46,7 +47,7 @@ def release(lake, number, answers, champion=None, beside=()):
     drafter = finished("model", "speculator", [target, learnt], lambda home: (home / "model.safetensors").write_text("{}"))
     report = finished("dataset", "evaluation_report", [target, drafter], lambda home: (home / "side_by_side.jsonl").write_text(
         "".join(json.dumps(line) + "\n" for line in beside)))
-    gate, serving = GateResult(name="recovery", wanted=0.99, measured=0.999, passed=True), Serving("eagle3", VllmOptions("eagle3"))
+    gate, serving = GateResult(name="recovery", wanted=0.99, measured=0.999, passed=True), DrafterServing("eagle3", VllmOptions("eagle3"))
     made = finished("release", "release", [target, drafter, report],
                     lambda home: write_release(home, "tutor", target, drafter, 3, [gate], serving), {"champion": champion})
     return made.version
@@ -55,7 +56,7 @@ def release(lake, number, answers, champion=None, beside=()):
 @pytest.fixture
 def two(tmp_path):
     """A lake with two releases, the second compared with the first when it was made."""
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     first = release(lake, 1, {f"r{each}": "a small cat" for each in range(60)})
     line = {"row_id": "held", "kind": "gain", "prompt": [{"role": "user", "text": "draw a cat"}], "logged": "as logged", "target": "new <b>", "champion": "old"}
     second = release(lake, 2, {f"r{each}": "a big cat" if each % 2 else "a small cat" for each in range(10, 90)}, first, [line, {**line, "row_id": "r11"}])
@@ -90,7 +91,7 @@ def test_what_cannot_be_compared_is_one_sentence(two):
     for words, said in (((first, first), "is named twice"), ((first, "ffffff"), "names no release"), ((first, second, 0), "give 1 or more")):
         with pytest.raises(millrace.Error, match=said):
             lake.side_by_side(*words)
-    other = release(Lake.open(lake.path), 3, {"x": "a cat"})
+    other = release(LakeLayout.open(lake.path), 3, {"x": "a cat"})
     with pytest.raises(millrace.Error, match="no prompt is known that both"):
         lake.side_by_side(first, other)
 

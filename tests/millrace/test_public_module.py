@@ -12,10 +12,10 @@ import pytest
 
 import millrace
 from resources.artefacts.registry import Registry
-from resources.artefacts.source_digest import PACKAGES
 from resources.catalog.build import rebuild
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.digests.code import PACKAGES
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 from tests.conftest import PROJECT
 from tests.resources.interaction_rows import interaction, store
 
@@ -23,11 +23,11 @@ from tests.resources.interaction_rows import interaction, store
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
     """A lake with three interactions on two days, and two versions of a dataset."""
-    place = Lake.open(tmp_path_factory.mktemp("public") / "lake")
+    place = LakeLayout.open(tmp_path_factory.mktemp("public") / "lake")
     store(Tables(place), "interactions", [interaction(1, "a", "b"), interaction(2, "c", "d", model="large"), interaction(3, "e", "f", day=1)])
     registry = Registry(place, "tutor")
     for number in (1, 2):
-        draft = registry.draft("dataset", "sft_dataset", "build_sft_dataset", ("resources/stages.py",), {"n": number}, [])
+        draft = registry.draft("dataset", "sft_dataset", "build_sft_dataset", ("resources/stages/table.py",), {"n": number}, [])
         for split, rows in (("train", 3), ("test", 1)):
             pq.write_table(pa.table({"row": list(range(rows)), "n": [number] * rows}), draft.directory / f"{split}.parquet")
         registry.finish(draft, {})
@@ -108,7 +108,7 @@ def test_decisions_are_those_in_force_and_their_history_is_a_table_of_its_own(la
 
 
 def test_older_files_that_lack_a_column_are_read_with_it(tmp_path):
-    place = Lake.open(tmp_path / "lake")
+    place = LakeLayout.open(tmp_path / "lake")
     store(Tables(place), "interactions", [interaction(1, "a", "b")])
     folder = next(place.table("interactions").glob("workload=*/dt=*"))
     file = next(folder.glob("*.parquet"))
@@ -162,12 +162,12 @@ def test_a_wrong_recipe_says_each_problem(tmp_path):
 
 
 def test_bugs_stay_what_they_are(lake, monkeypatch):
-    import pipelines.asking.bounded_question
+    import pipelines.asking.bounded
 
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(pipelines.asking.bounded_question, "bounded_question", broken)
+    monkeypatch.setattr(pipelines.asking.bounded, "bounded_question", broken)
     with pytest.raises(ZeroDivisionError):
         lake.sql("from relations")
 

@@ -1,5 +1,6 @@
-"""`millrace.open(lake).sql` reads the lake's own rows and nothing else, writes nothing, and stays within its bounds: attacked in
-more than 40 ways. resources/catalog/test_locked_catalog.py attacks the lock itself; `millrace sql` asks through the same function."""
+"""`millrace.open(lake).sql` reads the lake's own rows and nothing else, writes nothing, and stays within its bounds: attacked
+in more than 40 ways. resources/catalog/test_locked_catalog.py attacks the lock itself; `millrace sql` asks through the same
+function."""
 
 import hashlib
 import time
@@ -15,8 +16,8 @@ import millrace
 from pipelines.commands import ask  # noqa: F401 - adds the command
 from pipelines.terminal.shared_options import app
 from resources.catalog.build import rebuild
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 
 READS = {  # what plain DuckDB answers with the secret
     "a file by its name": "from '{outside}.csv'",
@@ -90,7 +91,7 @@ BOMBS = {
 def places(tmp_path_factory):
     """A lake, and secrets beside it, in it and behind a link in it."""
     home = tmp_path_factory.mktemp("attacked")
-    lake = Lake.open(home / "lake")
+    lake = LakeLayout.open(home / "lake")
     Tables(lake).append("interactions", pa.Table.from_pylist([{"workload": "tutor", "interaction_id": "i"}], schema=SCHEMAS["interactions"]))
     (home / "outside.csv").write_text("a,b\n1,SECRET\n")
     (home / "outside.json").write_text('{"a": "SECRET"}')

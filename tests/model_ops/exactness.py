@@ -12,13 +12,13 @@ from __future__ import annotations
 import torch
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode import Answer, decode
+from model_ops.decoding.decode_loop import Completion, decode
 from model_ops.decoding.incremental import IncrementalModel
 
 ROWS = 6_000
 
 
-def greedy_text_is_the_targets(target, drafter, num_speculative_tokens: int = 3) -> list[Answer]:
+def greedy_text_is_the_targets(target, drafter, num_speculative_tokens: int = 3) -> list[Completion]:
     """Five prompts of 1 to 14 tokens, answered three at a time, so that rows of a batch end and others take their place."""
     runner = IncrementalModel(target)
     generator = torch.Generator().manual_seed(0)
@@ -36,7 +36,7 @@ def six_token_target(layers: int = 2):
     return tiny_model(layers=layers, vocab_size=6, seed=8, eos_token_id=None)
 
 
-def sampled_text_is_distributed_as_the_target(target, drafter, num_speculative_tokens: int = 2) -> list[Answer]:
+def sampled_text_is_distributed_as_the_target(target, drafter, num_speculative_tokens: int = 2) -> list[Completion]:
     """Three tokens after one prompt, over many rows: Pearson's chi-squared against the target's exact joint distribution,
     at most four standard deviations above its mean."""
     prompt, vocab = [3, 4, 5], target.config.vocab_size

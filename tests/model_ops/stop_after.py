@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model_ops.progress import Progress
+from model_ops.jobs.progress import Progress
 
 
 class StopAfter(Progress):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from model_ops.evaluation.tasks.accuracy_kept import AccuracyKept
+from model_ops.evaluation.task_scores import AccuracyKept
 
 
 def scores(values):

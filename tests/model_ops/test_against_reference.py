@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import write_dataset, write_target
 
+from model_ops.documents.conversations import read_documents
+from model_ops.documents.documents import Branch, Document
 from model_ops.evaluation.against_reference import against_reference, long_contexts
 from model_ops.evaluation.measurement import LONG_CONTEXT, find
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import quantize
-from model_ops.progress import Progress
-from model_ops.training.conversations import read_documents
-from model_ops.training.documents import Branch, Document
 
 
 @pytest.fixture(scope="module")

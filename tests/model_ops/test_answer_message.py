@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from model_ops.evaluation.tasks.answer_message import UnusableAnswer, message_of
+from model_ops.tasks.answer_message import UnusableAnswer, message_of
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 SPECIALS = ["<|im_end|>", "<|im_start|>"]

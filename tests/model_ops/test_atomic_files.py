@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from model_ops.atomic_files import renamed_when_complete, write_json, write_text
+from model_ops.files.atomic_files import renamed_when_complete, write_json, write_text
 
 
 def test_a_file_is_replaced_whole(tmp_path):

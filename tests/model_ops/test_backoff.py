@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from model_ops.backoff import Backoff, pause_after
-from model_ops.file_locks import is_at, locked, try_lock, unlock
+from model_ops.files.file_locks import is_at, locked, try_lock, unlock
+from model_ops.machine.backoff import Backoff, pause_after
 
 
 def test_pauses_double_up_to_the_longest_one_and_begin_again_after_a_success():

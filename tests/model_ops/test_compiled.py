@@ -1,6 +1,6 @@
 """Machine code where it can be kept, and where it cannot."""
 
-from model_ops import compiled
+from model_ops.machine import compilation as compiled
 
 
 def test_where_machine_code_cannot_be_kept_it_is_compiled_afresh(monkeypatch):

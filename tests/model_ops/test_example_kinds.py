@@ -10,20 +10,20 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from model_ops.errors import ModelError
+from model_ops.documents.conversations import read_documents, tokenize
+from model_ops.documents.packing import to_batch
+from model_ops.jobs.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.rendering.row import Row
-from model_ops.training.conversations import read_documents, tokenize
-from model_ops.training.packing import to_batch
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.composing.seeds import SeedError, import_seeds
-from resources.curating.clean import clean, stale_days
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean, stale_days
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.curating.selection import curate
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures/formats"
 ALL_TRAIN = DatasetSettings(validation_share=0, test_share=0)
@@ -36,7 +36,7 @@ def tokenizer(tiny_model):
 
 def curated_from(logs, folder):
     """Curates a folder of logs; the decisions as {stage: {rule: rows}}."""
-    tables = Tables(Lake.open(folder / "lake"))
+    tables = Tables(LakeLayout.open(folder / "lake"))
     ingest(tables, "w", {"logs": SourceSettings(uri=str(logs))})
     settings = CurationSettings()
     clean(tables, "w", stale_days(tables, "w"), settings)

@@ -10,18 +10,18 @@ import pytest
 from tiny_models import write_dataset, write_target
 
 from model_ops.answering import answerers
-from model_ops.answering.completions_endpoint import Reply
+from model_ops.answering.completions_endpoint import CompletionTokens
 from model_ops.answering.served_answers import COLUMNS
 from model_ops.answering.turns import _said
-from model_ops.decoding.decode import decode
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.target import load_runner
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.files.digests import target_digest, vocabulary_digest
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.models.target_digest import target_digest, vocabulary_digest
 from model_ops.operations.generate import SCHEMA, run
-from model_ops.progress import Progress, Stopped
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
             tokens = load_tokenizer(place / "target")(f"mine {each.name}")["input_ids"]
             answer_id[each.name] = tokens
             cut = each.name == "cut#0"
-            found.append(Reply(tokens if cut else [*tokens, next(iter(end_of_text_ids(place / "target")))],
+            found.append(CompletionTokens(tokens if cut else [*tokens, next(iter(end_of_text_ids(place / "target")))],
                                "length" if cut else "stop"))
         return found
 

@@ -7,20 +7,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from model_ops.blocks import layer_list
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.loss import LossOfTerms
-from model_ops.models.narrower import Importance, Widths, kept_channels, make_narrower
-from model_ops.models.shallower import layers_fit, make_student
+from model_ops.documents.documents import Document, to_batch
+from model_ops.families.loading import layer_list
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.tiny_families import OWN
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.progress import Progress, Stopped
-from model_ops.training.documents import Document, to_batch
+from model_ops.pruning.narrower import Importance, Widths, kept_channels, make_narrower
+from model_ops.pruning.shallower import layers_fit, make_student
+from model_ops.tensors.loss import LossOfTerms
 
 SETTINGS = {"steps": 6, "learning_rate": 3e-3, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 2, "layers": 2,
             "hidden_weight": 2.0}

@@ -18,19 +18,21 @@ from stand_in_server import key_of, living, stand_in, started
 from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.prompts import read_prompts
-from model_ops.errors import ModelError
+from model_ops.drafting.drafts import NO_DRAFTING, Drafting
+from model_ops.evaluation import report as evaluate
 from model_ops.evaluation.drafting_measurements import measured_draftings
 from model_ops.evaluation.in_server import in_server
 from model_ops.evaluation.measurement import find
 from model_ops.evaluation.served_forms import held_out_texts
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.operations import evaluate, generate, quantize, speculator
-from model_ops.progress import Progress, Stopped
+from model_ops.operations import generate, quantize
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.serving.drafting import NO_DRAFTING, Drafting
-from resources.artefacts.manifest import describe_files, files_digest
+from model_ops.speculators import operation as speculator
+from resources.manifests.manifest import describe_files, files_digest
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("in server")]
 

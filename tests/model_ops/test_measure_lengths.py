@@ -8,15 +8,15 @@ import pytest
 from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.prompts import read_prompts
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.models.target_digest import vocabulary_digest
+from model_ops.documents.conversations import read_documents
+from model_ops.documents.documents import Document, Documents
+from model_ops.files.digests import vocabulary_digest
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.operations import measure_lengths
 from model_ops.operations.measure_lengths import Findings, compare_drafter, compare_evaluation, compare_training
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, TrainingLimit
-from model_ops.progress import Progress
-from model_ops.training.conversations import read_documents
-from model_ops.training.documents import Document, Documents
 
 
 def rows(*shapes: tuple[int, int]) -> Documents:

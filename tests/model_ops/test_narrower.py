@@ -7,17 +7,17 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.documents.documents import Document
+from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.models.narrower import FAMILIES, Importance, Widths, make_narrower, widths_of
 from model_ops.models.tiny_families import tiny_model
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.progress import Progress
-from model_ops.training.documents import Document
-from model_ops.training.likelihood import held_out_loss, mean_loss
-from model_ops.training.width_importance import measure_widths
+from model_ops.pruning.narrower import FAMILIES, Importance, Widths, make_narrower, widths_of
+from model_ops.pruning.width_importance import measure_widths
 
 HIDDEN = [kind for kind in FAMILIES if "gemma" not in kind]
 
@@ -112,8 +112,8 @@ def test_importance_is_what_the_definition_says():
 
 
 def test_importance_loses_less_than_chance(tiny_model, chats, tmp_path):
+    from model_ops.documents.conversations import read_documents
     from model_ops.operations import sft
-    from model_ops.training.conversations import read_documents
 
     job = Job(operation="sft", output=tmp_path / "sft", inputs={"model": tiny_model, "dataset": chats},
               settings={"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128})

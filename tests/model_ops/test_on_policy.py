@@ -7,7 +7,10 @@ import pytest
 import torch
 from tiny_models import tiny_model
 
-from model_ops.job import Job
+from model_ops.documents.documents import Branch, Document
+from model_ops.documents.packing import PackedPlan
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.objectives.on_policy import (
     OnPolicyPlan,
     SampledBatch,
@@ -19,9 +22,6 @@ from model_ops.objectives.on_policy import (
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.progress import Progress, Stopped
-from model_ops.training.documents import Branch, Document
-from model_ops.training.packing import PackedPlan
 
 SETTINGS = {"steps": 8, "learning_rate": 3e-3, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 2, "layers": 2}
 

@@ -6,11 +6,10 @@ import pytest
 from loopback import loopback
 from pydantic import ValidationError
 
-from model_ops.decoding.served import ServedModel
-from model_ops.endpoint_settings import EndpointSettings
-from model_ops.errors import ModelError
-from model_ops.openai_api import MissingKeyError, OpenAiApi, _Retry, key_in
-from model_ops.server_address import plain_address
+from model_ops.answering.endpoint_settings import EndpointSettings, plain_address
+from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, _Retry, key_in
+from model_ops.answering.served import ServedModel
+from model_ops.jobs.errors import ModelError
 
 
 @pytest.mark.parametrize("address", ["localhost:8000", "ftp://x/v1", "http://", "http://me:secret@x/v1", "https://x/v1?key=secret"])

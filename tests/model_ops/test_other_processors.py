@@ -1,6 +1,7 @@
 """Training, distillation and decoding as a processor with AVX2 alone computes them: in float32, and in emulated bfloat16.
 
-The variables hold oneDNN's and torch's kernels to AVX2 on any machine. What `precision: auto` stands for is what the cache folder says.
+The variables hold oneDNN's and torch's kernels to AVX2 on any machine. What `precision: auto` stands for is what the cache
+folder says.
 """
 
 import os
@@ -9,7 +10,7 @@ import sys
 
 import pytest
 
-from model_ops.precision import Speeds
+from model_ops.machine.precision import Speeds
 from tests.command import PROJECT
 from tests.reports import process_report
 

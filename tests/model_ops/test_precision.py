@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from model_ops import precision as module
 from model_ops.decoding.runner import SMALL_PARAMETERS, decoding_dtype
+from model_ops.machine import precision as module
+from model_ops.machine.precision import Speeds, cpu_speeds, decided, measured, products_in
 from model_ops.models.tiny_families import tiny_config
 from model_ops.operations.quantize import calibration_dtype
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.planning.needs import Training, needs_of
-from model_ops.precision import Speeds, cpu_speeds, decided, measured, products_in
 from model_ops.training.tuning import load_to_tune
 
 CPU = torch.device("cpu")
@@ -129,7 +129,7 @@ def test_the_measurement_is_real_and_short():
 
 def test_a_process_without_torch_gets_the_same_speeds(monkeypatch, empty_cache):
     ours = cpu_speeds()
-    code = ("import json, sys; from model_ops.precision import cpu_speeds; "
+    code = ("import json, sys; from model_ops.machine.precision import cpu_speeds; "
             f"print(json.dumps(cpu_speeds(threads={torch.get_num_threads()}))); assert 'torch' not in sys.modules")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert tuple(json.loads(done.stdout)) == ours

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from model_ops.errors import ModelError
+from model_ops.documents.likelihood import RowLoss, mean_loss
 from model_ops.evaluation.recovery_interval import recovery_interval
-from model_ops.training.likelihood import RowLoss, mean_loss
+from model_ops.jobs.errors import ModelError
 
 
 def rows(loss_of, count=200, seed=0):
@@ -40,7 +40,8 @@ def test_the_same_model_twice_has_no_noise():
 
 @pytest.mark.parametrize("count", [2, 3, 5, 10, 30])
 def test_few_rows_of_equal_models_lie_beyond_1_as_rarely_as_95_percent_promises(count):
-    """At either end in 2.5 % of cases: 100 of 4,000, with a standard deviation of 10. Rows of unequal length take a little more."""
+    """At either end in 2.5 % of cases: 100 of 4,000, with a standard deviation of 10. Rows of unequal length take a little
+    more."""
     draw, beyond, trials = random.Random(count), [0, 0], 4_000
     for _ in range(trials):
         lengths = [draw.randint(50, 150) for _ in range(count)]

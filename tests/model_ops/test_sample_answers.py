@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_models import write_target
 
-from model_ops.decoding.decode import decode
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.decoding.decode_loop import decode
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations import quantize, sample_answers
 from model_ops.operations.sample_answers import run
-from model_ops.progress import Progress, Stopped
 
 COLUMNS = pa.schema([*((name, pa.string()) for name in ("key", "messages", "tools", "request")),
                      ("ts", pa.timestamp("us", tz="UTC"))])

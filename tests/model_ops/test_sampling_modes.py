@@ -10,13 +10,13 @@ from tiny_models import write_dataset, write_target
 from model_ops.answering.served_answers import COLUMNS
 from model_ops.decoding.penalties import Penalties
 from model_ops.decoding.prompts import Prompt, read_prompts
-from model_ops.decoding.truncation import Truncation
-from model_ops.evaluation.lookup_lengths import LENGTHS, search
+from model_ops.decoding.sampling import Truncation
+from model_ops.evaluation import report as evaluate
+from model_ops.evaluation.acceptances import LENGTHS, search
 from model_ops.evaluation.sampling_modes import modes
-from model_ops.job import Job
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.operations import evaluate
-from model_ops.progress import Progress
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from model_ops.evaluation.tasks.sandbox import run_program
+from model_ops.tasks.unit_tests import run_program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a subprocess is locked down on Linux only")
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from model_ops.documents.documents import Document
+from model_ops.jobs.progress import Progress
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.progress import Progress
-from model_ops.training.documents import Document
 
 
 @pytest.mark.parametrize(("training", "tokens"), [

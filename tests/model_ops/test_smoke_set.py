@@ -10,9 +10,9 @@ import pytest
 import urllib3
 
 from benchmarks.stand_in_vllm import stand_in_vllm
-from model_ops.errors import ModelError
 from model_ops.evaluation.smoke.asking import SmokePrompt
-from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, smoke
+from model_ops.evaluation.smoke.smoke_set import TriedServer, failed, run_smoke_set
+from model_ops.jobs.errors import ModelError
 
 ROW = SmokePrompt("row-1", [{"role": "user", "content": "a secret"}], request={"response_format": {
     "type": "json_schema", "json_schema": {"schema": {"type": "object", "required": ["answer"]}}}})
@@ -41,7 +41,7 @@ def server(folder, **behaviour):
 
 def found_in(folder, scores=lambda answers: AGREES, rows=(ROW,), **behaviour):
     with server(folder, **behaviour) as tried:
-        return smoke(tried, [SmokePrompt("row-2", [{"role": "user", "content": "another secret"}])], rows, scores)
+        return run_smoke_set(tried, [SmokePrompt("row-2", [{"role": "user", "content": "another secret"}])], rows, scores)
 
 
 def test_a_good_server_passes_every_check(tmp_path):
@@ -103,7 +103,7 @@ def test_a_server_without_a_parser_of_tool_calls_is_told_apart(tmp_path):
 def test_prompts_that_do_not_fit_the_server_s_context_are_left_out(tmp_path):
     long, short = (SmokePrompt(f"row-{size}", [{"role": "user", "content": "x" * size}]) for size in (900, 9))
     with server(tmp_path) as tried:
-        found = smoke(tried, [long, *[short] * 8], [SmokePrompt("row-900", long.messages, request=ROW.request)], None)
+        found = run_smoke_set(tried, [long, *[short] * 8], [SmokePrompt("row-900", long.messages, request=ROW.request)], None)
     assert failed(found) == [] and found[0].said == "5 prompts; 1 more did not fit its context"
     assert [finding.passed for finding in found if finding.name == "schema rows"] == [None]
 
@@ -111,17 +111,17 @@ def test_prompts_that_do_not_fit_the_server_s_context_are_left_out(tmp_path):
 def test_a_server_without_constraints_is_asked_only_what_it_takes(tmp_path):
     with server(tmp_path) as tried:
         plain = TriedServer(tried.url, "served", "transformers")
-        found = smoke(plain, [], [ROW], lambda answers: {**AGREES, "prompts": 0})
+        found = run_smoke_set(plain, [], [ROW], lambda answers: {**AGREES, "prompts": 0})
     assert {finding.name: finding.passed for finding in found} == {
         "answers": True, "stream": True, "stop": True, "constraints": None, "long prompt": None, "text": True}
 
 
 def test_sglang_is_asked_for_what_it_shares_with_vllm(tmp_path):
     with server(tmp_path, ignores=["regex", "grammar", "tools"]) as tried:
-        found = smoke(TriedServer(tried.url, "served", "sglang"), [], [ROW], None)
+        found = run_smoke_set(TriedServer(tried.url, "served", "sglang"), [], [ROW], None)
     assert failed(found) == [] and [finding.name for finding in found if finding.passed is None] == ["tool call, regex, grammar"]
 
 
 def test_a_server_that_is_gone_fails_at_once(tmp_path):
-    found = smoke(TriedServer("http://127.0.0.1:9", "served", timeout_s=2), [], [], None)
+    found = run_smoke_set(TriedServer("http://127.0.0.1:9", "served", timeout_s=2), [], [], None)
     assert failed(found) == ["answers: row built-in: it did not answer /v1/chat/completions (NewConnectionError)"]

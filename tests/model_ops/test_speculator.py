@@ -13,16 +13,17 @@ from safetensors.torch import load_file
 from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.target import load_runner
-from model_ops.job import Job
-from model_ops.operations import generate, speculator
-from model_ops.progress import Progress, Stopped
-from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
+from model_ops.operations import generate
+from model_ops.speculators import operation as speculator
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.training_loss import measure_alpha
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.speculator_batches import SpeculatorPlan, make_batch, plan_steps, supervised
-from model_ops.speculators.teacher import Teacher
-from model_ops.speculators.training_loss import measure_alpha
+from model_ops.speculators.states.draft_vocabulary import choose_draft_vocabulary
+from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.states.speculator_batches import SpeculatorPlan, make_batch, plan_steps, supervised
 from model_ops.verify import verify
 from tests.thorough_cases import thorough_except
 
@@ -156,7 +157,7 @@ def test_the_teacher_is_the_targets_distribution_at_the_supervised_token(place):
 
 
 def test_hidden_states_are_computed_once(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("model_ops.speculators.hidden_states.SHARD_TOKENS", 200)
+    monkeypatch.setattr("model_ops.speculators.states.hidden_states.SHARD_TOKENS", 200)
     rows, _ = read_answers(place / "answers" / "train.parquet", 256)
     runner = load_runner(place / "target")
     states = HiddenStates(tmp_path, rows, (2, 4, 5), "t")

@@ -1,4 +1,5 @@
-"""A teacher's distribution in a student's tokens: as written out token by token, and that of one tokenizer where there is one."""
+"""A teacher's distribution in a student's tokens: as written out token by token, and that of one tokenizer where there is
+one."""
 
 import heapq
 import inspect
@@ -12,8 +13,11 @@ from tiny_chats import conversation, write_rows
 from tiny_models import tiny_model as random_model
 from tiny_models import write_target
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.documents.packing import to_batches
+from model_ops.documents.paired_chats import read_paired
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.paired_batches import paired_batch
@@ -23,10 +27,7 @@ from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.progress import Progress
 from model_ops.rendering.token_bytes import TokenBytes
-from model_ops.training.packing import to_batches
-from model_ops.training.paired_chats import read_paired
 
 SETTINGS = {"steps": 10, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128}
 
@@ -103,7 +104,8 @@ def test_every_token_is_spelt_by_its_bytes_parts_of_characters_too(two):
 
 
 def test_the_teachers_probability_of_a_text_is_kept(two):
-    """Along a group the spelt probabilities multiply to the teacher's where the student writes its first token as one or more."""
+    """Along a group the spelt probabilities multiply to the teacher's where the student writes its first token as one or
+    more."""
     (ours, theirs), paired, spelling = two
     batch = paired_batch(paired, range(len(paired.documents)), spelling)
     places = batch.places

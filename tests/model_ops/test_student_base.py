@@ -8,15 +8,15 @@ import torch
 from tiny_models import tiny_model as random_model
 from torch.nn import functional as F
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.losses.chunked_head import Head, chunked_head
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
+from model_ops.losses.head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.objectives.distillation import Divergence, distillation_rows
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 
 SETTINGS = {"steps": 8, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128}
 

@@ -1,4 +1,5 @@
-"""The student as its teacher's draft model: acceptance as a loop over whole forward passes counts it, and the estimated speed-up."""
+"""The student as its teacher's draft model: acceptance as a loop over whole forward passes counts it, and the estimated
+speed-up."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ import torch
 from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.prompts import read_prompts
-from model_ops.evaluation.draft_speed_up import acceptance_chance, best_length, expected_speed_up
+from model_ops.evaluation import report as evaluate
 from model_ops.evaluation.likelihoods import comparisons
 from model_ops.evaluation.measurement import find, measurements_of
-from model_ops.job import Job
+from model_ops.evaluation.student_drafts import acceptance_chance, best_length, expected_speed_up
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
-from model_ops.operations import evaluate
-from model_ops.progress import Progress
 
 DRAFTS, TOKENS = 3, 10
 

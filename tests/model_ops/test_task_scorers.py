@@ -5,12 +5,11 @@ import time
 
 import pytest
 
-from model_ops.evaluation.score_interval import mean_interval
-from model_ops.evaluation.tasks.final_number import NumberItem, final_number, score_number
-from model_ops.evaluation.tasks.function_call import FunctionCallItem, calls_in, score_call
-from model_ops.evaluation.tasks.json_answer import JsonItem, score_json
-from model_ops.evaluation.tasks.text_match import ExactItem, RegexItem, score_exact, score_regex
-from model_ops.evaluation.tasks.unit_tests import UnitTestsItem, program_of
+from model_ops.evaluation.recovery_interval import mean_interval
+from model_ops.tasks.function_call import FunctionCallItem, calls_in, score_call
+from model_ops.tasks.json_answer import JsonItem, score_json
+from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, final_number, score_exact, score_number, score_regex
+from model_ops.tasks.unit_tests import UnitTestsItem, program_of
 
 SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content": "?"}]}
 

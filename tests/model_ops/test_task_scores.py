@@ -1,4 +1,5 @@
-"""Asking evaluation items: answers of the served model, base and champion are scored, compared in pairs, and failures are named."""
+"""Asking evaluation items: answers of the served model, base and champion are scored, compared in pairs, and failures are
+named."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ import pytest
 from judge_server import completion, judge_server
 from tiny_models import write_target
 
+from model_ops.evaluation import task_scores as scores
 from model_ops.evaluation.measurement import find
+from model_ops.evaluation.pairwise_judge import PairwiseJudge, read_preference
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.evaluation.tasks import scores
-from model_ops.evaluation.tasks.judged import JudgedItem
-from model_ops.evaluation.tasks.pairwise_judge import PairwiseJudge, read_preference
-from model_ops.evaluation.tasks.scores import task_scores
-from model_ops.job import Job
-from model_ops.progress import Progress
+from model_ops.evaluation.task_scores import task_scores
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
+from model_ops.tasks.item import JudgedItem
 
 
 def item(suite, number, **fields):

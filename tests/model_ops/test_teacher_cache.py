@@ -1,4 +1,5 @@
-"""A teacher's cached distributions: they are its own, their divergence is exact over buckets, and training with them teaches."""
+"""A teacher's cached distributions: they are its own, their divergence is exact over buckets, and training with them
+teaches."""
 
 import json
 import math
@@ -10,16 +11,16 @@ from tiny_models import tiny_model
 from torch.nn import functional as F
 
 import model_ops.models.attention  # noqa: F401 (registers "packed")
-from model_ops.job import Job
-from model_ops.losses.chunked_head import Head, chunked_head
+from model_ops.documents.documents import Branch, Document
+from model_ops.documents.packing import PackedPlan
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
+from model_ops.losses.head import Head, chunked_head
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.divergences import generalised_jsd
 from model_ops.objectives.teacher_cache import ABOUT, CachedBatch, TeacherCache, cached_rows, from_tail, with_tail
 from model_ops.operations import distill, sft
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.progress import Progress, Stopped
-from model_ops.training.documents import Branch, Document
-from model_ops.training.packing import PackedPlan
 
 VOCABULARY = 96
 

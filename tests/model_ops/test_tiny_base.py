@@ -2,20 +2,20 @@
 
 import json
 
-from model_ops.job import Job
+from model_ops.files.standard_library import library_sources
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import tiny_base
 from model_ops.operations.base_directory import check_base
-from model_ops.progress import Progress
-from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.standard_library import modules
+from model_ops.rendering.tokens import end_of_turn_ids
 
 SETTINGS = {"steps": 4, "vocab_size": 600, "hidden_size": 32, "layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 16,
             "mlp_size": 48, "tokens_per_step": 512, "max_length": 64, "learning_rate": 1e-2}
 
 
 def make(folder, monkeypatch):
-    few = modules("base")[:40]
+    few = library_sources("base")[:40]
     monkeypatch.setattr(tiny_base, "modules", lambda part: few if part == "base" else [])
     return tiny_base.run(Job(operation="tiny_base", output=folder, settings=SETTINGS), Progress())
 
@@ -41,6 +41,6 @@ def test_its_tokenizer_gives_back_any_text_and_its_turns_end(tmp_path, monkeypat
 
 
 def test_held_out_files_are_not_trained_on():
-    training, held_out = tiny_base.read_texts(modules("base"))
+    training, held_out = tiny_base.read_texts(library_sources("base"))
     assert training and held_out and not training.keys() & held_out.keys()
     assert 0.01 < len(held_out) / (len(training) + len(held_out)) < 0.12

@@ -1,5 +1,6 @@
 """A student that learns an endpoint's log-probabilities: its loss and gradients are those of the teacher in process over the
-same tokens and a bucket for the rest; tokens are the endpoint's own; what does not map falls back to the label, or is refused."""
+same tokens and a bucket for the rest; tokens are the endpoint's own; what does not map falls back to the label, or is
+refused."""
 
 import json
 import math
@@ -11,23 +12,22 @@ import pytest
 import torch
 from tiny_models import write_target
 
-from model_ops.batch import IGNORED
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.documents.documents import to_batch
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
-from model_ops.objectives.teacher_cache import with_tail
-from model_ops.objectives.told_cache import write_told
+from model_ops.objectives.teacher_cache import with_tail, write_told
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.progress import Progress
 from model_ops.rendering.chat_template import ChatTemplate
 from model_ops.rendering.row import Row
 from model_ops.rendering.token_bytes import TokenBytes
 from model_ops.rendering.tokens import TurnEncoder, TurnTokens
 from model_ops.rendering.told_tokens import PADDED, ToldTokens
-from model_ops.training.documents import to_batch
-from resources.teaching.token_logs import LOGPROBS, TokenLogs, read_token_logs
+from model_ops.tensors.batch import IGNORED
+from resources.composing.teachers.token_logs import LOGPROBS, TokenLogs, read_token_logs
 
 QUESTIONS = {"a": "add", "b": "print hello", "c": "return a + b"}
 ANSWERS = {"a": "def add(a, b):", "b": "print('hello world')", "c": "a + b é"}

@@ -10,7 +10,7 @@ import pytest
 PRODUCTS = """
 import ctypes, json, sys
 if sys.argv[1] == "ours":
-    from model_ops.torch_environment import set_torch_environment
+    from model_ops.machine.torch_environment import set_torch_environment
     set_torch_environment()
 import torch
 
@@ -48,7 +48,7 @@ def test_products_of_ever_new_shapes_do_not_pile_up_their_kernels():
 
 
 def test_what_the_user_set_stays(monkeypatch):
-    from model_ops.torch_environment import set_torch_environment
+    from model_ops.machine.torch_environment import set_torch_environment
 
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)

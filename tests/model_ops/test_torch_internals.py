@@ -8,9 +8,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 
-from model_ops import torch_internals
 from model_ops.parallel.world import local_part
-from model_ops.torch_internals import (
+from model_ops.tensors import torch_internals
+from model_ops.tensors.torch_internals import (
     FakeTensorMode,
     TorchDispatchMode,
     foreach_multiply,
@@ -31,7 +31,7 @@ def test_no_other_file_takes_private_parts_of_torch_or_transformers():
     found = [f"{path.relative_to(MODEL_OPS)}:{number}: {line.strip()}" for path in sorted(MODEL_OPS.rglob("*.py"))
              if path.name != "torch_internals.py" for number, line in enumerate(path.read_text().splitlines(), 1)
              if PRIVATE.search(line)]
-    assert not found, "put these into model_ops/torch_internals.py, with the reason:\n" + "\n".join(found)
+    assert not found, "put these into model_ops/tensors/torch_internals.py, with the reason:\n" + "\n".join(found)
 
 
 def test_fake_tensors_have_a_device_and_no_storage():

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from model_ops.job import Job
-from model_ops.losses.chunked_head import Head, chunked_head
+from model_ops.documents.conversations import read_documents
+from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
+from model_ops.losses.head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.models.shallower import evenly_spaced, make_student
 from model_ops.objectives.distillation import Divergence, distillation_rows
 from model_ops.operations import distill, sft
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.progress import Progress
-from model_ops.training.conversations import read_documents
-from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.pruning.shallower import evenly_spaced, make_student
 
 SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}
 

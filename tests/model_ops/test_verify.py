@@ -19,9 +19,9 @@ from tiny_drafters import DRAFT_VOCABULARY, drafter_of, tiny_eagle3, tiny_p_eagl
 from tiny_models import tiny_model, write_target
 
 from model_ops.decoding.incremental import IncrementalModel
+from model_ops.files.tensor_files import TensorFileError, read_headers, read_metadata, write_stream
+from model_ops.jobs.progress import Progress
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
-from model_ops.tensor_files import TensorFileError, read_headers, read_metadata, write_stream
 from model_ops.verify import verify
 
 HOUSE = Path(__file__).resolve().parents[3] / "shared" / "models" / "house"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model_ops.wording import counted, duration, plural, singular, size
+from model_ops.jobs.wording import counted, duration, plural, singular, size
 
 
 @pytest.mark.parametrize("count, word, said", [

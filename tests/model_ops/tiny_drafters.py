@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from model_ops.models.mtp_tensors import LAYER
-from model_ops.speculators.eagle3 import Eagle3
-from model_ops.speculators.eagle3_config import Eagle3Config, PEagleConfig
+from model_ops.families.mtp_tensors import LAYER
+from model_ops.speculators.eagle3.config import Eagle3Config, PEagleConfig
+from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.factory import new_draft_model
-from model_ops.speculators.p_eagle import PEagle
+from model_ops.speculators.p_eagle.network import PEagle
 from model_ops.speculators.registry import speculator_settings
 
 DRAFT_VOCABULARY = "medusa with a draft vocabulary"

@@ -1,6 +1,7 @@
 """Runs fast tests on a copy of the project, once for each change: started by test_changes.py, prints one JSON line a run.
 
-    python -P run_changes.py COPY        # stdin: JSON lines {"name", "file", "before", "after", "tests"}; without a file: no change
+    python -P run_changes.py COPY        # stdin: JSON lines {"name", "file", "before", "after", "tests"}; without a file: no
+    change
 
 Libraries are imported once, the project's own modules in a fork for each run: a run takes seconds.
 """

@@ -3,8 +3,9 @@
     pytest -m thorough tests/mutations             # part of `make test-thorough`: minutes on 2 cores
     pytest -m thorough tests/mutations -k tau      # some of them
 
-A copy of the project is changed in one place, and fast tests run there. A change that they pass survives, and fails the test here:
-write the test that notices it. Every file of tests has to pass on the copy without a change, so that nothing is noticed by accident.
+A copy of the project is changed in one place, and fast tests run there. A change that they pass survives, and fails the test
+here: write the test that notices it. Every file of tests has to pass on the copy without a change, so that nothing is noticed
+by accident.
 """
 
 import json
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.artefacts.source_digest import PACKAGES
+from resources.digests.code import PACKAGES
 from tests.command import PROJECT
 from tests.mutations.changes import CHANGES, Change
 

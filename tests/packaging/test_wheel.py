@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.artefacts.source_digest import PACKAGES
+from resources.digests.code import PACKAGES
 from tests.reports import process_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
@@ -26,11 +26,11 @@ import json
 from pathlib import Path
 import pipelines, pipelines.definitions as definitions, pipelines.running.instance as instance, resources.artefacts.registry as registry
 from pipelines.storage.locations import RECIPES
-from resources.artefacts.source_digest import source_digest
+from resources.digests.code import source_digest
 print(json.dumps({
     "home": str(Path(pipelines.__file__).parents[1]), "recipes": sorted(path.name for path in RECIPES.glob("*.yaml")),
     "assets": sorted(key.path[-1] for key in definitions.demo.resolve_asset_graph().get_all_asset_keys()),
-    "digest": source_digest("model_ops/operations/sft.py", "resources/curating/clean.py", "sql/curating/clean", "resources/reading/ingest.py"),
+    "digest": source_digest("model_ops/operations/sft.py", "resources/curating/cleaning.py", "sql/curating/clean", "resources/reading/ingestion.py"),
     "instance": instance.SHIPPED.read_text(), "revision": registry._code().model_dump(),
 }))
 """
@@ -128,13 +128,13 @@ def test_the_command_works_from_a_wheel(python, tmp_path):
 
 def test_the_demo_puts_its_recipe_and_traffic_in_the_current_folder(tmp_path, monkeypatch):
     from pipelines.contract.recipe import load_recipe
-    from pipelines.demo.fitting_steps import fit
-    from pipelines.demo.run_demo import FULL, QUICK, demo_recipe
-    from pipelines.planning.stage_seconds import Speed
+    from pipelines.demo.demo import FULL, QUICK, demo_recipe
+    from pipelines.demo.fitting_steps import fit_steps
+    from pipelines.planning.stage_times import Speed
 
     monkeypatch.chdir(tmp_path)
     fast = Speed(1_000.0, "bfloat16")
-    choices = {size.recipe: fit(PROJECT / "recipes" / size.recipe, size.budget, size.traffic, fast) for size in (FULL, QUICK)}
+    choices = {size.recipe: fit_steps(PROJECT / "recipes" / size.recipe, size.budget, size.traffic, fast) for size in (FULL, QUICK)}
     for size in (FULL, QUICK):
         recipe = demo_recipe(size, choices[size.recipe])
         assert recipe == tmp_path / size.folder / size.recipe

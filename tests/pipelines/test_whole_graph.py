@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from pipelines.running.instance import fail_dead_runs, open_instance
-from resources.artefacts.manifest import describe_files, files_digest
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.approvals import approvals_of
-from resources.releasing.endpoints import Endpoint
+from resources.endpoints.approvals import approvals_of
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import describe_files, files_digest
 
 MODELS = ("base_model", "sft_model", "student_model", "quantized_model", "speculator")
 DATASETS = ("eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "served_answers", "speculator_dataset",
@@ -22,7 +22,7 @@ def rows(cli, lake, statement):
 
 
 def test_every_stage_left_an_artefact_whose_files_are_what_its_manifest_says(toy):
-    registry = Registry(Lake.open(toy.lake), toy.workload)
+    registry = Registry(LakeLayout.open(toy.lake), toy.workload)
     for kind, names in (("model", MODELS), ("dataset", DATASETS), ("release", ("release",))):
         for name in names:
             manifest = registry.current(kind, name)
@@ -66,14 +66,14 @@ def test_planted_mess_is_caught(toy, cli):
 
 
 def test_lineage_goes_from_the_release_to_the_log_lines(toy, cli):
-    release = Registry(Lake.open(toy.lake), toy.workload).current("release", "release")
+    release = Registry(LakeLayout.open(toy.lake), toy.workload).current("release", "release")
     tree = cli("lineage", release.version, "--lake", toy.lake).stdout
     for name in (*MODELS, "sft_dataset", "curated_interactions", "cleaned_interactions"):
         assert name in tree
 
 
 def test_verify_agrees_with_what_was_published_and_notices_one_changed_byte(toy, cli, tmp_path):
-    registry = Registry(Lake.open(toy.lake), toy.workload)
+    registry = Registry(LakeLayout.open(toy.lake), toy.workload)
     for kind, name in (("model", "quantized_model"), ("model", "speculator"), ("release", "release"),
                        ("dataset", "sft_dataset")):
         cli("verify", registry.directory(registry.current(kind, name)))
@@ -87,7 +87,7 @@ def test_verify_agrees_with_what_was_published_and_notices_one_changed_byte(toy,
 
 
 def test_a_second_run_makes_nothing_again(toy, cli):
-    registry = Registry(Lake.open(toy.lake), toy.workload)
+    registry = Registry(LakeLayout.open(toy.lake), toy.workload)
     before = {name: registry.current("model", name) for name in MODELS}
     cli("run", toy.recipe, "--lake", toy.lake)
     assert {name: registry.current("model", name) for name in MODELS} == before
@@ -113,7 +113,7 @@ def test_one_day_of_a_new_lake_adds_up_though_late_lines_belong_to_another_day(t
 def test_the_candidate_waits_for_a_person_then_is_approved_and_rolled_back(toy, cli, tmp_path):
     lake = tmp_path / "lake"
     shutil.copytree(toy.lake, lake)
-    endpoint = Endpoint(Lake.open(lake), toy.workload)
+    endpoint = Endpoint(LakeLayout.open(lake), toy.workload)
     release = endpoint.read().candidate
     assert endpoint.read().champion is None
     cli("approve", release[:6], "--lake", lake)
@@ -125,26 +125,26 @@ def test_the_candidate_waits_for_a_person_then_is_approved_and_rolled_back(toy, 
     assert (endpoint.read().champion, endpoint.read().previous) == ("another", release)
     cli("rollback", toy.workload, "--lake", lake)
     assert (endpoint.read().champion, endpoint.read().previous) == (release, "another")
-    assert approvals_of(Lake.open(lake), other).missing
-    assert not approvals_of(Lake.open(lake), other.with_name(release)).missing
+    assert approvals_of(LakeLayout.open(lake), other).missing
+    assert not approvals_of(LakeLayout.open(lake), other.with_name(release)).missing
 
 
 def test_a_release_whose_weights_changed_cannot_be_approved(toy, cli, tmp_path):
     lake = tmp_path / "lake"
     shutil.copytree(toy.lake, lake)
-    registry = Registry(Lake.open(lake), toy.workload)
+    registry = Registry(LakeLayout.open(lake), toy.workload)
     weights = registry.directory(registry.current("model", "quantized_model")) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x00" if weights.read_bytes()[-1:] != b"\x00" else
                         weights.read_bytes()[:-1] + b"\x01")
     release = registry.current("release", "release").version
     assert "not those the release was made from" in cli("approve", release, "--lake", lake, check=1).stderr
-    assert Endpoint(Lake.open(lake), toy.workload).read().champion is None
+    assert Endpoint(LakeLayout.open(lake), toy.workload).read().champion is None
 
 
 def test_dagster_history_shows_every_asset_materialized_and_every_check_passed(toy):
     import dagster as dg
 
-    instance = open_instance(Lake.open(toy.lake))
+    instance = open_instance(LakeLayout.open(toy.lake))
     for name in (*MODELS, *DATASETS, "release_candidate"):
         assert instance.get_latest_materialization_event(dg.AssetKey([toy.workload, name])) is not None, name
     days = instance.get_materialized_partitions(dg.AssetKey([toy.workload, "interactions"]))

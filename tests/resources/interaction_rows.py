@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from resources.curating.row_feedback import attach_row_feedback
-from resources.sql_files import attach_slice, workbench
-from resources.tables import SCHEMAS
+from resources.lake.sql_files import attach_slice, workbench
+from resources.lake.tables import SCHEMAS
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 

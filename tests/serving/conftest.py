@@ -1,8 +1,8 @@
 """A vLLM environment, what the toy graph published, and its answers without any drafter.
 
-The environment is kept between runs (benchmarks/vllm_environment.py). Where it has to be made, that takes minutes of waiting for
-a package index: it begins when the tests do, and the tests that need it start when some others are over. They run in one process:
-two servers at a time take longer than one after the other.
+The environment is kept between runs (benchmarks/vllm_environment.py). Where it has to be made, that takes minutes of waiting
+for a package index: it begins when the tests do, and the tests that need it start when some others are over. They run in one
+process: two servers at a time take longer than one after the other.
 """
 
 import os
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.vllm_environment import vllm_python
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.releases.release import ReleaseRef
 from tests.once import made_once
 from tests.serving.served_in_vllm import Parts, served
 
@@ -69,7 +69,7 @@ def promoted(toy, tmp_path, monkeypatch):
     """A copy of the toy's lake without its tables, and its release, which is the champion there."""
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     shutil.copytree(toy.lake, tmp_path / "lake", ignore=shutil.ignore_patterns("tables", ".dagster"))
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     [release] = (path.parent for path in lake.root.glob("releases/*/*/manifest.json"))
     ann = Actor("ann", "MILLRACE_USER")
     approve(lake, release, ann)

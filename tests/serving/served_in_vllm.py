@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.vllm_server import vllm_server
-from model_ops.decoding.decode import decode
-from model_ops.decoding.served import measure_served
+from model_ops.answering.served import measure_served
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.target import load_runner
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.speculators.factory import load_draft_model
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 
 PROMPTS, NEW_TOKENS, K = 40, 48, 3
 
@@ -30,7 +30,7 @@ class Parts:
 
     @classmethod
     def of(cls, toy):
-        registry = Registry(Lake.open(toy.lake), toy.workload)
+        registry = Registry(LakeLayout.open(toy.lake), toy.workload)
         target, speculator, answers = (
             registry.directory(registry.current(kind, name)) for kind, name in
             (("model", "quantized_model"), ("model", "speculator"), ("dataset", "speculator_dataset")))

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from model_ops.evaluation.first_differences import first_differences
-from model_ops.evaluation.scored_model import scored_model
-from model_ops.job import Job
-from model_ops.operations import speculator
-from model_ops.progress import Progress
+from model_ops.drafting.drafts import Drafting
+from model_ops.evaluation.token_scores import first_differences, scored_model
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.serving.command import speculative_config, words_of
 from model_ops.serving.cpu_dtype import dtype_words
-from model_ops.serving.drafting import Drafting
+from model_ops.speculators import operation as speculator
 from model_ops.speculators.registry import ARCHITECTURES
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
 

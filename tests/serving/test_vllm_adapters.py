@@ -1,4 +1,5 @@
-"""Two workloads' adapters in one real vLLM: each answers as its merged model does, and a promotion under load loses no request."""
+"""Two workloads' adapters in one real vLLM: each answers as its merged model does, and a promotion under load loses no
+request."""
 
 import json
 import threading
@@ -12,14 +13,14 @@ from transformers import AutoModelForCausalLM
 from benchmarks.random_adapter import random_adapter
 from model_ops.evaluation.tie import TIE_NATS
 from resources.artefacts.registry import Registry
-from resources.front.front import Front
-from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef, read_release
-from resources.releasing.rollback import roll_back
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.rollback import roll_back
+from resources.gateway.front import Front
+from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER
+from resources.lake.lake import LakeLayout
+from resources.releases.release import ReleaseRef, read_release
 from resources.serving.adapter_host import AdapterHost
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import find_program
@@ -65,8 +66,8 @@ def look_until(following, condition):
 
 def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy, tmp_path, monkeypatch):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    lake = Lake.open(tmp_path / "lake")
-    toys = Registry(Lake.open(toy.lake), toy.workload)
+    lake = LakeLayout.open(tmp_path / "lake")
+    toys = Registry(LakeLayout.open(toy.lake), toy.workload)
     base = toys.directory(toys.current("model", "base_model"))
     first = {workload: champion(lake, base, workload, seed) for seed, workload in enumerate(BOTH)}
     settings = ServeSettings(find_program("vllm", str(python)), tmp_path / "logs", ["--enforce-eager", "--max-model-len", "512"])

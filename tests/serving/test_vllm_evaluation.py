@@ -1,4 +1,5 @@
-"""An evaluation that loads its models in a real vLLM server: the house model in int8 and unquantized, on GSM8K's test questions."""
+"""An evaluation that loads its models in a real vLLM server: the house model in int8 and unquantized, on GSM8K's test
+questions."""
 
 import json
 
@@ -9,9 +10,9 @@ import pytest
 from model_ops.evaluation.in_server import in_server
 from model_ops.evaluation.measurement import find
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.job import Job
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 

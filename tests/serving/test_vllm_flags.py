@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from model_ops.serving.drafting import with_drafter
+from model_ops.drafting.drafts import with_drafter
 from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.registry import ARCHITECTURES
-from resources.releasing.serving_plan import ServingPlan
-from resources.releasing.serving_scripts import write_serving_files
-from resources.releasing.serving_settings import ServingSettings
+from resources.releases.serving_plan import ServingPlan
+from resources.releases.serving_scripts import write_serving_files
+from resources.releases.settings import ServingSettings
 from tests.reports import process_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]

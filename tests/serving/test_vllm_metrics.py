@@ -5,20 +5,20 @@ import json
 import pytest
 import urllib3
 
-from resources.capture.capture import Capture, CaptureSettings
 from resources.catalog.build import publish
 from resources.catalog.catalog import query
-from resources.front.front import Front
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.releasing.release import read_release
-from resources.scraping.scraper import Scraper
-from resources.scraping.target import Target
+from resources.gateway.capture import Capture, CaptureSettings
+from resources.gateway.front import Front
+from resources.lake.tables import Tables
+from resources.monitoring.metrics.scraper import Scraper
+from resources.monitoring.metrics.target import Target
+from resources.reading.ingestion import ingest
+from resources.releases.release import read_release
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
 from resources.serving.server_host import ServerHost
-from resources.tables import Tables
+from resources.sources.sources import SourceSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]
 

@@ -1,4 +1,5 @@
-"""A target's own multi-token-prediction layer in a real vLLM server: a quantized target, by the command that its release publishes."""
+"""A target's own multi-token-prediction layer in a real vLLM server: a quantized target, by the command that its release
+publishes."""
 
 import subprocess
 
@@ -6,14 +7,15 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import save_file
 
-from model_ops.job import Job
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
-from model_ops.operations import generate, quantize, speculator
-from model_ops.progress import Progress
+from model_ops.operations import generate, quantize
+from model_ops.speculators import operation as speculator
 from model_ops.speculators.registry import ARCHITECTURES
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.release import write_release
+from resources.lake.lake import LakeLayout
+from resources.releases.release import write_release
 from tests.model_ops.tiny_drafters import mtp_layer_tensors
 from tests.model_ops.tiny_models import write_dataset, write_target
 from tests.serving.served_in_vllm import NEW_TOKENS, K, offline_tau, served
@@ -30,7 +32,7 @@ taken for int8 was seen at 0.82 of its tau at temperature 0 and 0.72 at 1."""
 def released(tmp_path_factory):
     """A quantized target, a layer trained for it, both in a lake; their release; prompts."""
     root = tmp_path_factory.mktemp("mtp")
-    registry = Registry(Lake.open(root / "lake"), "tutor")
+    registry = Registry(LakeLayout.open(root / "lake"), "tutor")
     write_target(root / "base", layers=3, model_type="qwen2", tied=False, hidden_size=128, intermediate_size=256, head_dim=32,
                  initializer_range=0.08, max_position_embeddings=512)
     (root / "base/mtp").mkdir()
@@ -38,7 +40,7 @@ def released(tmp_path_factory):
     write_dataset(root / "dataset", rows=200)
 
     def made(name, operation, settings, **inputs):
-        draft = registry.draft("model", name, operation, ("model_ops/job.py",), {}, [])
+        draft = registry.draft("model", name, operation, ("model_ops/jobs/job.py",), {}, [])
         work = {"quantize": quantize, "speculator": speculator}[operation]
         work.run(Job(operation=operation, output=draft.directory, inputs=inputs, settings=settings), Progress())
         return draft.directory, registry.finish(draft, {})
@@ -49,7 +51,7 @@ def released(tmp_path_factory):
     drafter, trained = made("speculator", "speculator", {
         "architecture": "mtp", "steps": 150, "learning_rate": 2e-3, "tokens_per_step": 2_048, "max_length": 256, "ttt_steps": K,
         "num_speculative_tokens": K}, target=target, dataset=root / "answers", mtp_layer=root / "base")
-    release = registry.draft("release", "release", "release", ("resources/releasing/release.py",), {}, [])
+    release = registry.draft("release", "release", "release", ("resources/releases/release.py",), {}, [])
     write_release(release.directory, "tutor", quantized, trained, K, [], ARCHITECTURES["mtp"].serving)
     prompts = pq.read_table(root / "answers/train.parquet")["prompt_token_ids"].to_pylist()[:PROMPTS]
     return target, drafter, release.directory, prompts

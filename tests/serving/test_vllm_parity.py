@@ -17,14 +17,13 @@ import urllib3
 from benchmarks.template_kinds import KINDS, TOOLS, answer, call, result, user
 from benchmarks.vllm_server import vllm_server
 from model_ops.decoding.prompts import render_prompt
-from model_ops.errors import ModelError
-from model_ops.evaluation.first_differences import first_differences
-from model_ops.evaluation.scored_model import scored_model
-from model_ops.job import Job
+from model_ops.evaluation.token_scores import first_differences, scored_model
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations import sft
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 from model_ops.rendering.chat_template import ChatTemplate
 from model_ops.rendering.row import Row
 

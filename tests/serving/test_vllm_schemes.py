@@ -1,4 +1,4 @@
-"""Schemes that vLLM loads on a CPU (model_ops/quantization/servers.py), in a real server: int4, FP8, and an FP8 cache of keys and
+"""Schemes that vLLM loads on a CPU (model_ops/planning/servers.py), in a real server: int4, FP8, and an FP8 cache of keys and
 values. int8 is what the other tests serve."""
 
 import random
@@ -6,8 +6,8 @@ import random
 import pytest
 import torch
 
+from model_ops.jobs.progress import Progress
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES
 from tests.model_ops.tiny_models import write_target

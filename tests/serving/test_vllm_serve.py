@@ -5,8 +5,8 @@ import json
 import pytest
 import urllib3
 
-from resources.front.front import Front
-from resources.front.pass_through import RELEASE_HEADER
+from resources.gateway.front import Front
+from resources.gateway.pass_through import RELEASE_HEADER
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings

@@ -1,7 +1,7 @@
 """A release's own script starts a real vLLM server: what answers say of the release, and what is kept of what was said.
 
-A marked text is sent in prompts, stop words, schemas, names and addresses, through answers, errors and a crash in the middle of an
-answer. Then every file that the server wrote, and all that it printed, is searched for it.
+A marked text is sent in prompts, stop words, schemas, names and addresses, through answers, errors and a crash in the middle of
+an answer. Then every file that the server wrote, and all that it printed, is searched for it.
 """
 
 import json
@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from model_ops.serving.drafting import with_drafter
+from model_ops.drafting.drafts import with_drafter
 from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.registry import ARCHITECTURES
-from resources.releasing.generation import generation_config
-from resources.releasing.serving_plan import ServingPlan
-from resources.releasing.serving_scripts import write_serving_files
+from resources.releases.release import generation_config
+from resources.releases.serving_plan import ServingPlan
+from resources.releases.serving_scripts import write_serving_files
 from tests.model_ops.tiny_models import write_target
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]

@@ -16,14 +16,14 @@ from typing import Any
 
 import duckdb
 
-from resources.artefacts.source_digest import PROJECT
-from resources.sql_sections import SQL, sections, sql_text
+from resources.digests.code import PROJECT
+from resources.lake.sql_sections import SQL, sections, sql_text
 
 PYTHON_FUNCTIONS = {
     "model_call_of", "joined_call_of", "chat_of", "beside_of", "call_of", "provider_chat_of", "normal_messages", "cleaned", "is_sought",
     "call_turns", "moment_of", "context_of", "finish_reason_of",
 }
-"""Functions that resources/reading/extraction.py and resources/erasing/pages.py register."""
+"""Functions that resources/records/extraction.py and resources/erasing/pages.py register."""
 OUTSIDE = {"sqlite_master", "runs", "run_tags", "event_logs", "julianday"}
 """What SQLite has, and Dagster's databases."""
 PRODUCT = ("assets", "millrace", "pipelines", "resources", "stores")

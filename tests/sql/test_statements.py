@@ -2,8 +2,8 @@
 
 import pytest
 
-from resources.sql_sections import sections, sql_text
-from resources.tables import SCHEMAS
+from resources.lake.sql_sections import sections, sql_text
+from resources.lake.tables import SCHEMAS
 from tests.sql.statements import OUTSIDE, all_statements, callers, known_functions, parsed, statement_of
 
 STATEMENTS = all_statements()

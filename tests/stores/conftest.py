@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +28,8 @@ def bucket(server, monkeypatch, request):
 @pytest.fixture
 def machine(bucket, monkeypatch, tmp_path):
     """machine("a") is the lake as the machine a sees it; called again, as a new process there would."""
-    def opened(name, create=True) -> Lake:
+    def opened(name, create=True) -> LakeLayout:
         monkeypatch.setenv("MILLRACE_MIRRORS", str(tmp_path / name))
-        return Lake.open(f"s3://{bucket}/lakes/tutor", create)
+        return LakeLayout.open(f"s3://{bucket}/lakes/tutor", create)
 
     return opened

@@ -9,7 +9,7 @@ LARGE = os.urandom(400_000)
 
 def made(lake, name="sft_dataset", config=None, content=LARGE, kind="dataset"):
     registry = Registry(lake, "tutor")
-    draft = registry.draft(kind, name, op="t", sources=("resources/lake.py",), config=config or {}, inputs=[])
+    draft = registry.draft(kind, name, op="t", sources=("resources/lake/lake.py",), config=config or {}, inputs=[])
     if draft.finished is not None:
         return draft.finished
     (draft.directory / "large.bin").write_bytes(content)

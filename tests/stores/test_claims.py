@@ -5,17 +5,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from resources.alerting.alert import Alert
-from resources.alerting.outbox import Outbox
-from resources.deciding.decision import Decision, decision_id
-from resources.deciding.decisions_table import Decisions
-from resources.deciding.requests import Request, RequestError, Requests, folder_of
-from resources.releasing.actor import Actor
-from resources.tables import Tables
+from resources.deciding.decisions import Decision, Decisions, decision_id
+from resources.deciding.requests import RequestError, Requests, RetrainingRequest, folder_of
+from resources.endpoints.actor import Actor
+from resources.lake.tables import Tables
+from resources.monitoring.alerts.alert import Alert
+from resources.monitoring.alerts.outbox import Outbox
 from stores.s3 import S3Error
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
-WANTED = Request.of("tutor", Actor("ana", "test", "wrong prices"))
+WANTED = RetrainingRequest.of("tutor", Actor("ana", "test", "wrong prices"))
 
 
 def made(window):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from resources.releasing.actor import Actor
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef
+from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import EndpointLogError
+from resources.endpoints.endpoints import Endpoint
+from resources.releases.release import ReleaseRef
 
 BY = Actor("ann", "test", "")
 

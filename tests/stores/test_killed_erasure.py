@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.lake_bytes import places_of
-from model_ops.atomic_files import write_json
+from model_ops.files.atomic_files import write_json
 from resources.artefacts.registry import Registry
-from resources.erasing import forget as erasure
-from resources.erasing.asked import ask_for
-from resources.lake import Lake
-from resources.lake_use import at_work
-from resources.reading.ingest import ingest
-from resources.releasing.actor import Actor
-from resources.tables import Tables
+from resources.endpoints.actor import Actor
+from resources.erasing import erasure
+from resources.erasing.journal import ask_for
+from resources.lake.lake import LakeLayout
+from resources.lake.lake_use import at_work
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest
 from stores.mirror.mirror import Mirror
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "resources" / "erasing"))
@@ -37,14 +37,14 @@ def files(tmp_path_factory):
     """The files of a small lake, which has texts of the user ann in tables, a dataset, a page, a report and answers."""
     home = tmp_path_factory.mktemp("small")
     write_logs(home / "logs")
-    lake = Lake.open(home / "lake")
+    lake = LakeLayout.open(home / "lake")
     ingest(Tables(lake), "tutor", sources(home / "logs"))
     rows = Tables(lake).open("interactions").to_pyarrow_table(columns=["interaction_id", "session_id", "messages"])
     registry = Registry(lake, "tutor")
     theirs = next(row["interaction_id"] for row in rows.to_pylist() if MARK in row["messages"])
 
     def made(kind, name, inputs, **content):
-        draft = registry.draft(kind, name, op=name, sources=("resources/lake.py",), config={}, inputs=inputs)
+        draft = registry.draft(kind, name, op=name, sources=("resources/lake/lake.py",), config={}, inputs=inputs)
         for file, text in content.items():
             (draft.directory / file.replace("_", ".")).write_text(text)
         if kind == "dataset":

@@ -5,9 +5,9 @@ from made_versions import made
 from test_mirror import quarantined
 
 from resources.artefacts.registry import Registry
-from resources.lake import LakeError
-from resources.lake_use import alone, at_work
-from resources.tables import Tables
+from resources.lake.lake import LakeError
+from resources.lake.lake_use import alone, at_work
+from resources.lake.tables import Tables
 from stores.mirror import leases
 
 LOST = "could not renew its lease on s3://.* for 75 s .*nothing more is written to it; run the command again"
@@ -67,7 +67,7 @@ def test_a_lease_that_is_removed_while_another_process_looks_at_it_can_be_taken(
             server.delete(bucket, f"lakes/tutor/{path}")
         return put(where, path, content, was)
 
-    with monkeypatch.context() as patch, pytest.raises(leases.Taken, match="another process"):
+    with monkeypatch.context() as patch, pytest.raises(leases.LeaseHeld, match="another process"):
         patch.setattr(type(a.mirror.bucket), "put", late)
         leases._Lease(a.mirror.bucket, "leases/work.json", b"x")
     assert leases._Lease(a.mirror.bucket, "leases/work.json", b"x").etag

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 from made_versions import LARGE, made
 
-from resources.artefacts.manifest import ManifestError, changed_files
 from resources.artefacts.registry import Registry
+from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
 from resources.erasing.old_files import remove_old_files
-from resources.lake import Lake, LakeError
-from resources.lake_use import LakeInUse, alone, at_work
-from resources.tables import SCHEMAS, Tables
-from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
+from resources.lake.lake import LakeError, LakeLayout
+from resources.lake.lake_use import LakeInUse, alone, at_work
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.manifest import ManifestError, changed_files
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_a_lake_is_refused_in_a_sentence(machine, server, bucket)
                       ("gs://bucket/x", "a lake is a local directory or s3://"),
                       ("s3://no-such-bucket-here/x", "there is no bucket no-such-bucket-here")):
         with pytest.raises(LakeError, match=said):
-            Lake.open(url)
+            LakeLayout.open(url)
     machine("a")
     server.fail("deny", "GET")
     with pytest.raises(LakeError, match="access denied"):
@@ -100,7 +100,7 @@ def test_an_artefact_appears_with_its_manifest_and_never_before(machine, server,
 
 def test_of_two_machines_that_make_the_same_version_one_counts_and_both_have_it(machine):
     a, b = machine("a"), machine("b")
-    draft = Registry(b, "tutor").draft("dataset", "sft_dataset", op="t", sources=("resources/lake.py",), config={}, inputs=[])
+    draft = Registry(b, "tutor").draft("dataset", "sft_dataset", op="t", sources=("resources/lake/lake.py",), config={}, inputs=[])
     (draft.directory / "large.bin").write_bytes(b"other bytes")
     first = made(a)
     second = Registry(b, "tutor").finish(draft, {})
@@ -122,20 +122,20 @@ def test_a_pointer_that_another_machine_moved_is_not_overwritten(machine):
 
 def test_files_here_that_were_not_published_survive_a_pull_and_are_published_later(machine):
     a, b = machine("a"), machine("b")
-    with at_work(a), KeptAnswers(a.root / "answers" / "tutor.jsonl") as kept:
-        kept.keep("of-a", KeptAnswer("m", {"content": "a"}, "", "stop", 1, 1, 0.5))
+    with at_work(a), AnswerStore(a.root / "answers" / "tutor.jsonl") as kept:
+        kept.keep("of-a", StoredAnswer("m", {"content": "a"}, "", "stop", 1, 1, 0.5))
     with at_work(b):
         b.mirror.fetch(b.root / "answers")
-        with KeptAnswers(b.root / "answers" / "tutor.jsonl") as kept:
+        with AnswerStore(b.root / "answers" / "tutor.jsonl") as kept:
             assert kept.find("of-a").cost == 0.5
-            kept.keep("of-b", KeptAnswer("m", {"content": "b"}, "", "stop", 1, 1, 0.25))
-            with at_work(a), KeptAnswers(a.root / "answers" / "tutor.jsonl") as others:
-                others.keep("of-a-too", KeptAnswer("m", {"content": "c"}, "", "stop", 1, 1, 0.125))
+            kept.keep("of-b", StoredAnswer("m", {"content": "b"}, "", "stop", 1, 1, 0.25))
+            with at_work(a), AnswerStore(a.root / "answers" / "tutor.jsonl") as others:
+                others.keep("of-a-too", StoredAnswer("m", {"content": "c"}, "", "stop", 1, 1, 0.125))
             b.mirror.pull()
             assert kept.find("of-b") is not None
     c = machine("c")
     c.mirror.fetch(c.root / "answers")
-    with KeptAnswers(c.root / "answers" / "tutor.jsonl") as kept:
+    with AnswerStore(c.root / "answers" / "tutor.jsonl") as kept:
         assert kept.cost_of(["of-a", "of-b", "of-a-too"]) == 0.875
 
 

@@ -2,18 +2,18 @@
 
 import pytest
 
-from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
+from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
 from stores.mirror.paid_answers import digests_of, joined
 
 PLACE = "answers/tutor.jsonl"
 
 
 def kept(lake):
-    return KeptAnswers(lake.root / PLACE)
+    return AnswerStore(lake.root / PLACE)
 
 
 def keep(answers, *names):
-    answers.keep_all((name, KeptAnswer("m", {"content": name}, "", "stop", 1, 1, 0.5)) for name in names)
+    answers.keep_all((name, StoredAnswer("m", {"content": name}, "", "stop", 1, 1, 0.5)) for name in names)
 
 
 def names_in(lake):

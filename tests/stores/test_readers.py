@@ -1,4 +1,5 @@
-"""A machine that only reads writes nothing to the bucket, and an erasure reaches what other machines made or did not publish."""
+"""A machine that only reads writes nothing to the bucket, and an erasure reaches what other machines made or did not
+publish."""
 
 import json
 import logging
@@ -11,16 +12,15 @@ import pytest
 from made_versions import made
 from test_mirror import quarantined
 
-from resources.artefacts.erased import ELSEWHERE
 from resources.artefacts.registry import Registry
 from resources.catalog.build import publish
 from resources.catalog.catalog import query
-from resources.erasing.forget import _fetch_rows
-from resources.lake import LakeError
-from resources.lake_use import alone, at_work
-from resources.tables import SCHEMAS, Tables
-from resources.unpublished import EMBEDDINGS
-from stores.mirror.bucket import Changed
+from resources.erasing.erasure import _fetch_rows
+from resources.lake.lake import LakeError
+from resources.lake.lake_use import EMBEDDINGS, alone, at_work
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.erased import ELSEWHERE
+from stores.mirror.bucket import Conflict
 from stores.mirror.layout import MANIFEST_ALONE
 from stores.s3 import S3Error
 
@@ -62,7 +62,7 @@ def test_an_erasure_searches_large_pages_that_another_machine_made(machine):
     found = {}
     for kind, name in (("release", "release"), ("model", "sft_model")):
         registry = Registry(a, "tutor")
-        draft = registry.draft(kind, name, op="t", sources=("resources/lake.py",), config={}, inputs=[])
+        draft = registry.draft(kind, name, op="t", sources=("resources/lake/lake.py",), config={}, inputs=[])
         for file in ("report.md", "model.safetensors", "model.gguf"):
             (draft.directory / file).write_bytes(REPORT)
         registry.finish(draft, {})
@@ -81,7 +81,7 @@ def test_objects_that_were_removed_meanwhile_are_told_in_a_sentence(machine, ser
     a = machine("a")
     etag = a.mirror.bucket.put("endpoints/x.json", b"1", None)
     a.mirror.bucket.delete(["endpoints/x.json"])
-    with pytest.raises(Changed):
+    with pytest.raises(Conflict):
         a.mirror.bucket.put("endpoints/x.json", b"2", etag)
     made(a)
     b = machine("b")

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from resources.drifting.chosen_window import ChosenWindow, Known, Window
+from resources.drifting.chosen_window import ChosenWindow, KnownVocabulary, ReferenceWindow
 from resources.drifting.days import Reference
 from stores.mirror.space import SMALL_BYTES
 
@@ -15,7 +15,7 @@ FIRST = date(2026, 6, 1)
 def window(start, size):
     days = tuple(start + timedelta(day) for day in range(4))
     counts = {day: np.random.default_rng(1).random((size // 16, 2)) for day in days[1:]}
-    return Window(Reference(days[0], days[-1], days[:1], days[1:]), Known({}, {}), "code", "files", dict.fromkeys(days, 9), counts)
+    return ReferenceWindow(Reference(days[0], days[-1], days[:1], days[1:]), KnownVocabulary({}, {}), "code", "files", dict.fromkeys(days, 9), counts)
 
 
 def test_a_window_reaches_other_machines_and_the_first_one_of_two_stays(machine):

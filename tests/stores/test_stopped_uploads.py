@@ -5,10 +5,10 @@ import os
 import pytest
 from made_versions import LARGE, made
 
-from resources.artefacts.manifest import changed_files
 from resources.artefacts.registry import Registry
-from resources.lake import LakeError
-from resources.lake_use import alone, at_work
+from resources.lake.lake import LakeError
+from resources.lake.lake_use import alone, at_work
+from resources.manifests.manifest import changed_files
 from stores.in_use import hold, let_go
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error

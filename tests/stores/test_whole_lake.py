@@ -8,20 +8,19 @@ from pathlib import Path
 import pytest
 
 from benchmarks.lake_bytes import places_of
-from resources.artefacts.manifest import ManifestError, changed_files, read_manifest
+from pipelines.rebuilding.copies import copy_artefact, sentences
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import lineage_of, query
-from resources.copying.copied_text import sentences
-from resources.copying.copy_artefact import copy_artefact
-from resources.erasing.asked import ask_for
-from resources.erasing.forget import complete_unfinished, forget
-from resources.lake import Lake, LakeError
-from resources.releasing.actor import Actor
-from resources.releasing.endpoint_log import EndpointLogError
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.recheck import recheck
-from resources.releasing.release import ReleaseRef
-from resources.tables import Tables
+from resources.endpoints.actor import Actor
+from resources.endpoints.endpoint_log import EndpointLogError
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.release_checks import recheck
+from resources.erasing.erasure import complete_unfinished, forget
+from resources.erasing.journal import ask_for
+from resources.lake.lake import LakeError, LakeLayout
+from resources.lake.tables import Tables
+from resources.manifests.manifest import ManifestError, changed_files, read_manifest
+from resources.releases.release import ReleaseRef
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "resources" / "erasing"))
 from filled_lake import MARK, filled, write_logs
@@ -72,7 +71,7 @@ def test_another_machine_asks_in_sql_copies_and_verifies(lakes, tmp_path):
     assert recheck(b, Registry(b, "tutor").directory(release)) == problems == [
         f"release {release.version} names no evaluation report: nothing says what was measured"]
 
-    there = Lake.open(tmp_path / "elsewhere")
+    there = LakeLayout.open(tmp_path / "elsewhere")
     copied = copy_artefact(b, "tutor/release", there)
     assert len(copied.whole) == 2 and copied.manifests >= 2 and copied.current == ["tutor/sft_model", "tutor/release"]
     directory = Registry(there, "tutor").directory(Registry(there, "tutor").current("release", "release"))
@@ -83,7 +82,7 @@ def test_another_machine_asks_in_sql_copies_and_verifies(lakes, tmp_path):
     assert any("in " in sentence and "already" in sentence for sentence in sentences(again, there))
     [dataset] = [path.parent for path in (there.root / "datasets/tutor/sft_dataset").glob("*/manifest.json")]
     with pytest.raises(ManifestError, match=r"has only the manifest of tutor/sft_dataset@.*copy it from the lake that"):
-        copy_artefact(there, f"tutor/sft_dataset@{dataset.name}", Lake.open(tmp_path / "third"))
+        copy_artefact(there, f"tutor/sft_dataset@{dataset.name}", LakeLayout.open(tmp_path / "third"))
     with pytest.raises(LakeError, match="name another lake to copy it to"):
         copy_artefact(b, "tutor/release", b)
     whole = copy_artefact(b, "tutor/sft_dataset", there)  # where only the manifest was
@@ -94,7 +93,7 @@ def test_a_changed_file_is_not_copied(lakes, machine, bucket):
     a, _ = lakes
     model = Registry(a, "tutor").current("model", "sft_model")
     (Registry(a, "tutor").directory(model) / "model.safetensors").write_bytes(b"weighty")
-    to = Lake.open(f"s3://{bucket}/second")
+    to = LakeLayout.open(f"s3://{bucket}/second")
     with pytest.raises(ManifestError, match=r"model.safetensors is not the file that the manifest of tutor/sft_model@"):
         copy_artefact(a, "tutor/release", to)
     assert not (to.root / "releases").exists()
@@ -102,7 +101,7 @@ def test_a_changed_file_is_not_copied(lakes, machine, bucket):
     copied = copy_artefact(a, "tutor/release", to)
     assert len(copied.whole) == 2
     machine("c")
-    seen = Registry(Lake.open(f"s3://{bucket}/second"), "tutor")
+    seen = Registry(LakeLayout.open(f"s3://{bucket}/second"), "tutor")
     release = seen.current("release", "release")
     assert not changed_files(seen.directory(release), release)
 

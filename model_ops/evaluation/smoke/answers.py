@@ -3,6 +3,8 @@
     findings, answers = ask_prompts(asking, prompts)         # answers: for the comparison with the target's own layers
     check_stop(asking, answers)
     check_long_prompt(asking, longest=4096)
+
+Result of one check of the smoke set.
 """
 
 from __future__ import annotations
@@ -10,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from model_ops.decoding.served import NEUTRAL
-from model_ops.evaluation.smoke.asking import Asking, NotAnswered, SmokePrompt, TooLong
-from model_ops.evaluation.smoke.finding import Finding
-from model_ops.wording import counted
+from model_ops.answering import NEUTRAL
+from model_ops.evaluation.smoke.asking import NoAnswerError, SmokeClient, SmokePrompt, TooLong
+from model_ops.jobs import counted
 
 MOST_TOKENS, MOST_PROMPTS = 64, 5
 REASONS = ("stop", "length", "tool_calls")
@@ -34,12 +35,12 @@ class SmokeAnswer:
     """prompt_ids, ids: None where the server does not give token ids."""
 
 
-def greedy(asking: Asking) -> dict[str, object]:
+def greedy(asking: SmokeClient) -> dict[str, object]:
     """Fields of a request for a greedy answer with its token ids."""
     return {"max_tokens": MOST_TOKENS} if asking.plain else {"max_tokens": MOST_TOKENS, "return_token_ids": True, **NEUTRAL}
 
 
-def ask_prompts(asking: Asking, prompts: Sequence[SmokePrompt]) -> tuple[list[Finding], list[SmokeAnswer]]:
+def ask_prompts(asking: SmokeClient, prompts: Sequence[SmokePrompt]) -> tuple[list[SmokeResult], list[SmokeAnswer]]:
     """Asks prompts until MOST_PROMPTS are answered; those that do not fit the server's context are left out. One of them is
     asked as a stream, too."""
     found: list[SmokeAnswer] = []
@@ -52,59 +53,59 @@ def ask_prompts(asking: Asking, prompts: Sequence[SmokePrompt]) -> tuple[list[Fi
         except TooLong:
             too_long += 1
             continue
-        except NotAnswered as error:
-            return [Finding("answers", False, f"row {prompt.row_id}: {error}")], found
+        except NoAnswerError as error:
+            return [SmokeResult("answers", False, f"row {prompt.row_id}: {error}")], found
         if choice["finish_reason"] not in REASONS:
             said = f"row {prompt.row_id}: its answer ended with an unknown finish_reason"
-            return [Finding("answers", False, said)], found
+            return [SmokeResult("answers", False, said)], found
         found.append(SmokeAnswer(prompt, choice["message"].get("content") or "", _ids(choice["prompt_token_ids"]),
                                  _ids(choice.get("token_ids"))))
     if not found:
-        return [Finding("answers", False, f"none of {counted(too_long, 'prompt')} fits its context")], found
+        return [SmokeResult("answers", False, f"none of {counted(too_long, 'prompt')} fits its context")], found
     if not any(answer.text.strip() for answer in found):
-        return [Finding("answers", False, f"it answered {counted(len(found), 'prompt')} with no text at all")], found
+        return [SmokeResult("answers", False, f"it answered {counted(len(found), 'prompt')} with no text at all")], found
     said = counted(len(found), "prompt") + (f"; {too_long} more did not fit its context" if too_long else "")
-    return [Finding("answers", True, said), _stream(asking, found)], found
+    return [SmokeResult("answers", True, said), _stream(asking, found)], found
 
 
-def _stream(asking: Asking, answers: Sequence[SmokeAnswer]) -> Finding:
+def _stream(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> SmokeResult:
     answer = next(answer for answer in answers if answer.text.strip())
     more = {name: value for name, value in greedy(asking).items() if name != "return_token_ids"}
     try:
         text, reason, ended = asking.stream(answer.prompt, **more)
-    except NotAnswered as error:
-        return Finding("stream", False, str(error))
+    except NoAnswerError as error:
+        return SmokeResult("stream", False, str(error))
     if reason is None or not text.strip() or not (ended or asking.plain):
         missing = "no text" if not text.strip() else "no finish_reason" if reason is None else "no end ([DONE])"
-        return Finding("stream", False, f"row {answer.prompt.row_id}: the streamed answer has {missing}")
-    return Finding("stream", True, "a streamed answer")
+        return SmokeResult("stream", False, f"row {answer.prompt.row_id}: the streamed answer has {missing}")
+    return SmokeResult("stream", True, "a streamed answer")
 
 
-def check_stop(asking: Asking, answers: Sequence[SmokeAnswer]) -> Finding:
+def check_stop(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> SmokeResult:
     """Asks for an answer again, with a part of it as the stop text: the part must not come back."""
     long_enough = [answer for answer in answers if len(answer.text) >= 3 * STOP_CHARACTERS]
     if not long_enough:
-        return Finding("stop", None, "every answer is too short to be stopped")
+        return SmokeResult("stop", None, "every answer is too short to be stopped")
     answer = long_enough[0]
     middle = len(answer.text) // 2
     stop = answer.text[middle:middle + STOP_CHARACTERS]
     try:
         choice = asking.chat(answer.prompt, stop=[stop], **greedy(asking))
-    except NotAnswered as error:
-        return Finding("stop", False, str(error))
+    except NoAnswerError as error:
+        return SmokeResult("stop", False, str(error))
     if stop in (choice["message"].get("content") or ""):
-        return Finding("stop", False, f"row {answer.prompt.row_id}: the answer goes on after its stop text")
-    return Finding("stop", True, "the answer ends before its stop text")
+        return SmokeResult("stop", False, f"row {answer.prompt.row_id}: the answer goes on after its stop text")
+    return SmokeResult("stop", True, "the answer ends before its stop text")
 
 
-def check_long_prompt(asking: Asking, longest: int | None, answers: Sequence[SmokeAnswer]) -> Finding:
+def check_long_prompt(asking: SmokeClient, longest: int | None, answers: Sequence[SmokeAnswer]) -> SmokeResult:
     """A prompt that nearly fills the context is answered, and one that is too long is refused and harms nothing.
 
     longest: most tokens of prompt and answer together.
     """
     ids = next((answer.prompt_ids for answer in answers if answer.prompt_ids), None)
     if longest is None or ids is None:
-        return Finding("long prompt", None, "the server says neither its longest context nor token ids")
+        return SmokeResult("long prompt", None, "the server says neither its longest context nor token ids")
     length = max(1, min(longest, LONGEST_PROMPT) - ROOM)
     many = (ids * (length // len(ids) + 1))[:length]
     try:
@@ -113,14 +114,25 @@ def check_long_prompt(asking: Asking, longest: int | None, answers: Sequence[Smo
             too_long = (ids * (longest // len(ids) + 1))[:longest + 1]
             status = asking.status("/v1/completions", {"model": asking.model, "prompt": too_long, "max_tokens": 1})
             if not 400 <= status < 500:
-                return Finding("long prompt", False, f"a prompt longer than its context is answered with HTTP {status}")
+                return SmokeResult("long prompt", False, f"a prompt longer than its context is answered with HTTP {status}")
         if asking.status("/health") != 200:
-            return Finding("long prompt", False, "it is not healthy after a long prompt")
-    except NotAnswered as error:
-        return Finding("long prompt", False, f"{length} tokens: {error}")
-    return Finding("long prompt", True, f"{length} tokens")
+            return SmokeResult("long prompt", False, "it is not healthy after a long prompt")
+    except NoAnswerError as error:
+        return SmokeResult("long prompt", False, f"{length} tokens: {error}")
+    return SmokeResult("long prompt", True, f"{length} tokens")
 
 
 def _ids(value: object) -> list[int] | None:
     """Token ids as a server gave them; None for anything else."""
     return value if isinstance(value, list) and value and all(type(each) is int for each in value) else None
+
+
+@dataclass(frozen=True)
+class SmokeResult:
+    """Result of one smoke check."""
+
+    name: str
+    passed: bool | None
+    """None if the check could not be made with this server, and `said` says why."""
+    said: str
+    """Details without any text of users: ids of rows, and numbers."""

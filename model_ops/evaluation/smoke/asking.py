@@ -1,6 +1,6 @@
 """Asks a server that is being tried: chats, streamed chats and completions as JSON.
 
-    asking = Asking("http://127.0.0.1:8001", "tutor", timeout_s=120)
+    asking = SmokeClient("http://127.0.0.1:8001", "tutor", timeout_s=120)
     asking.chat(prompt, max_tokens=64)                  # the choice, with "prompt_token_ids" where the server gives them
     asking.stream(prompt, max_tokens=64)                # (text, finish_reason, whether it ended with [DONE])
     asking.status("/v1/completions", {...})             # only the HTTP status
@@ -16,18 +16,18 @@ from typing import Any
 
 import urllib3
 
-from model_ops.openai_api import OpenAiApi
+from model_ops.answering import OpenAiApi
 
 
-class NotAnswered(Exception):
+class NoAnswerError(Exception):
     """The server did not answer as an OpenAI-compatible server does."""
 
 
-class TooLong(NotAnswered):
+class TooLong(NoAnswerError):
     """The server refused a request because prompt and answer do not fit its context."""
 
 
-class NoParser(NotAnswered):
+class NoParser(NoAnswerError):
     """vLLM refused a request with a tool because it was started without a parser of tool calls."""
 
 
@@ -47,7 +47,7 @@ class SmokePrompt:
     """Fields of the request besides messages and tools (chat_template_kwargs, response_format, ...)."""
 
 
-class Asking:
+class SmokeClient:
     """model: its name in requests. plain: send only what OpenAI's API defines, for servers that refuse other fields."""
 
     def __init__(self, url: str, model: str, timeout_s: float, plain: bool = False):
@@ -66,7 +66,7 @@ class Asking:
             if not isinstance(message.get("content"), str | None) or not isinstance(choice["finish_reason"], str):
                 raise TypeError
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise NotAnswered("its answer is no chat completion") from error
+            raise NoAnswerError("its answer is no chat completion") from error
         return {**choice, "prompt_token_ids": said.get("prompt_token_ids")}
 
     def stream(self, prompt: SmokePrompt, **more: Any) -> tuple[str, str | None, bool]:
@@ -85,7 +85,7 @@ class Asking:
                     text += choice.get("delta", {}).get("content") or ""
                     reason = choice.get("finish_reason") or reason
         except (ValueError, AttributeError, TypeError) as error:
-            raise NotAnswered("its stream is no list of chat completion chunks") from error
+            raise NoAnswerError("its stream is no list of chat completion chunks") from error
         return text, reason, ended
 
     def completion(self, ids: list[int], **more: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Asking:
         try:
             return dict(said["choices"][0])
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise NotAnswered("its answer is no completion") from error
+            raise NoAnswerError("its answer is no completion") from error
 
     def status(self, path: str, body: dict[str, Any] | None = None) -> int:
         """The HTTP status of a request. Raises NotAnswered if there is no answer at all."""
@@ -117,20 +117,20 @@ class Asking:
         try:
             said = json.loads(self._content(path, body))
         except ValueError as error:
-            raise NotAnswered("its answer is no JSON") from error
+            raise NoAnswerError("its answer is no JSON") from error
         if not isinstance(said, dict):
-            raise NotAnswered("its answer is no JSON object")
+            raise NoAnswerError("its answer is no JSON object")
         return said
 
     def _content(self, path: str, body: dict[str, Any]) -> bytes:
         response = self._response("POST", path, body)
         if response.status != 200:
             kinds = (kind for part, kind in REFUSALS.items() if response.status == 400 and part in response.data)
-            raise next(kinds, NotAnswered)(f"it answered {path} with HTTP {response.status}")
+            raise next(kinds, NoAnswerError)(f"it answered {path} with HTTP {response.status}")
         return response.data
 
     def _response(self, method: str, path: str, body: dict[str, Any] | None) -> urllib3.BaseHTTPResponse:
         try:
             return self._api.request(method, path, body)
         except urllib3.exceptions.HTTPError as error:
-            raise NotAnswered(f"it did not answer {path} ({type(error).__name__})") from error
+            raise NoAnswerError(f"it did not answer {path} ({type(error).__name__})") from error

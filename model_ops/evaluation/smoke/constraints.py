@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from model_ops.evaluation.smoke.asking import Asking, NoParser, NotAnswered, SmokePrompt, TooLong
-from model_ops.evaluation.smoke.finding import Finding
-from model_ops.evaluation.tasks.json_answer import JsonItem, score_json
-from model_ops.wording import counted
+from model_ops.evaluation.smoke.answers import SmokeResult
+from model_ops.evaluation.smoke.asking import NoAnswerError, NoParser, SmokeClient, SmokePrompt, TooLong
+from model_ops.jobs import counted
+from model_ops.tasks import JsonItem, score_json
 
 TRIES, WHOLE, TOKENS, ROW_TOKENS = 4, 2, 192, 512
 VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
@@ -39,17 +39,17 @@ Judge = Callable[[dict[str, Any]], bool]
 """Whether a choice keeps to the constraint."""
 
 
-def check_constraints(asking: Asking, rows: Sequence[SmokePrompt], is_vllm: bool = True) -> Iterator[Finding]:
+def check_constraints(asking: SmokeClient, rows: Sequence[SmokePrompt], is_vllm: bool = True) -> Iterator[SmokeResult]:
     """One finding per kind of constraint. is_vllm: whether the server knows vLLM's fields of a request."""
     if asking.plain:
-        yield Finding("constraints", None, "this server does not enforce structured outputs")
+        yield SmokeResult("constraints", None, "this server does not enforce structured outputs")
         return
     yield _kept(asking, "json schema", ASKS_JSON, lambda choice: follows(SCHEMA, _text(choice)),
                 response_format=schema_format(SCHEMA))
     if rows:
         yield _rows(asking, rows)
     if not is_vllm:
-        yield Finding("tool call, regex, grammar", None, "only vLLM is asked for them")
+        yield SmokeResult("tool call, regex, grammar", None, "only vLLM is asked for them")
         return
     yield _kept(asking, "tool call", ASKS_TOOL, calls_tool, tools=[TOOL],
                 tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}})
@@ -59,7 +59,7 @@ def check_constraints(asking: Asking, rows: Sequence[SmokePrompt], is_vllm: bool
                 structured_outputs={"grammar": GRAMMAR})
 
 
-def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constraint: Any) -> Finding:
+def _kept(asking: SmokeClient, name: str, prompt: SmokePrompt, judge: Judge, **constraint: Any) -> SmokeResult:
     whole = 0
     for attempt in range(TRIES):
         if whole == WHOLE:
@@ -67,19 +67,19 @@ def _kept(asking: Asking, name: str, prompt: SmokePrompt, judge: Judge, **constr
         try:
             choice = asking.chat(prompt, **({**VARIED, "seed": attempt} if attempt else {}), max_tokens=TOKENS, **constraint)
         except NoParser:
-            return Finding(name, None, "vLLM runs without --tool-call-parser, and none is known for the chat template")
-        except NotAnswered as error:
-            return Finding(name, False, str(error))
+            return SmokeResult(name, None, "vLLM runs without --tool-call-parser, and none is known for the chat template")
+        except NoAnswerError as error:
+            return SmokeResult(name, False, str(error))
         if choice["finish_reason"] != "length":
             whole += 1
             if not judge(choice):
-                return Finding(name, False, "an answer breaks the constraint")
+                return SmokeResult(name, False, "an answer breaks the constraint")
     if not whole:
-        return Finding(name, None, f"each of {TRIES} answers was cut at {TOKENS} tokens")
-    return Finding(name, True, f"{counted(whole, 'answer')} as constrained")
+        return SmokeResult(name, None, f"each of {TRIES} answers was cut at {TOKENS} tokens")
+    return SmokeResult(name, True, f"{counted(whole, 'answer')} as constrained")
 
 
-def _rows(asking: Asking, rows: Sequence[SmokePrompt]) -> Finding:
+def _rows(asking: SmokeClient, rows: Sequence[SmokePrompt]) -> SmokeResult:
     """Rows of the traffic that asked for a schema."""
     whole = 0
     for row in rows:
@@ -88,15 +88,15 @@ def _rows(asking: Asking, rows: Sequence[SmokePrompt]) -> Finding:
             choice = asking.chat(row, max_tokens=ROW_TOKENS, response_format=row.request["response_format"])
         except TooLong:
             continue
-        except NotAnswered as error:
-            return Finding("schema rows", False, f"row {row.row_id}: {error}")
+        except NoAnswerError as error:
+            return SmokeResult("schema rows", False, f"row {row.row_id}: {error}")
         if choice["finish_reason"] != "length":
             whole += 1
             if not follows(schema, _text(choice)):
-                return Finding("schema rows", False, f"row {row.row_id}: the answer breaks the schema of its request")
+                return SmokeResult("schema rows", False, f"row {row.row_id}: the answer breaks the schema of its request")
     if not whole:
-        return Finding("schema rows", None, f"no answer was whole within {ROW_TOKENS} tokens and the server's context")
-    return Finding("schema rows", True, f"{counted(whole, 'answer')} of {len(rows)} whole, and as their requests ask")
+        return SmokeResult("schema rows", None, f"no answer was whole within {ROW_TOKENS} tokens and the server's context")
+    return SmokeResult("schema rows", True, f"{counted(whole, 'answer')} of {len(rows)} whole, and as their requests ask")
 
 
 def schema_format(schema: dict[str, Any]) -> dict[str, Any]:

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.decoding.prompts import render_prompt
-from model_ops.evaluation.scored_model import scored_model
+from model_ops.decoding import render_prompt
+from model_ops.documents import Document
 from model_ops.evaluation.tie import TIE_NATS
-from model_ops.evaluation.token_scores import token_scores
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.rendering.row import Row
-from model_ops.training.documents import Document
+from model_ops.evaluation.token_scores import scored_model, token_scores
+from model_ops.models import load_tokenizer
+from model_ops.rendering import Row
 
 
 def scores(target: Path, answers: list[dict[str, Any]]) -> dict[str, Any]:

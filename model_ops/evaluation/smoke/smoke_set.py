@@ -1,9 +1,11 @@
 """Everything that a server is asked before it takes traffic.
 
-    findings = smoke(server, prompts, schema_rows, scores)
+    findings = run_smoke_set(server, prompts, schema_rows, scores)
     failed(findings)                    # one sentence each; a check that could not be made is no failure
 
 Takes a few dozen short requests. Importing this file imports no torch.
+
+Whether a server that was started with a drafter drafts: its counters moved while it was asked.
 """
 
 from __future__ import annotations
@@ -12,14 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from model_ops.decoding.served import ServedModel
-from model_ops.errors import ModelError
-from model_ops.evaluation.smoke.answers import ask_prompts, check_long_prompt, check_stop
-from model_ops.evaluation.smoke.asking import Asking, SmokePrompt
+from model_ops.answering import ServedModel
+from model_ops.evaluation.smoke.answers import SmokeResult, ask_prompts, check_long_prompt, check_stop
+from model_ops.evaluation.smoke.asking import SmokeClient, SmokePrompt
 from model_ops.evaluation.smoke.constraints import check_constraints
-from model_ops.evaluation.smoke.drafting import check_drafting
-from model_ops.evaluation.smoke.finding import Finding
 from model_ops.evaluation.smoke.text import Scores, compare_text
+from model_ops.jobs import ModelError
 
 BUILT_IN = SmokePrompt("built-in", [{"role": "user", "content": "Write one sentence about the sea."}])
 
@@ -40,14 +40,14 @@ class TriedServer:
     """Timeout of one request."""
 
 
-def smoke(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequence[SmokePrompt],
-          scores: Scores | None, check: Callable[[], None] = lambda: None) -> list[Finding]:
+def run_smoke_set(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequence[SmokePrompt],
+          scores: Scores | None, check: Callable[[], None] = lambda: None) -> list[SmokeResult]:
     """prompts: held-out ones, asked after a built-in one. schema_rows: prompts whose request has a json_schema. scores:
     compares answers with the target's own layers; None: they are not compared. check: called between checks, and may raise.
 
     Ends early if the server gives no answer at all.
     """
-    asking = Asking(server.url, server.model, server.timeout_s, plain=server.kind == "transformers")
+    asking = SmokeClient(server.url, server.model, server.timeout_s, plain=server.kind == "transformers")
     try:
         found, answers = ask_prompts(asking, [BUILT_IN, *prompts])
         if not found[0].passed:
@@ -69,7 +69,7 @@ def smoke(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequ
         asking.close()
 
 
-def failed(findings: Sequence[Finding]) -> list[str]:
+def failed(findings: Sequence[SmokeResult]) -> list[str]:
     """One sentence per failed check."""
     return [f"{finding.name}: {finding.said}" for finding in findings if finding.passed is False]
 
@@ -79,3 +79,13 @@ def _longest(client: ServedModel) -> int | None:
         return client.longest
     except ModelError:
         return None
+
+
+def check_drafting(server: ServedModel) -> SmokeResult:
+    """Counters since the server's start. Without counters nothing is said."""
+    counters = server.acceptance()
+    if counters is None:
+        return SmokeResult("drafting", None, "the server counts no drafts")
+    if not counters.drafts:
+        return SmokeResult("drafting", False, "it was started with a drafter and made no draft")
+    return SmokeResult("drafting", True, f"{counters.tau:.2f} tokens a forward pass over {counters.drafts:,} drafts")

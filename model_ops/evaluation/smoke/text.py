@@ -5,6 +5,13 @@
 A server may be fast, answer every request, and say nonsense: a wrong kernel, a drafter whose tokens are not verified, another
 model's weights. Greedy tokens of the right model are ranked first by its own layers, up to ties of 16-bit arithmetic. Where the
 target cannot be loaded beside its server, the server reads its own answers instead.
+
+Log-probabilities of a server's own answers, read back as prompts: for targets too large to be loaded a second time.
+
+    read_scores(asking, answers)         # {"tokens", "agreed", "nll"}; raises NotAnswered
+
+Reading uses neither the drafter nor the cache that decoding fills, so drafted tokens that were not verified, and wrong decoding
+kernels, show. Wrong weights do not.
 """
 
 from __future__ import annotations
@@ -13,11 +20,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from model_ops.errors import ModelError
-from model_ops.evaluation.smoke.answers import SmokeAnswer
-from model_ops.evaluation.smoke.asking import Asking, NotAnswered
-from model_ops.evaluation.smoke.finding import Finding
-from model_ops.evaluation.smoke.own_reading import read_scores
+from model_ops.evaluation.smoke.answers import SmokeAnswer, SmokeResult
+from model_ops.evaluation.smoke.asking import NoAnswerError, SmokeClient
+from model_ops.evaluation.tie import TIE_NATS
+from model_ops.jobs import ModelError
 
 LEAST_AGREEMENT = 0.8
 """Least share of greedy tokens. Texts without token ids are tokenized again, and a few of their tokens are cut otherwise. The
@@ -28,36 +34,56 @@ Scores = Callable[[list[dict[str, Any]]], dict[str, Any]]
 """Raises ModelError if the comparison cannot be made."""
 
 
-def compare_text(asking: Asking, answers: Sequence[SmokeAnswer], scores: Scores) -> Iterator[Finding]:
+def compare_text(asking: SmokeClient, answers: Sequence[SmokeAnswer], scores: Scores) -> Iterator[SmokeResult]:
     """Findings on the chat template and on the text."""
     try:
         found = scores([{"row_id": answer.prompt.row_id, "messages": answer.prompt.messages, "tools": answer.prompt.tools,
                          "request": answer.prompt.request, "prompt_ids": answer.prompt_ids, "ids": answer.ids,
                          "text": answer.text} for answer in answers])
     except ModelError as error:
-        yield Finding("own layers", None, str(error))
+        yield SmokeResult("own layers", None, str(error))
         yield _of_own_reading(asking, answers)
         return
     prompts, same = found["prompts"], found["same_prompts"]
     if prompts:
         said = f"{same} of {prompts} prompts have the tokens that the target was trained with"
-        yield Finding("template", same == prompts, said)
+        yield SmokeResult("template", same == prompts, said)
     yield _agreement(found, OWN_LAYERS)
 
 
-def _of_own_reading(asking: Asking, answers: Sequence[SmokeAnswer]) -> Finding:
+def _of_own_reading(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> SmokeResult:
     if asking.plain:
-        return Finding("text", None, "the server gives no token ids")
+        return SmokeResult("text", None, "the server gives no token ids")
     try:
         return _agreement(read_scores(asking, answers), OWN_READING)
-    except NotAnswered as error:
-        return Finding("text", None, str(error))
+    except NoAnswerError as error:
+        return SmokeResult("text", None, str(error))
 
 
-def _agreement(agreement: dict[str, Any], of: str) -> Finding:
+def _agreement(agreement: dict[str, Any], of: str) -> SmokeResult:
     if not agreement["tokens"]:
-        return Finding("text", None, "it answered with no token")
+        return SmokeResult("text", None, "it answered with no token")
     share, perplexity = agreement["agreed"] / agreement["tokens"], math.exp(min(agreement["nll"] / agreement["tokens"], 50.0))
     said = f"{share:z.1%} of {agreement['tokens']} greedy tokens equal those of {of}, perplexity {perplexity:.2f}"
     passed = share >= LEAST_AGREEMENT
-    return Finding("text", passed, said if passed else f"{said}: at least {LEAST_AGREEMENT:z.0%} have to agree")
+    return SmokeResult("text", passed, said if passed else f"{said}: at least {LEAST_AGREEMENT:z.0%} have to agree")
+
+
+def read_scores(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> dict[str, Any]:
+    """tokens of the answers, how many of them are the likeliest (agreed), and the sum of their negative log-probabilities."""
+    tokens, agreed, nll = 0, 0, 0.0
+    for answer in answers:
+        if not answer.prompt_ids or not answer.ids:
+            continue
+        ids = [*answer.prompt_ids, *answer.ids]
+        choice = asking.completion(ids, echo=True, logprobs=1, max_tokens=1, temperature=0.0)
+        try:
+            said, first = choice["logprobs"], len(answer.prompt_ids)
+            own, best = (said[name][first:len(ids)] for name in ("token_logprobs", "top_logprobs"))
+            gaps = [max(top.values()) - logprob for logprob, top in zip(own, best, strict=True)]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise NoAnswerError("it gives no log-probabilities of a prompt (echo, logprobs)") from error
+        tokens += len(gaps)
+        agreed += sum(gap <= TIE_NATS for gap in gaps)
+        nll -= sum(own)
+    return {"tokens": tokens, "agreed": agreed, "nll": nll}

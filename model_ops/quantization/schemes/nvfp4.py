@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model_ops.errors import ModelError
+from model_ops.files import Layout
+from model_ops.jobs import ModelError
 from model_ops.quantization.scheme import Precision, Scheme
-from model_ops.tensor_files import Layout
 
 if TYPE_CHECKING:
     from model_ops.quantization.quantized_linear import QuantizedLinear

@@ -1,6 +1,8 @@
-"""The graph as Dagster sees it, of the smallest recipe and of one that switches on what it can: assets, checks, jobs, sensors, schedules.
+"""The graph as Dagster sees it, of the smallest recipe and of one that switches on what it can: assets, checks, jobs, sensors,
+schedules.
 
-    python -m tests.golden.graph.dump        # writes graph.json anew, after the graph was changed on purpose; read the difference
+    python -m tests.golden.graph.dump        # writes graph.json anew, after the graph was changed on purpose; read the
+    difference
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ import pytest
 from loopback import loopback
 from tiny_models import write_dataset, write_target
 
-from model_ops.answering.completions_endpoint import CompletionsEndpoint, Reply
+from model_ops.answering.completions_endpoint import CompletionsEndpoint, CompletionTokens
+from model_ops.answering.endpoint_settings import EndpointSettings
 from model_ops.answering.sampling_parameters import Sampling, sampling_of
-from model_ops.decoding.truncation import Truncation
-from model_ops.endpoint_settings import EndpointSettings
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.decoding.sampling import Truncation
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.operations import generate
-from model_ops.progress import Progress
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_a_request_says_what_the_log_said(server, monkeypatch):
                             "max_tokens": 7, "user": "x"}, Sampling())
     with CompletionsEndpoint(settings_of(server, api_key_env="TUTOR_KEY")) as endpoint:
         endpoint.check()
-        assert endpoint.answer([5, 6, 7], sampling, 7) == Reply([6, 9, 2], "stop")
-        assert endpoint.answer([5, 6, 7], Sampling(), 2) == Reply([6, 9], "length")
+        assert endpoint.answer([5, 6, 7], sampling, 7) == CompletionTokens([6, 9, 2], "stop")
+        assert endpoint.answer([5, 6, 7], Sampling(), 2) == CompletionTokens([6, 9], "length")
     first, second = (request["body"] for request in server.asked)
     assert first == {"model": "tutor", "prompt": [5, 6, 7], "max_tokens": 7, "temperature": 0.4, "top_p": 1.0, "top_k": 20,
                      "min_p": 0.0, "repetition_penalty": 1, "presence_penalty": 1.0, "return_token_ids": True}

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model_ops.answering.earlier_answers import EarlierAnswers
 from model_ops.answering.sampling_parameters import Sampling
-from model_ops.models.target_digest import target_digest
+from model_ops.answering.served_answers import EarlierAnswers
+from model_ops.files.digests import target_digest
 
 SAMPLING = Sampling(temperature=0.7)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model_ops.decoding.acceptance import (
+from model_ops.drafting.acceptance import (
     AcceptanceRow,
     is_looping,
     length_bucket,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_ops.decoding.batches import batches, cost_of_rounds
+from model_ops.decoding.decode_loop import batches, cost_of_rounds
 
 
 def cost(lengths, split, per_batch):

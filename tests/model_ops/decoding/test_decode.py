@@ -7,12 +7,12 @@ import torch
 from exactness import sampled_text_is_distributed_as_the_target, six_token_target
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode import decode
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.drafters import Proposal
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.decoding.lookup import LookupDrafter
-from model_ops.decoding.ngram import NgramIndex
-from model_ops.errors import ModelError
+from model_ops.drafting.lookup import LookupDrafter
+from model_ops.drafting.ngram import NgramIndex
+from model_ops.jobs.errors import ModelError
 
 
 class NoisyDrafter:

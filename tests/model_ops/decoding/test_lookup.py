@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode import decode
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.decoding.lookup import LookupDrafter, replay
-from model_ops.decoding.ngram import NgramIndex
-from model_ops.decoding.suffix import SuffixCache, SuffixOptions
+from model_ops.drafting.lookup import LookupDrafter, replay
+from model_ops.drafting.ngram import NgramIndex
+from model_ops.drafting.suffix import SuffixCache, SuffixOptions
 
 
 def prompts_of(count, longest=14, vocab=24, seed=2):

@@ -7,7 +7,7 @@ import torch
 from exactness import greedy_text_is_the_targets, sampled_text_is_distributed_as_the_target, six_token_target
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode import decode
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.model_drafter import ModelDrafter
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from tiny_models import write_target
 
-from model_ops.decoding.decode import decode
-from model_ops.decoding.lookup import LookupDrafter
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.model_drafter import ModelDrafter
-from model_ops.decoding.ngram import NgramIndex
-from model_ops.decoding.penalties import History, Penalties, penalized
+from model_ops.decoding.penalties import Penalties, TokenHistory, penalized
+from model_ops.decoding.sampling import Truncation
 from model_ops.decoding.target import load_runner
-from model_ops.decoding.truncation import Truncation
+from model_ops.drafting.lookup import LookupDrafter
+from model_ops.drafting.ngram import NgramIndex
 
 PROMPTS = [[5, 6, 7, 5, 6], [9, 8, 9, 8], [3]]
 
@@ -28,7 +28,7 @@ def test_the_formula_token_by_token():
     penalties = Penalties(repetition=1.5, presence=0.25, frequency=0.5)
     prompts, answers, drafts = [[1, 2], [0, 0]], [[3, 3], [4, 1]], [[2, 3], [5, 5]]
     logits = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1))
-    history = History(prompts, 6, "cpu")
+    history = TokenHistory(prompts, 6, "cpu")
     history.add(torch.tensor([[*answer, 0] for answer in answers]), torch.tensor([2, 2]))  # the third token is padding
     found = penalized(logits, penalties, history, torch.tensor(drafts))
     for row in range(2):

@@ -5,13 +5,11 @@ import torch
 from architectures import EVERY, build
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode import decode
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.decoding.model_drafter import ModelDrafter
-from model_ops.decoding.ragged_model import RaggedModel
 from model_ops.decoding.runner import new_runner
-from model_ops.decoding.stateful_model import StatefulModel
-from model_ops.decoding.transformers_runner import max_positions
+from model_ops.decoding.transformers_runner import RaggedModel, StatefulModel, max_positions
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 

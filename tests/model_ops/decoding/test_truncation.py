@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_ops.decoding.truncation import NONE, Truncation, truncated
+from model_ops.decoding.sampling import NONE, Truncation, truncated
 
 P = torch.tensor([[0.4, 0.3, 0.2, 0.07, 0.03]])
 

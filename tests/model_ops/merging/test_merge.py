@@ -9,15 +9,15 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model, write_dataset, write_target
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.merging.merge_plan import candidates
-from model_ops.merging.settings import MergeSettings
+from model_ops.documents.chats import validation_documents
+from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import merge
-from model_ops.progress import Progress, Stopped
-from model_ops.training.chats import validation_documents
-from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.operations.merging.merge_plan import candidates
+from model_ops.operations.merging.settings import MergeSettings
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_search_takes_the_candidate_with_the_lowest_held_out_loss(models, tmp_
 
 def test_a_stopped_search_continues_and_measures_nothing_twice(models, tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr("model_ops.merging.search.held_out_loss",
+    monkeypatch.setattr("model_ops.operations.merge.held_out_loss",
                         lambda model, documents: measured.append(1) or held_out_loss(model, documents))
 
     class AfterTwo(Progress):

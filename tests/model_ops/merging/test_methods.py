@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from model_ops.merging.checkpoints import generator_of
-from model_ops.merging.methods import from_base, largest, linear, random_share, slerp
+from model_ops.operations.merging.checkpoints import generator_of
+from model_ops.operations.merging.merge_plan import from_base, largest, linear, random_share, slerp
 
 
 def test_a_soup_is_the_weighted_mean():

@@ -5,10 +5,10 @@ import json
 import torch
 from safetensors.torch import load_file
 
-from model_ops.models.adapter_directory import PARTS, PREFIX, WRAPPED, _matrices, _wrapped
-from model_ops.models.lora import LoraLinear, adapted_layers, add_adapters
-from model_ops.models.lora_parameters import adaptable_parameters, adapted_parameters
-from model_ops.models.lora_settings import LoraSettings
+from model_ops.adapters.adapter_directory import PARTS, PREFIX, WRAPPED, _matrices, _wrapped
+from model_ops.adapters.lora import LoraLinear, adapted_layers, add_adapters
+from model_ops.adapters.lora_parameters import adaptable_parameters, adapted_parameters
+from model_ops.adapters.lora_settings import LoraSettings
 
 
 def load_adapter(model, directory, kind=LoraLinear):

@@ -7,14 +7,14 @@ from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
 
 from model_ops.calibration.walk import walk
-from model_ops.errors import ModelError
+from model_ops.documents.documents import Document
+from model_ops.documents.packing import to_batches
 from model_ops.families.table import FAMILIES, PACKED
+from model_ops.jobs.errors import ModelError
 from model_ops.models.blockwise import load_blockwise
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
-from model_ops.quantization.block_layers import block_layers, model_of_config
-from model_ops.training.documents import Document
-from model_ops.training.packing import to_batches
+from model_ops.quantization.model_layers import block_layers, model_of_config
 
 CPU = torch.device("cpu")
 

@@ -9,10 +9,9 @@ import torch
 from tiny_models import write_target
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from model_ops.errors import ModelError
+from model_ops.jobs.errors import ModelError
 from model_ops.models import gguf_file
-from model_ops.models.gguf_file import check_gguf, interleaved, write_gguf
-from model_ops.models.gguf_tokenizer import SPLITS, split_name
+from model_ops.models.gguf_file import SPLITS, check_gguf, interleaved, split_name, write_gguf
 from model_ops.models.model_directory import load_model
 
 gguf = pytest.importorskip("gguf")
@@ -108,7 +107,8 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0, "original_ma
 
 
 def yarn_of_llama_cpp(field, width):
-    """Frequencies and the factor on cosine and sine as ggml_rope_yarn computes them from a file, with its own betas 32 and 1."""
+    """Frequencies and the factor on cosine and sine as ggml_rope_yarn computes them from a file, with its own betas 32 and
+    1."""
     base, original, factor = field("freq_base"), field("scaling.original_context_length"), field("scaling.factor")
     ends = [width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1)]
     low, high = max(0, math.floor(ends[0])), min(width - 1, math.ceil(ends[1]))
@@ -188,9 +188,9 @@ def test_another_split_is_refused(tmp_path):
 
 
 def test_the_operation_writes_the_file_beside_the_scheme(tmp_path):
-    from model_ops.job import Job
+    from model_ops.jobs.job import Job
+    from model_ops.jobs.progress import Progress
     from model_ops.operations import quantize
-    from model_ops.progress import Progress
 
     write_target(tmp_path / "m", layers=2, hidden_size=64, intermediate_size=64, head_dim=16)
     settings = {"scheme": "w8a8", "gguf": True}

@@ -8,16 +8,16 @@ from architectures import ARCHITECTURES, build
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.errors import ModelError
-from model_ops.models.adapter_directory import save_adapter
-from model_ops.models.lora import LoraLinear, adapted_layers, add_adapters, merge_adapters
-from model_ops.models.lora_settings import LoraSettings
+from model_ops.adapters.adapter_directory import save_adapter
+from model_ops.adapters.lora import LoraLinear, adapted_layers, add_adapters, merge_adapters
+from model_ops.adapters.lora_settings import LoraSettings
+from model_ops.documents.documents import Document, to_batch
+from model_ops.documents.packing import PackedPlan
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
-from model_ops.progress import Progress
 from model_ops.training.activations import checkpoint_activations
-from model_ops.training.documents import Document, to_batch
-from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 from tests.model_ops.models.saved_adapters import load_adapter

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP, Qwen3RMSNorm
 
-from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
+from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
 
 
 def saved_bytes(module, *inputs):

@@ -7,12 +7,12 @@ import torch
 from peft import IA3Config, LoraConfig, PrefixTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.models.adapter_base import base_of_adapter, is_adapter, model_places
+from model_ops.adapters.adapter_base import base_of_adapter, is_adapter, model_places
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import import_base
-from model_ops.progress import Progress
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 
 EVERY_LAYER = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]

@@ -13,15 +13,15 @@ from compressed_tensors.quantization.utils import calculate_qparams, generate_gp
 from safetensors.torch import load_file, save_file
 from tiny_models import write_target
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.models.quantized_base import float_form
 from model_ops.operations import import_base
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 from model_ops.quantization.registry import SCHEMES
-from model_ops.tensor_files import read_directory
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
 """Values of E2M1, OCP Microscaling 1.0, table 5."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from model_ops.models.target_digest import is_named, names_of, target_digest, vocabulary_digest
+from model_ops.files.digests import is_named, names_of, target_digest, vocabulary_digest
 
 
 def weights(folder, content=b"abc"):

@@ -6,7 +6,7 @@ import struct
 import torch
 from safetensors.torch import load_file, save_file
 
-from model_ops.tensor_files import order_metadata, read_metadata
+from model_ops.files.tensor_files import order_metadata, read_metadata
 
 
 def header_of(path):

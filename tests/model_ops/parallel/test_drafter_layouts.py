@@ -31,12 +31,12 @@ from tiny_models import write_dataset, write_target
 from benchmarks.parallel import on_processes
 from model_ops.speculators.registry import speculator_settings
 from model_ops.operations import generate, speculator
-from model_ops.errors import ModelError
+from model_ops.jobs.errors import ModelError
 from model_ops.parallel.world import World
-from model_ops.progress import Progress, Stopped
-from model_ops.job import Job
+from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import Job
 from model_ops.speculators import hidden_states
-from model_ops.speculators.hidden_states import HiddenStates
+from model_ops.speculators.states.hidden_states import HiddenStates
 from model_ops.parallel.mesh_settings import MeshSettings
 
 root = Path(sys.argv[1])
@@ -139,8 +139,8 @@ def broken(self, number):
     return (captured * float("nan") if self.rows[number].row_id == bad else captured), last
 
 bad = HiddenStates.row = None
-from model_ops.speculators.hidden_states import read_answers
-from model_ops.speculators.speculator_batches import plan_steps
+from model_ops.speculators.states.hidden_states import read_answers
+from model_ops.speculators.states.speculator_batches import plan_steps
 rows = read_answers(root / "answers" / "train.parquet", 256)[0]
 steps = plan_steps([len(one.ids) for one in rows], speculator_settings(steps=6, tokens_per_step=384))
 bad = rows[steps[3][-1]].row_id

@@ -1,4 +1,5 @@
-"""Two processes end a training early after the same step, which costs them twice the device time; a stopped run continues to it."""
+"""Two processes end a training early after the same step, which costs them twice the device time; a stopped run continues to
+it."""
 
 import pytest
 from forked_script import forked_script
@@ -12,8 +13,8 @@ import torch.distributed as dist
 from tiny_models import write_dataset, write_target
 from benchmarks.parallel import on_processes
 from model_ops.operations import generate, speculator
-from model_ops.progress import Progress, Stopped
-from model_ops.job import Job
+from model_ops.jobs.progress import Progress, Stopped
+from model_ops.jobs.job import Job
 
 root = Path(sys.argv[1])
 write_target(root / "target")

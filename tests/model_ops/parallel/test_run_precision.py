@@ -7,10 +7,10 @@ import pytest
 import torch
 from forked_script import forked_script
 
-from model_ops.parallel import run_precision as module
-from model_ops.parallel.run_precision import run_precision
-from model_ops.precision import decided, products_in
-from model_ops.progress import Progress
+from model_ops.jobs.progress import Progress
+from model_ops.machine.precision import decided, products_in
+from model_ops.parallel import job_precision as module
+from model_ops.parallel.job_precision import run_precision
 from model_ops.training.settings import TrainingSettings
 from model_ops.worker import carry_out
 
@@ -94,8 +94,8 @@ from pathlib import Path
 import torch, torch.distributed as dist
 from benchmarks.parallel import on_processes
 from model_ops.parallel import run_precision as module
-from model_ops.precision import decided
-from model_ops.progress import Progress
+from model_ops.machine.precision import decided
+from model_ops.jobs.progress import Progress
 
 root = Path(sys.argv[1])
 for number, (kept, *faster) in enumerate(json.loads(sys.argv[2])):

@@ -6,10 +6,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.errors import ModelError
-from model_ops.parallel.logical_axes import axes_of
+from model_ops.jobs.errors import ModelError
 from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.parallel.sharding import plan_sharding
+from model_ops.parallel.sharding import axes_of, plan_sharding
 
 CONFIG = SimpleNamespace(num_attention_heads=8, num_key_value_heads=2, head_dim=16, hidden_size=128, model_type="qwen3")
 Q, K, OUT = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qko")

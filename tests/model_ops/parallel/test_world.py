@@ -11,11 +11,11 @@ import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
-from model_ops.progress import Progress
+from model_ops.jobs.progress import Progress
 
-from model_ops.loss import LossOutput
+from model_ops.tensors.loss import LossOutput
 from model_ops.objectives.sft import next_token_loss
-from model_ops.training.packing import PackedPlan
+from model_ops.documents.packing import PackedPlan
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_ops.devices import DEVICES, UnknownDevice, parse_devices
+from model_ops.machine.devices import DEVICES, UnknownDevice, parse_devices
 from model_ops.planning.choice import PLANNED_FOR, NothingFits, candidates, choose, meshes
-from model_ops.planning.memory_plan import GIB, Counts, Mesh, Needs, Setup, memory_of
+from model_ops.planning.memory_plan import GIB, MeshSizes, Needs, Setup, WeightCounts, memory_of
 from model_ops.planning.speed import LEAST_WIDTH, speed_of, tokens_per_second
 
 H100 = DEVICES["h100"]
@@ -34,7 +34,7 @@ KEPT = {"none": 200_000, "selective": 90_000, "full": 8_192}
 def needs(method="full", billions=8.0, length=4_096, per_step=131_072, **changes):
     block = int(billions * 1e9 / 32)
     trace = lambda tokens, checkpointing, tp: Line(KEPT[checkpointing] * tokens // tp)  # noqa: E731
-    made = Needs(name="m", method=method, counts=Counts(32, block, block, 0, adapters=block // 200), hidden=2_048, heads=32,
+    made = Needs(name="m", method=method, counts=WeightCounts(32, block, block, 0, adapters=block // 200), hidden=2_048, heads=32,
                  kv_heads=8, max_length=length, tokens_per_step=per_step, trace=trace, flops_per_token=6e9 * billions,
                  forward_share=1 / 3)
     return replace(made, **changes)
@@ -42,7 +42,7 @@ def needs(method="full", billions=8.0, length=4_096, per_step=131_072, **changes
 
 def test_what_fits_whole_is_replicated_and_what_does_not_is_shared():
     small = choose(needs(billions=1.0), 8, H100).setup
-    assert small.mesh == Mesh(dp_replicate=8)
+    assert small.mesh == MeshSizes(dp_replicate=8)
     large = choose(needs(), 8, H100)
     assert large.setup.mesh.shards == 8
     assert large.memory.total <= PLANNED_FOR * H100.memory_gib * GIB
@@ -107,8 +107,8 @@ def test_more_sharing_and_fewer_tokens_never_take_more(shards, tokens):
         memory = memory_of(needs(), Setup(mesh, some, "full"), H100)
         return memory.weights + memory.gradients + memory.optimizer + memory.kept
 
-    assert total(Mesh(dp_shard=2 * shards), tokens) < total(Mesh(dp_shard=shards), tokens)
-    assert total(Mesh(dp_shard=shards), tokens) < total(Mesh(dp_shard=shards), 2 * tokens)
+    assert total(MeshSizes(dp_shard=2 * shards), tokens) < total(MeshSizes(dp_shard=shards), tokens)
+    assert total(MeshSizes(dp_shard=shards), tokens) < total(MeshSizes(dp_shard=shards), 2 * tokens)
 
 
 def test_the_fastest_that_fits_is_taken():
@@ -122,21 +122,22 @@ def test_the_fastest_that_fits_is_taken():
 
 
 def test_speed_is_what_was_measured_elsewhere():
-    """NVIDIA's NeMo, LoRA of Llama 3 8B, rows of 4,096 tokens, on one H100: 12,473 tokens/s at 32.2 GFLOP a token (docs of NeMo)."""
+    """NVIDIA's NeMo, LoRA of Llama 3 8B, rows of 4,096 tokens, on one H100: 12,473 tokens/s at 32.2 GFLOP a token (docs of
+    NeMo)."""
     asked = needs("lora", flops_per_token=32.2e9)
     for tokens in (8_192, 16_384):
-        assert tokens_per_second(asked, Setup(Mesh(), tokens, "none"), H100) == pytest.approx(12_473, rel=0.2)
+        assert tokens_per_second(asked, Setup(MeshSizes(), tokens, "none"), H100) == pytest.approx(12_473, rel=0.2)
 
 
 def test_every_saving_of_memory_costs_speed():
     def speed(asked=None, mesh=None, tokens=8_192, checkpointing="none", **more):
-        return speed_of(asked or needs(per_step=1 << 20), Setup(mesh or Mesh(), tokens, checkpointing, **more), H100)
+        return speed_of(asked or needs(per_step=1 << 20), Setup(mesh or MeshSizes(), tokens, checkpointing, **more), H100)
 
     plain = speed()
     assert 0.72 < speed(checkpointing="full") / plain < 0.78, "a third of the work is done twice: 3 / 4"
     assert speed(checkpointing="full") < speed(checkpointing="selective") < plain
-    assert speed(mesh=Mesh(dp_shard=2)) < speed(mesh=Mesh(dp_replicate=2))
-    assert speed(mesh=Mesh(tp=4)) < speed(mesh=Mesh(tp=2)) < plain
+    assert speed(mesh=MeshSizes(dp_shard=2)) < speed(mesh=MeshSizes(dp_replicate=2))
+    assert speed(mesh=MeshSizes(tp=4)) < speed(mesh=MeshSizes(tp=2)) < plain
     assert speed(tokens=1_024) < speed(tokens=4_096) < plain and speed(tokens=192) < 0.6 * plain
     assert speed(offload=True) < plain
 
@@ -144,21 +145,21 @@ def test_every_saving_of_memory_costs_speed():
 def small(millions, layers, hidden, heads, length, per_step):
     block = int(millions * 1e6 / layers)
     trace = lambda tokens, checkpointing, tp: Line(hidden * 40 * tokens // tp)  # noqa: E731
-    return needs(counts=Counts(layers, block, block, 0), hidden=hidden, heads=heads, kv_heads=min(8, heads), length=length,
+    return needs(counts=WeightCounts(layers, block, block, 0), hidden=hidden, heads=heads, kv_heads=min(8, heads), length=length,
                  per_step=per_step, trace=trace, flops_per_token=6e6 * millions, name="small")
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 16])
 def test_a_tiny_model_takes_one_device_and_says_why(count):
     plan = choose(small(2.5, 10, 128, 4, 1_024, 4_096), count, H100)
-    assert plan.setup.mesh == Mesh()
+    assert plan.setup.mesh == MeshSizes()
     assert plan.reasons[0].startswith(f"1 of {count} devices: this model is so small")
     assert 1e5 < plan.tokens_per_second < 1e6  # 4,096 tokens in some milliseconds; arithmetic alone would give 2.6e7
 
 
 def test_a_tiny_model_with_many_rows_a_step_is_replicated_and_never_cut():
     plan = choose(small(2.5, 10, 128, 4, 1_024, 1_048_576), 8, H100)
-    assert plan.setup.mesh == Mesh(dp_replicate=8)
+    assert plan.setup.mesh == MeshSizes(dp_replicate=8)
 
 
 @given(per_step=st.sampled_from([4_096, 16_384, 131_072]), count=st.sampled_from([1, 2, 3, 6, 8, 16]),
@@ -179,7 +180,7 @@ def test_what_fits_in_no_other_way_is_cut_narrow_and_says_so():
 
 def test_few_rows_on_many_devices_say_how_many():
     rows = choose(needs("lora", 0.6, hidden=1_024, heads=1, kv_heads=1, length=16_384, per_step=32_768), 8, H100)
-    assert rows.setup.mesh == Mesh(dp_replicate=2)
+    assert rows.setup.mesh == MeshSizes(dp_replicate=2)
     assert "2 of 8 devices: a step has only 2 rows of 16,384 tokens" in rows.reasons[0]
 
 
@@ -190,21 +191,21 @@ def test_an_idle_device_is_used_where_it_pays_a_fifth():
 
 
 def test_state_of_a_full_fine_tuning_is_sixteen_bytes_a_weight():
-    memory = memory_of(needs(), Setup(Mesh(), 4_096, "full"), H100)
+    memory = memory_of(needs(), Setup(MeshSizes(), 4_096, "full"), H100)
     assert memory.weights + memory.gradients + memory.optimizer == pytest.approx(16 * 8e9, rel=1e-6)
-    eight = memory_of(needs(optimizer="adamw_8bit"), Setup(Mesh(), 4_096, "full"), H100)
+    eight = memory_of(needs(optimizer="adamw_8bit"), Setup(MeshSizes(), 4_096, "full"), H100)
     assert eight.optimizer == pytest.approx(2.04 * 8e9, rel=1e-6)
 
 
 def test_a_frozen_base_has_neither_gradient_nor_optimizer():
-    memory = memory_of(needs("lora"), Setup(Mesh(), 4_096, "full"), H100)
+    memory = memory_of(needs("lora"), Setup(MeshSizes(), 4_096, "full"), H100)
     assert memory.weights == pytest.approx(2 * 8e9 + 4 * 8e9 / 200, rel=1e-6)
     assert memory.gradients == pytest.approx(4 * 8e9 / 200, rel=1e-6)
-    assert memory_of(needs("qlora"), Setup(Mesh(), 4_096, "full"), H100).weights < 0.28 * memory.weights
+    assert memory_of(needs("qlora"), Setup(MeshSizes(), 4_096, "full"), H100).weights < 0.28 * memory.weights
 
 
 def test_offload_keeps_two_blocks_inputs():
-    kept, moved = (memory_of(needs("lora"), Setup(Mesh(), 4_096, "full", offload), H100).kept for offload in (False, True))
+    kept, moved = (memory_of(needs("lora"), Setup(MeshSizes(), 4_096, "full", offload), H100).kept for offload in (False, True))
     assert kept - moved == 30 * 4_096 * 2_048 * 2
 
 
@@ -248,5 +249,5 @@ def test_gradients_that_outweigh_what_blocks_keep_are_not_added_to_it():
             return 40 * self.kept if accumulating else 3_000_000_000  # reached when the last gradients are made
 
     one_step = needs(billions=0.7, per_step=4_096, trace=lambda tokens, checkpointing, tp: Small())
-    memory = memory_of(one_step, Setup(Mesh(), 4_096, "none"), H100)
+    memory = memory_of(one_step, Setup(MeshSizes(), 4_096, "none"), H100)
     assert memory.kept + memory.at_work + memory.gradients == 3_000_000_000

@@ -7,13 +7,12 @@ import torch
 from transformers import AutoConfig
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
-from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
+from model_ops.documents.packing import Document, to_batch
 from model_ops.objectives.sft import next_token_loss
-from model_ops.planning.live_bytes import LiveBytes
 from model_ops.planning.needs import Training, count_weights, needs_of
-from model_ops.planning.step_trace import Traced, trace_micro_batch
+from model_ops.planning.step_trace import LiveBytes, TraceSettings, trace_micro_batch
+from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.training.activations import checkpoint_activations
-from model_ops.training.packing import Document, to_batch
 from tests.model_ops.tiny_models import tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("step trace")]
@@ -51,7 +50,7 @@ def measured(layers, tokens, length, checkpointing, attention="packed", **change
 def test_a_step_on_fake_tensors_takes_what_the_real_one_does(layers, vocab, length, checkpointing):
     tokens = 512
     config = AutoConfig.for_model("llama", num_hidden_layers=layers, vocab_size=vocab, tie_word_embeddings=True, **SHAPE)
-    traced = trace_micro_batch(config, Traced(tokens, tokens - tokens // length, checkpointing, device="cpu",
+    traced = trace_micro_batch(config, TraceSettings(tokens, tokens - tokens // length, checkpointing, device="cpu",
                                               document_tokens=length))
     found = measured(layers, tokens, length, checkpointing, vocab_size=vocab)
     assert traced.peak(layers, accumulating=False) == pytest.approx(found, rel=0.06)
@@ -61,28 +60,29 @@ def test_a_step_on_fake_tensors_takes_what_the_real_one_does(layers, vocab, leng
 def test_a_step_of_a_device_takes_what_a_real_one_with_its_attention_does(checkpointing):
     """The stand-in for the fused kernel keeps real tensors here, which are counted as they are."""
     config = AutoConfig.for_model("llama", num_hidden_layers=3, vocab_size=96, tie_word_embeddings=True, **SHAPE)
-    traced = trace_micro_batch(config, Traced(512, 508, checkpointing, device="cuda"))
+    traced = trace_micro_batch(config, TraceSettings(512, 508, checkpointing, device="cuda"))
     found = measured(3, 512, 128, checkpointing, attention="traced_fused", vocab_size=96)
     assert traced.peak(3, accumulating=False) == pytest.approx(found, rel=0.06)
 
 
 def test_kept_is_nearly_the_input_of_a_block_where_all_is_checkpointed():
     config = AutoConfig.for_model("llama", num_hidden_layers=4, vocab_size=96, **SHAPE)
-    full = trace_micro_batch(config, Traced(256, 256, "full"))
+    full = trace_micro_batch(config, TraceSettings(256, 256, "full"))
     assert full.kept == 256 * 64 * 4
-    frozen = trace_micro_batch(config, Traced(256, 256, "full", weights="bfloat16", adapter_rank=4))
+    frozen = trace_micro_batch(config, TraceSettings(256, 256, "full", weights="bfloat16", adapter_rank=4))
     assert frozen.kept == 256 * 64 * 2
-    everything = trace_micro_batch(config, Traced(256, 256, "none"))
-    # of attention (keys and values repeated) 4 x 64 numbers and 4 log-sum-exps; inputs of two norms in float32, their outputs; gate, up, product
+    everything = trace_micro_batch(config, TraceSettings(256, 256, "none"))
+    # of attention (keys and values repeated) 4 x 64 numbers and 4 log-sum-exps; inputs of two norms in float32, their outputs;
+    # gate, up, product
     assert everything.kept == pytest.approx(256 * (2 * 4 * 64 + 4 * 4 + 2 * 64 * 4 + 2 * 64 * 2 + 3 * 160 * 2), rel=0.03)
 
 
 def test_gradients_are_those_of_the_weights_that_are_trained():
     config = AutoConfig.for_model("llama", num_hidden_layers=4, vocab_size=96, tie_word_embeddings=False, **SHAPE)
     counts = count_weights(config, rank=4)
-    full = trace_micro_batch(config, Traced(64, 64))
+    full = trace_micro_batch(config, TraceSettings(64, 64))
     assert (full.block_gradients, full.outer_gradients) == (4 * counts.block, 4 * counts.outer)
-    adapters = trace_micro_batch(config, Traced(64, 64, weights="bfloat16", adapter_rank=4))
+    adapters = trace_micro_batch(config, TraceSettings(64, 64, weights="bfloat16", adapter_rank=4))
     assert (adapters.block_gradients, adapters.outer_gradients) == (4 * counts.adapters, 0)
 
 
@@ -103,7 +103,7 @@ def test_the_line_between_two_traces_agrees_with_a_trace():
     config = AutoConfig.for_model("llama", num_hidden_layers=4, vocab_size=96, **SHAPE)
     needs = needs_of(config, Training("full", 512, 4_096), "tiny")
     line = needs.trace(8_192, "none", 1)
-    exact = trace_micro_batch(config, Traced(8_192, 8_192, "none"))
+    exact = trace_micro_batch(config, TraceSettings(8_192, 8_192, "none"))
     for name in ("kept", "forward", "head", "last", "first"):
         assert getattr(line, name) == pytest.approx(getattr(exact, name), rel=0.03), name
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import torch.distributed as dist
 
 from benchmarks.parallel import on_processes
-from model_ops.calibration import calibrated_weights as calibrated
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.calibration import weights as calibrated
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.operations import quantize
-from model_ops.progress import Progress, Stopped
 
 quantize.MICRO_BATCH_TOKENS = 256
 

@@ -13,17 +13,17 @@ from pydantic import ValidationError
 from tiny_models import write_dataset, write_target
 from transformers import AutoModelForCausalLM
 
-from model_ops.calibration.mixed_precision import cheapest, stored_bytes
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.calibration.auto_schemes import cheapest, stored_bytes
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.progress import Progress, Stopped
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES, quantization_of
-from model_ops.tensor_files import read_directory
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -117,7 +117,7 @@ def test_a_stopped_search_measures_no_unit_twice(place, tmp_path, monkeypatch):
     (tmp_path / "stopped").mkdir()
     with pytest.raises(Stopped):
         quantize.run(job(place, tmp_path / "stopped"), Stops())
-    from model_ops.calibration import mixed_precision
+    from model_ops.calibration import auto_schemes as mixed_precision
 
     asked, cost = [], mixed_precision._cost
     monkeypatch.setattr(mixed_precision, "_cost", lambda *given: asked.append(given[1]) or cost(*given))

@@ -1,4 +1,5 @@
-"""Training before rounding: layers compute what servers compute, gradients pass rounding, and the codes are the trained ones."""
+"""Training before rounding: layers compute what servers compute, gradients pass rounding, and the codes are the trained
+ones."""
 
 from __future__ import annotations
 
@@ -12,16 +13,15 @@ from tiny_models import write_dataset, write_target
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.calibration.distil_rounding import twin_of
-from model_ops.calibration.rounded_adapters import RoundedLoraLinear, compute_rounded_sums
-from model_ops.errors import ModelError
-from model_ops.job import Job
-from model_ops.models.lora_settings import LoraSettings
+from model_ops.adapters.lora_settings import LoraSettings
+from model_ops.calibration.distillation import RoundedLoraLinear, compute_rounded_sums, twin_of
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model
 from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.progress import Progress
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.straight_through import RoundedLinear
@@ -87,10 +87,10 @@ def test_training_brings_the_rounded_model_nearer_to_its_float_form(place, tmp_p
 def test_the_codes_are_those_that_were_trained(place, tmp_path):
     """The served model's own divergence, computed from its files with plain torch, is the one that the training reports."""
     told = run(place, tmp_path / "aware")
+    from model_ops.documents.chats import validation_documents
+    from model_ops.documents.conversations import read_documents
+    from model_ops.documents.validation import first_documents
     from model_ops.models.model_directory import load_tokenizer
-    from model_ops.training.chats import validation_documents
-    from model_ops.training.conversations import read_documents
-    from model_ops.training.validation import first_documents
 
     tokenizer = load_tokenizer(place / "float")
     documents = validation_documents(place / "dataset", tokenizer, 256) or read_documents(
@@ -139,7 +139,7 @@ LORA = {"enabled": True, "method": "lora", "lora": {"rank": 4}, "steps": 8, "lea
 
 
 def test_the_codes_are_those_of_weight_and_trained_adapter(place, tmp_path, monkeypatch):
-    from model_ops.calibration import distil_rounding
+    from model_ops.calibration import distillation as distil_rounding
 
     kept = {}
 
@@ -184,7 +184,7 @@ def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method)
             if phase == "distil rounding" and done == 6:
                 self.stop_requested = True
 
-    from model_ops.progress import Stopped
+    from model_ops.jobs.progress import Stopped
 
     settings = {"scheme": "w8a8", "distil": {"enabled": True, "method": method, "steps": 8, "learning_rate": 1e-3,
                                              "tokens_per_step": 512, "max_length": 256, "checkpoint_every": 2}}

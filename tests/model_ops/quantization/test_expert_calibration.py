@@ -1,4 +1,5 @@
-"""Mixtures of experts: every expert is calibrated on what it reads, by its router or besides, and servers read the directory."""
+"""Mixtures of experts: every expert is calibrated on what it reads, by its router or besides, and servers read the
+directory."""
 
 from __future__ import annotations
 
@@ -12,27 +13,26 @@ from safetensors.torch import load_file
 from tiny_chats import conversation, write_rows
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.calibration import calibrated_weights as calibrated
+from model_ops.calibration import weights as calibrated
+from model_ops.calibration.auto_schemes import unit_costs, units_of
 from model_ops.calibration.expert_inputs import experts_of, tokens_shown
-from model_ops.calibration.mixed_precision import unit_costs, units_of
 from model_ops.calibration.rows import calibration_documents
 from model_ops.calibration.walk import walk
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.documents.packing import to_batches
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
-from model_ops.objectives.row_divergences import mean_divergence, row_divergences
+from model_ops.objectives.divergence_rows import mean_divergence, row_divergences
 from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.operations import quantize
-from model_ops.progress import Progress, Stopped
-from model_ops.quantization.block_layers import block_layers
-from model_ops.quantization.fused_layers import fused_layers
+from model_ops.quantization.model_layers import block_layers, fused_layers
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES, quantization_of
 from model_ops.quantization.separate_experts import separated
-from model_ops.tensor_files import read_directory
-from model_ops.training.packing import to_batches
 from tests.thorough_cases import thorough_except
 
 IDS = torch.arange(5, 40)[None]

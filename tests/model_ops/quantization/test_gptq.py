@@ -11,25 +11,25 @@ from tiny_chats import conversation, write_rows
 from tiny_models import tiny_model, write_target
 from transformers import AutoModelForCausalLM
 
-from model_ops.blocks import layer_list
-from model_ops.calibration import calibrated_weights as calibrated
+from model_ops.calibration import weights as calibrated
+from model_ops.calibration.gptq_codes import gptq
 from model_ops.calibration.walk import walk
-from model_ops.errors import ModelError
+from model_ops.documents.documents import Document
+from model_ops.documents.packing import to_batches
+from model_ops.families.loading import layer_list
 from model_ops.families.table import FAMILIES, PACKED
-from model_ops.job import Job
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.progress import Progress, Stopped
-from model_ops.quantization.gptq import gptq
 from model_ops.quantization.int4_linear import Int4Linear32, group_scales, pack_int4, round_to_nearest, rounded, unpack_int4
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import quantization_of
-from model_ops.tensor_files import read_directory
-from model_ops.training.documents import Document
-from model_ops.training.packing import to_batches
 
 
 def codes(rows=6, columns=64, seed=0):

@@ -1,4 +1,5 @@
-"""FP8 key-value cache: scales from calibration rows, the config and names that servers read, and a model that rounds as they do."""
+"""FP8 key-value cache: scales from calibration rows, the config and names that servers read, and a model that rounds as they
+do."""
 
 import json
 
@@ -16,20 +17,20 @@ from model_ops.calibration.cache_scales import CacheRanges
 from model_ops.calibration.rows import calibration_documents
 from model_ops.calibration.walk import show
 from model_ops.decoding.runner import new_runner
-from model_ops.errors import ModelError
+from model_ops.documents.documents import Document
+from model_ops.documents.packing import to_batches
 from model_ops.families.table import FAMILIES, PACKED
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
-from model_ops.progress import Progress
-from model_ops.quantization.block_layers import block_layers
 from model_ops.quantization.kv_cache import cache_layers, round_cache, round_fp8
+from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import quantization_of
-from model_ops.tensor_files import read_directory
-from model_ops.training.documents import Document
-from model_ops.training.packing import to_batches
 
 LAYERS = [f"model.layers.{index}.self_attn" for index in range(3)]
 

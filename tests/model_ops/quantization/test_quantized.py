@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 
-from model_ops.errors import ModelError
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 from model_ops.quantization import int8_linear
 from model_ops.quantization.int8_linear import (
     Int8Linear,
@@ -23,7 +24,6 @@ from model_ops.quantization.int8_linear import (
 )
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.schemes.w8a8 import W8A8
-from model_ops.tensor_files import read_directory
 
 
 @settings(max_examples=50, deadline=None)

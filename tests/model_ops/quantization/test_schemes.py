@@ -12,18 +12,18 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.errors import ModelError
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 from model_ops.quantization import registry
 from model_ops.quantization.quantized_linear import QuantizedLinear, buffer_name
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES, quantization_of
 from model_ops.quantization.scheme import Precision, Scheme
-from model_ops.tensor_files import read_directory
-from resources.artefacts.source_digest import files_used
+from resources.digests.code import files_used
 
 WRITTEN_BY_HAND = {
     "config_groups": {"group_0": {
@@ -124,8 +124,8 @@ def test_a_scheme_is_the_library_s_preset(name):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_transformers_reads_what_is_written(name, tmp_path):
-    """Equal, in bfloat16 for floats of four bits, which the library does not dequantize in float32. With a scale for each token,
-    a rounding of activations that falls to the other side changes a product by a step."""
+    """Equal, in bfloat16 for floats of four bits, which the library does not dequantize in float32. With a scale for each
+    token, a rounding of activations that falls to the other side changes a product by a step."""
     tiny_model(layers=2, tied=False, hidden_size=128, intermediate_size=256, head_dim=32, num_key_value_heads=4,
                initializer_range=0.1).save_pretrained(tmp_path / "source")
     quantize_directory(tmp_path / "source", tmp_path / "q", Progress(), SCHEMES[name])

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from model_ops.quantization.registry import SCHEMES
-from model_ops.quantization.servers import (
+from model_ops.planning.servers import (
     CACHE,
     SERVERS,
     SUPPORT,
@@ -16,6 +15,7 @@ from model_ops.quantization.servers import (
     parse_place,
     why_not,
 )
+from model_ops.quantization.registry import SCHEMES
 
 
 def test_every_scheme_has_a_row_with_a_source_for_each_server():

@@ -16,21 +16,21 @@ from tiny_models import tiny_model, write_target
 from transformers import AutoModelForCausalLM
 
 from model_ops.calibration.rows import calibration_documents
-from model_ops.errors import ModelError
+from model_ops.files.tensor_files import read_directory
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
 from model_ops.operations.quantize import quantize_directory
-from model_ops.progress import Progress
 from model_ops.quantization.fp4_codes import VALUES, pack_fp4, round_fp4, unpack_fp4, values_fp4
 from model_ops.quantization.fp8_block_linear import Fp8BlockLinear
-from model_ops.quantization.fused_layers import fused_layers
 from model_ops.quantization.int8_packed_linear import ChannelInt8Linear, PackedInt8Linear, pack_int8, unpack_int8
+from model_ops.quantization.model_layers import fused_layers
 from model_ops.quantization.mxfp4_linear import Mxfp4WeightLinear, round_mxfp4
 from model_ops.quantization.nvfp4_linear import Nvfp4Linear, Nvfp4WeightLinear
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES
-from model_ops.tensor_files import read_directory
 
 
 def weight(rows=24, columns=256, seed=0):

@@ -8,14 +8,13 @@ import pytest
 
 from benchmarks.template_kinds import KINDS, TOOLS, answer, call, result, tokenizer_of, user
 from benchmarks.templates import judge
-from model_ops.errors import ModelError
+from model_ops.documents.conversations import tokenize
+from model_ops.jobs.errors import ModelError
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.rendering.learnt_turns import learnt_turns
 from model_ops.rendering.row import Row
-from model_ops.rendering.served_tokens import ServedTokens
 from model_ops.rendering.settings import RenderingSettings
-from model_ops.training.conversations import tokenize
+from model_ops.rendering.tokens import ServedTokens, end_of_turn_ids
+from model_ops.rendering.turns import learnt_turns
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "chat_templates"
 TEMPLATES = sorted(SHARED.glob("*.jinja")) if SHARED.exists() else []

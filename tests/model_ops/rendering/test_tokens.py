@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from model_ops.rendering.learnt_turns import LearntTurn
+from model_ops.documents.conversations import tokenize
 from model_ops.rendering.row import Row
 from model_ops.rendering.tokens import TurnEncoder, TurnTokens, joined
-from model_ops.training.conversations import tokenize
+from model_ops.rendering.turns import LearntTurn
 
 
 def tokenizer_of(pre_tokenizer, merges=()):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from model_ops.precision import Speeds
+from model_ops.machine.precision import Speeds
 from model_ops.serving import cpu_dtype
 from model_ops.serving.cpu_dtype import dtype_words
 

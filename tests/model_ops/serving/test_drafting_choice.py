@@ -3,16 +3,16 @@
 import pytest
 from pydantic import ValidationError
 
-from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
-from model_ops.serving.drafting_choice import (
+from model_ops.drafting.drafting_choice import (
     MeasuredDrafting,
     Rate,
-    Replayed,
+    ReplayResult,
     break_even,
     choose_by_replay,
     choose_in_server,
     varying,
 )
+from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
 
 NGRAM = Drafting(method="ngram", num_speculative_tokens=3)
 
@@ -95,7 +95,7 @@ def test_break_even(speeds, says):
 
 
 def replay(method, tau, k=3):
-    return Replayed(method=method, num_speculative_tokens=k, tau=tau)
+    return ReplayResult(method=method, num_speculative_tokens=k, tau=tau)
 
 
 def test_without_a_server_the_drafter_has_to_draft_better_than_the_lookup():

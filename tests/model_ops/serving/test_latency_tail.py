@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from model_ops.serving.latency_tail import tail_quantile, tail_s
+from model_ops.evaluation.served_forms import tail_quantile, tail_s
 
 
 def test_the_quantile_grows_with_the_requests():

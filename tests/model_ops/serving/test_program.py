@@ -5,9 +5,9 @@ import sys
 import pytest
 from stand_in_server import stand_in
 
-from model_ops.errors import ModelError
-from model_ops.serving import program
-from model_ops.serving.program import program_of, server_environment
+from model_ops.jobs.errors import ModelError
+from model_ops.serving import command as program
+from model_ops.serving.command import program_of, server_environment
 
 
 def test_a_named_interpreter_is_asked_whether_it_has_the_server(tmp_path):

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from model_ops.speculators.speculator_losses import ETA, MASS_FLOOR, OUTSIDE, LossKind, _exact, _needed, _negative_log
+from model_ops.speculators.losses.speculator_losses import ETA, MASS_FLOOR, OUTSIDE, LossKind, _exact, _needed, _negative_log
 
 
 def acceptance(draft_logits: Float[Tensor, "*positions draft_vocab"],

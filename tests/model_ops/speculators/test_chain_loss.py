@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model_ops.speculators import chain_loss as module
-from model_ops.speculators import teacher as teacher_module
-from model_ops.speculators.chain_loss import Draft, chain_loss
-from model_ops.speculators.speculator_losses import OUTSIDE
-from model_ops.speculators.teacher import Teacher
+from model_ops.speculators.losses import chain_loss as module
+from model_ops.speculators.losses import teacher as teacher_module
+from model_ops.speculators.losses.chain_loss import DraftStep, chain_loss
+from model_ops.speculators.losses.speculator_losses import OUTSIDE
+from model_ops.speculators.losses.teacher import Teacher
 from tests.model_ops.speculators.defined_losses import speculator_loss
 
 VOCAB, HIDDEN, WIDTH, CONTEXTS = 50, 8, 6, 37
@@ -30,7 +30,7 @@ def a_chain(draft_vocab, heads=1, seed=0):
     rows = [torch.tensor([row for row in range(CONTEXTS) if row % 10 >= step]) for step in range(3)]
     states = [torch.randn(len(of_step), WIDTH, requires_grad=True) for of_step in rows]
     weights = [torch.randn(draft_vocab, WIDTH, requires_grad=True) for _ in range(heads)]
-    drafts = [Draft(of_step, weights[step % heads], row) for step, (of_step, row) in enumerate(zip(states, rows, strict=True))]
+    drafts = [DraftStep(of_step, weights[step % heads], row) for step, (of_step, row) in enumerate(zip(states, rows, strict=True))]
     return teacher, torch.randn(CONTEXTS, HIDDEN), drafts, torch.randint(VOCAB, (CONTEXTS,)), [*states, *weights]
 
 
@@ -98,14 +98,14 @@ def test_what_does_not_fit_together_is_refused():
         chain_loss("kl", drafts, teacher, last, [1.0, 0.5])
     with pytest.raises(ValueError, match="3 draft steps and 1 shares of KL"):
         chain_loss("lk_lambda", drafts, teacher, last, kl_shares=[0.5])
-    turned = Draft(drafts[0].states, drafts[0].head, drafts[0].rows.flip(0))
+    turned = DraftStep(drafts[0].states, drafts[0].head, drafts[0].rows.flip(0))
     with pytest.raises(ValueError, match="ascend"):
         chain_loss("kl", [turned], teacher, last)
 
 
 def test_steps_without_a_position_and_an_empty_batch_lose_nothing():
     teacher, last, drafts, _, _ = a_chain(21)
-    none = Draft(torch.zeros(0, WIDTH, requires_grad=True), drafts[0].head, torch.zeros(0, dtype=torch.int64))
+    none = DraftStep(torch.zeros(0, WIDTH, requires_grad=True), drafts[0].head, torch.zeros(0, dtype=torch.int64))
     alone = chain_loss("kl", drafts[:1], teacher, last)
     torch.testing.assert_close(chain_loss("kl", [drafts[0], none], teacher, last).total, alone.total)
     empty = chain_loss("kl", [none], teacher, last[:0])
@@ -119,7 +119,7 @@ def peak_bytes(vocab, draft_vocab, contexts=600):
     teacher = Teacher(torch.randn(vocab, 4), torch.arange(vocab)[:draft_vocab])
     head = torch.randn(draft_vocab, 4, requires_grad=True)
     rows = torch.arange(contexts)
-    drafts = [Draft(torch.randn(contexts - step, 4, requires_grad=True), head, rows[step:]) for step in range(3)]
+    drafts = [DraftStep(torch.randn(contexts - step, 4, requires_grad=True), head, rows[step:]) for step in range(3)]
     last = torch.randn(contexts, 4)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         chain_loss("lk_lambda", drafts, teacher, last).total.backward()

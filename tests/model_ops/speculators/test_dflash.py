@@ -13,20 +13,20 @@ from safetensors.torch import load_file
 from tiny_drafters import tiny_dflash
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode import decode
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.incremental import IncrementalModel, rotate
-from model_ops.errors import ModelError
-from model_ops.speculators import draft_attention
+from model_ops.jobs.errors import ModelError
+from model_ops.speculators.backbone import draft_attention
 from model_ops.speculators.continue_training import check_fit, take_over
-from model_ops.speculators.dflash import default_mask_token
-from model_ops.speculators.dflash_config import captured_boundaries
-from model_ops.speculators.documents import Documents
+from model_ops.speculators.dflash.config import captured_boundaries
+from model_ops.speculators.dflash.network import default_mask_token
+from model_ops.speculators.draft_model import DocumentWindows
 from model_ops.speculators.factory import load_draft_model, new_draft_model
-from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.training_loss import SpeculatorLoss, drafts_of, measure_alpha
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.speculator_batches import SpeculatorPlan, chosen_anchors, documents_of, make_batch
-from model_ops.speculators.teacher import Teacher
-from model_ops.speculators.training_loss import SpeculatorLoss, drafts_of, measure_alpha
+from model_ops.speculators.states.hidden_states import AnswerRow, OnlineStates
+from model_ops.speculators.states.speculator_batches import SpeculatorPlan, chosen_anchors, documents_of, make_batch
 from tests.model_ops.speculators.defined_losses import acceptance, speculator_loss
 
 
@@ -136,7 +136,7 @@ def test_drafting_computes_what_training_does(material):
     _, runner, model, rows, _ = material
     text = torch.tensor([rows[0].ids, rows[2].ids[:14]])
     _, captured = runner.forward(text, runner.new_cache(2), model.capture)
-    outputs = model.unroll(Documents(text, captured, torch.tensor([0, 0]), 12), 3)
+    outputs = model.unroll(DocumentWindows(text, captured, torch.tensor([0, 0]), 12), 3)
     drafter = model.drafter()
     drafter.begin([text[0, :5].tolist(), text[1, :3].tolist()], torch.stack((text[0, 5], text[1, 3])), captured[:, :5])
     stands = [4, 2]
@@ -284,7 +284,7 @@ def test_what_training_keeps_grows_as_the_document_does(chosen):
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            model.unroll(Documents(ids, torch.zeros(1, tokens, 3 * 32), torch.tensor([0]), tokens - 2, anchors=anchors), 3)
+            model.unroll(DocumentWindows(ids, torch.zeros(1, tokens, 3 * 32), torch.tensor([0]), tokens - 2, anchors=anchors), 3)
         return total
 
     short, middle, long = kept(256), kept(512), kept(1_024)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from model_ops.speculators import draft_attention as module
-from model_ops.speculators.draft_attention import WindowLayout, draft_attention
+from model_ops.speculators.backbone import draft_attention as module
+from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_attention
 from tests.model_ops.flash_by_definition import FlashByDefinition
 
 BEFORE, WINDOWS = [6, 0, 11, 3, 40, 4], [5, 9, 1, 0, 30, 7]

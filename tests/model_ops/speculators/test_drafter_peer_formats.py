@@ -19,14 +19,14 @@ from benchmarks.drafter_peers import index_target, mean_and_range, next_rate, ro
 from benchmarks.our_drafter import GivenSteps, begin_as
 from model_ops.decoding.incremental import FINAL
 from model_ops.decoding.target import load_runner
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import read_config
-from model_ops.operations.speculator import new_drafter
-from model_ops.progress import Progress
-from model_ops.speculators.eagle3 import Eagle3
-from model_ops.speculators.eagle3_config import Eagle3Config
-from model_ops.speculators.export_eagle3 import midlayer_config
-from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
+from model_ops.speculators.eagle3.config import Eagle3Config
+from model_ops.speculators.eagle3.export import midlayer_config
+from model_ops.speculators.eagle3.network import Eagle3
+from model_ops.speculators.operation import new_drafter
 from model_ops.speculators.registry import speculator_settings
+from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates
 
 ROWS = [AnswerRow("a", list(range(5, 30)), 7), AnswerRow("b", list(range(40, 52)), 3)]
 LAYERS = (2, 4, 5)

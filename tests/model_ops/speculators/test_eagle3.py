@@ -14,12 +14,12 @@ from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.errors import ModelError
-from model_ops.speculators import draft_attention
-from model_ops.speculators.documents import Documents
-from model_ops.speculators.eagle3 import Eagle3
-from model_ops.speculators.eagle3_config import Eagle3Config, default_layer_ids
-from model_ops.speculators.eagle3_drafter import Eagle3Drafter
+from model_ops.jobs.errors import ModelError
+from model_ops.speculators.backbone import draft_attention
+from model_ops.speculators.draft_model import DocumentWindows
+from model_ops.speculators.eagle3.config import Eagle3Config, default_layer_ids
+from model_ops.speculators.eagle3.drafter import Eagle3Drafter
+from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.unrolled_draft_steps import unroll
 
@@ -34,7 +34,7 @@ def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_
     ids = torch.randint(0, 96, (2, 15))
     captured = torch.randn(2, 15, 96)
     window = max(length - 2 - start for length, start in zip(lengths, starts, strict=True))
-    outputs = unroll(model, Documents(ids, captured, torch.tensor(starts), window), steps)
+    outputs = unroll(model, DocumentWindows(ids, captured, torch.tensor(starts), window), steps)
     fused = model.fuse(captured)
     if newer:
         parts = [F.rms_norm(part, (32,), norm.weight, model.config.rms_norm_eps)
@@ -62,7 +62,7 @@ def test_ragged_windows_and_long_rows_equal_a_plain_decoder(kv_heads, num_layers
     lengths, starts, steps = [560, 30, 9], [548, 0, 6], 5
     windows = [length - 2 - start for length, start in zip(lengths, starts, strict=True)]
     ids, captured = torch.randint(0, 96, (3, 560)), torch.randn(3, 560, 96)
-    documents = Documents(ids, captured, torch.tensor(starts), max(windows), windows=torch.tensor(windows))
+    documents = DocumentWindows(ids, captured, torch.tensor(starts), max(windows), windows=torch.tensor(windows))
     with torch.no_grad():
         outputs, fused = unroll(model, documents, steps), model.fuse(captured)
         for d, (start, window) in enumerate(zip(starts, windows, strict=True)):
@@ -82,7 +82,7 @@ def test_ragged_windows_and_long_rows_equal_a_plain_decoder(kv_heads, num_layers
 
 def test_gradients_do_not_depend_on_the_blocks(monkeypatch):
     model = tiny_eagle3(tiny_model(layers=8), num_layers=2)
-    documents = Documents(torch.randint(0, 96, (2, 12)), torch.randn(2, 12, 96), torch.tensor([3, 4]), 7)
+    documents = DocumentWindows(torch.randint(0, 96, (2, 12)), torch.randn(2, 12, 96), torch.tensor([3, 4]), 7)
     gradients = []
     for scores_at_once in (1 << 24, 200):
         monkeypatch.setattr(draft_attention, "SCORES_AT_ONCE", {"cpu": scores_at_once})
@@ -103,14 +103,14 @@ def test_drafting_computes_what_training_trains(newer, num_layers):
     _, captured = runner.forward(text, runner.new_cache(1), drafter.capture)
     prompt = 6
     # the window begins at j = prompt - 1: fed the answer's first token, drafting its second
-    outputs = unroll(model, Documents(text, captured, torch.tensor([prompt - 1]), 6), 2)
+    outputs = unroll(model, DocumentWindows(text, captured, torch.tensor([prompt - 1]), 6), 2)
     drafter.begin([text[0, :prompt].tolist()], text[:, prompt], captured[:, :prompt])
     torch.testing.assert_close(drafter.hidden, outputs[0][:, 0], atol=1e-4, rtol=1e-3)
     # what it drafts: the chain of steps that training unrolls over its own drafts
     drafts = drafter.propose(3, 0.0, None).tokens
     chain = torch.cat((text[:, :prompt + 1], drafts), dim=1)
     known = F.pad(captured[:, :prompt], (0, 0, 0, chain.shape[1] - prompt))
-    steps = model.unroll(Documents(chain, known, torch.tensor([prompt - 1]), 1), 3)
+    steps = model.unroll(DocumentWindows(chain, known, torch.tensor([prompt - 1]), 1), 3)
     expected = [model.target_ids[model.logits(hidden[0, 0]).argmax()] for hidden in steps]
     assert drafts[0].tolist() == torch.stack(expected).tolist()
     # a round that took in tokens prompt..prompt+3 and emitted prompt+1..prompt+4

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from tiny_drafters import DRAFT_VOCABULARY, FORMS, drafter_of
 from tiny_models import tiny_model
 
-from model_ops.decoding.decode import decode
+from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.incremental import FINAL, IncrementalModel
-from model_ops.errors import ModelError
-from model_ops.speculators.documents import Documents
+from model_ops.jobs.errors import ModelError
+from model_ops.speculators.draft_model import DocumentWindows
 from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.registry import speculator_settings
 from model_ops.training.optimizers import parameter_groups
@@ -47,7 +47,7 @@ def test_training_and_drafting_compute_the_papers_formula(form):
     starts, window = torch.tensor([4, 2]), 6
     index = starts[:, None] + torch.arange(window)
     states = final.gather(1, index[:, :, None].expand(-1, -1, 32))
-    outputs = model.unroll(Documents(text, captured[:, :, :0], starts, window, states), 3)
+    outputs = model.unroll(DocumentWindows(text, captured[:, :, :0], starts, window, states), 3)
     for row, start in enumerate(starts.tolist()):
         for a in range(window):
             j = start + a

@@ -15,15 +15,16 @@ from tiny_models import tiny_model, write_dataset, write_target
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
 from model_ops.decoding.incremental import FINAL, IncrementalModel
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.families.mtp_tensors import LAYER
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
-from model_ops.models.mtp_tensors import LAYER
-from model_ops.operations import generate, import_base, quantize, speculator
-from model_ops.progress import Progress
-from model_ops.speculators.documents import Documents
+from model_ops.operations import generate, import_base, quantize
+from model_ops.speculators import operation as speculator
+from model_ops.speculators.draft_model import DocumentWindows
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.mtp import Mtp
+from model_ops.speculators.mtp.network import Mtp
 from model_ops.verify import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mtp")]
@@ -65,7 +66,7 @@ def test_training_and_drafting_run_the_published_layer_on_its_own_output(tmp_pat
     text = torch.randint(0, 96, (1, 14))
     states, captured = runner.forward(text, runner.new_cache(1), (FINAL,))
     for start in (0, 4):
-        outputs = model.unroll(Documents(text, captured, torch.tensor([start]), 12 - start), 3)
+        outputs = model.unroll(DocumentWindows(text, captured, torch.tensor([start]), 12 - start), 3)
         for j in range(start, 12):
             tokens, fed, positions = text[0, 1:j + 2], states[0, :j + 1], torch.arange(j + 1)
             out = fed
@@ -98,7 +99,7 @@ def test_a_layer_trained_on_states_before_the_final_norm_begins_as_it_was(tmp_pa
     text = torch.randint(0, 96, (1, 9))
     before, after = (runner.forward(text, runner.new_cache(1), (state,))[1] for state in (2, FINAL))
     own = load_file(tmp_path / "layer/model.safetensors")
-    (output,) = model.unroll(Documents(text, after, torch.tensor([2]), 5), 1)
+    (output,) = model.unroll(DocumentWindows(text, after, torch.tensor([2]), 5), 1)
     expected = published(target, own, before[0, :7], text[0, 1:8], torch.arange(7))
     torch.testing.assert_close(model.scored(output[0, -1, None], 0)[0][0], expected[-1], atol=1e-4, rtol=1e-3)
 

@@ -1,4 +1,5 @@
-"""A new drafter architecture is one file and one line: a copy of the project with both trains, checks, measures and serves it."""
+"""A new drafter architecture is one file and one line: a copy of the project with both trains, checks, measures and serves
+it."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from pathlib import Path
 import pytest
 from tiny_models import write_dataset, write_target
 
-from model_ops.job import Job
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.operations import generate
-from model_ops.progress import Progress
-from resources.artefacts.source_digest import PACKAGES
+from resources.digests.code import PACKAGES
 from tests.reports import process_report
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -14,14 +14,14 @@ from tiny_drafters import tiny_p_eagle
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.errors import ModelError
-from model_ops.speculators import draft_attention
-from model_ops.speculators.documents import Documents
-from model_ops.speculators.draft_vocabulary import unused_token
+from model_ops.jobs.errors import ModelError
+from model_ops.speculators.backbone import draft_attention
+from model_ops.speculators.draft_model import DocumentWindows
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.hidden_states import AnswerRow
-from model_ops.speculators.masked_drafts import sampled_entries
-from model_ops.speculators.p_eagle import PEagle
+from model_ops.speculators.p_eagle.masked_drafts import sampled_entries
+from model_ops.speculators.p_eagle.network import PEagle
+from model_ops.speculators.states.draft_vocabulary import unused_token
+from model_ops.speculators.states.hidden_states import AnswerRow
 
 MASK = 95
 
@@ -43,7 +43,7 @@ def test_mask_entries_equal_a_plain_decoder_over_the_expanded_sequence(num_layer
     windows = [length - 2 - start for length, start in zip(lengths, starts, strict=True)]
     ids, captured = torch.randint(0, 96, (len(lengths), max(lengths))), torch.randn(len(lengths), max(lengths), 96)
     ids[0, starts[0]] = MASK
-    documents = Documents(ids, captured, torch.tensor(starts), max(windows), windows=torch.tensor(windows))
+    documents = DocumentWindows(ids, captured, torch.tensor(starts), max(windows), windows=torch.tensor(windows))
     with torch.no_grad():
         outputs = model.unroll(documents, steps)
         for d, (start, window) in enumerate(zip(starts, windows, strict=True)):
@@ -65,7 +65,7 @@ def test_a_sample_of_the_entries_has_the_outputs_and_gradients_of_a_plain_decode
     order = torch.randperm(11, generator=torch.Generator().manual_seed(3))
     kept = sampled_entries(windows, [1.0, 0.7, 0.5, 0.4], order)
     in_padded = torch.cat((torch.arange(6), 6 + torch.arange(5)))
-    documents = Documents(ids, captured, start, 6, windows=windows, kept=[in_padded[entries] for entries in kept])
+    documents = DocumentWindows(ids, captured, start, 6, windows=windows, kept=[in_padded[entries] for entries in kept])
     outputs = model.unroll(documents, steps)
     weights = torch.randn(steps, 12, 32)
     loss = sum((output.flatten(0, 1) * weight).sum() for output, weight in zip(outputs, weights, strict=True))
@@ -118,7 +118,7 @@ def test_drafting_computes_what_training_trains(num_layers):
     drafter, prompt = model.drafter(), 6
     text = torch.randint(0, 95, (1, 14))
     _, captured = runner.forward(text, runner.new_cache(1), drafter.capture)
-    outputs = model.unroll(Documents(text, captured, torch.tensor([prompt - 1]), 6), 4)
+    outputs = model.unroll(DocumentWindows(text, captured, torch.tensor([prompt - 1]), 6), 4)
     drafter.begin([text[0, :prompt].tolist()], text[:, prompt], captured[:, :prompt])
     for _ in range(2):  # drafting leaves nothing behind
         drafts = drafter.propose(4, 0.0, None).tokens[0]
@@ -172,7 +172,7 @@ def test_a_file_holds_the_mask_as_servers_read_it(tmp_path):
     assert twin["norm_before_residual"] is config["norm_before_residual"] is False
     again = load_draft_model(tmp_path)
     assert type(again) is PEagle and again.kind == "p_eagle" and again.config == model.config
-    documents = Documents(torch.randint(0, 96, (1, 9)), torch.randn(1, 9, 96), torch.tensor([3]), 4)
+    documents = DocumentWindows(torch.randint(0, 96, (1, 9)), torch.randn(1, 9, 96), torch.tensor([3]), 4)
     for ours, theirs in zip(model.unroll(documents, 4), again.unroll(documents, 4), strict=True):
         assert torch.equal(ours, theirs)
     broken = {key: value for key, value in config.items() if key not in ("mask_token_id", "ptd_token_id")}

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.speculators.speculator_losses import OUTSIDE, TargetRows, expected_acceptance_length, loss_and_gradient
+from model_ops.speculators.losses.speculator_losses import OUTSIDE, TargetRows, expected_acceptance_length, loss_and_gradient
 from tests.model_ops.speculators.defined_losses import (
     acceptance,
     cross_entropy_loss,

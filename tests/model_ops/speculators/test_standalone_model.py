@@ -10,15 +10,17 @@ import torch
 from safetensors.torch import load_file
 from tiny_models import tiny_model, write_dataset, write_target
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.evaluation import report as evaluate
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
-from model_ops.operations import evaluate, generate, quantize, speculator
-from model_ops.progress import Progress
-from model_ops.speculators.documents import Documents
+from model_ops.operations import generate, quantize
+from model_ops.speculators import operation as speculator
+from model_ops.speculators.draft_model import DocumentWindows
 from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.standalone_model import StandaloneModel
+from model_ops.speculators.standalone.network import StandaloneModel
 from model_ops.verify import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("standalone model")]
@@ -51,7 +53,7 @@ def test_each_draft_step_is_scored_by_the_small_models_own_logits(tmp_path, tied
     text = torch.randint(0, 96, (2, 14), generator=torch.Generator().manual_seed(1))
     ids = torch.cat((text, torch.zeros(2, 3, dtype=torch.int64)), dim=1)  # padding on the right
     starts, window = torch.tensor([4, 2]), 6
-    outputs = model.unroll(Documents(ids, torch.empty(2, 17, 0), starts, window), 3)
+    outputs = model.unroll(DocumentWindows(ids, torch.empty(2, 17, 0), starts, window), 3)
     logits = small(text).logits
     for row, start in enumerate(starts.tolist()):
         for a in range(window):

@@ -14,16 +14,16 @@ from tiny_drafters import tiny_p_eagle
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
-from model_ops.progress import Progress, Stopped
-from model_ops.speculators.eagle3 import Eagle3
-from model_ops.speculators.eagle3_config import Eagle3Config
+from model_ops.jobs.progress import Progress, Stopped
+from model_ops.speculators.eagle3.config import Eagle3Config
+from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.factory import new_draft_model
-from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
+from model_ops.speculators.losses.speculator_losses import expected_acceptance_length
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.training_loss import SpeculatorLoss
 from model_ops.speculators.registry import speculator_settings
-from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, supervised
-from model_ops.speculators.speculator_losses import expected_acceptance_length
-from model_ops.speculators.teacher import Teacher
-from model_ops.speculators.training_loss import SpeculatorLoss
+from model_ops.speculators.states.hidden_states import AnswerRow, OnlineStates
+from model_ops.speculators.states.speculator_batches import SpeculatorPlan, documents_of, make_batch, supervised
 from model_ops.training.trainer import train
 from tests.model_ops.speculators.defined_losses import acceptance, speculator_loss
 
@@ -94,7 +94,8 @@ def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
 
 
 def test_lambda_of_a_draft_step_follows_its_mean_alpha(material):
-    """It begins as KL; after optimizer steps that told alphas, every position of draft k has exp(-eta of their running mean)."""
+    """It begins as KL; after optimizer steps that told alphas, every position of draft k has exp(-eta of their running
+    mean)."""
     model, teacher, _, batch = material
     losses = {kind: SpeculatorLoss(teacher, speculator_settings(ttt_steps=STEPS, loss=kind, step_decay=1.0).resolved())
               for kind in ("kl", "tv", "lk_lambda")}

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from model_ops.speculators.architecture import Architecture
+from model_ops.speculators.medusa.verification import verify_medusa
 from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.verify_medusa import verify_medusa
 
 
 class ToySettings(SpeculatorSettings):
@@ -30,7 +30,7 @@ class ToySettings(SpeculatorSettings):
 
 def _model_class():
     from model_ops.speculators.draft_model_files import in_dtype, write_directory
-    from model_ops.speculators.medusa import Medusa, medusa_config
+    from model_ops.speculators.medusa.network import Medusa, medusa_config
 
     class Toy(Medusa):
         """Medusa, with `toy` written into config.json."""

@@ -11,19 +11,20 @@ from pathlib import Path
 
 import torch
 
-from model_ops.job import Job
-from model_ops.operations import evaluate, speculator
-from model_ops.progress import Progress
-from model_ops.serving.drafting import with_drafter
+from model_ops.drafting.drafts import with_drafter
+from model_ops.evaluation import report as evaluate
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
+from model_ops.speculators import operation as speculator
 from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.verify import verify
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import Recipe, read_recipe
-from pipelines.contract.reference import reference
+from pipelines.contract.reference_page import reference
 from pipelines.contract.schema import json_schema
-from resources.releasing.serving_plan import ServingPlan
-from resources.releasing.serving_scripts import write_serving_files
+from resources.releases.serving_plan import ServingPlan
+from resources.releases.serving_scripts import write_serving_files
 
 torch.set_num_threads(1)
 place = Path(sys.argv[1])
@@ -43,7 +44,7 @@ write_serving_files(place / "release", ServingPlan("shop", "release", "models/ta
 try:
     read_recipe({**recipe, "speculator": {"toy_layers": 2}}, base=place)
     refused = ""
-except RecipeError as error:
+except RecipeProblemsError as error:
     refused = str(error)
 (place / "found.json").write_text(json.dumps({
     "settings": type(settings).__name__, "kind": model.kind, "class": type(model).__name__,

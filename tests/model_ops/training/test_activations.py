@@ -8,12 +8,12 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
-from model_ops.blocks import blocks_of
-from model_ops.errors import ModelError
+from model_ops.documents.packing import Document, to_batch
+from model_ops.families.loading import blocks_of
+from model_ops.jobs.errors import ModelError
 from model_ops.objectives.sft import next_token_loss
 from model_ops.training import activations
 from model_ops.training.activations import OffloadedInputs, checkpoint_activations
-from model_ops.training.packing import Document, to_batch
 from tests.model_ops.tiny_models import tiny_model
 
 
@@ -105,7 +105,7 @@ def test_less_is_kept():
 
 
 def test_the_peak_of_a_step_falls_from_none_to_selective_to_full():
-    from model_ops.planning.live_bytes import LiveBytes
+    from model_ops.planning.step_trace import LiveBytes
 
     batch = packed_batch((40, 35, 45, 50, 38))
     peaks = {}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from model_ops.errors import ModelError
+from model_ops.documents.paired_chats import aligned
+from model_ops.jobs.errors import ModelError
 from model_ops.rendering.token_bytes import TokenBytes, matched_ids
-from model_ops.training.answer_alignment import aligned
 
 
 def pieces_of(pieces, special=()):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.training.bin_packing import fewest_rows, pack
+from model_ops.documents.bin_packing import fewest_rows, pack
 
 
 def best_fit_rows(lengths, capacity):

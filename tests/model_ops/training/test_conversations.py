@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, processors
 
-from model_ops.batch import IGNORED
-from model_ops.errors import ModelError
+from model_ops.documents.conversations import read_documents, split_document, tokenize
+from model_ops.documents.documents import Document
+from model_ops.jobs.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.rendering.row import Row, read_rows
-from model_ops.training.conversations import read_documents, split_document, tokenize
-from model_ops.training.documents import Document
+from model_ops.rendering.tokens import end_of_turn_ids
+from model_ops.tensors.batch import IGNORED
 
 HOUSE = Path(__file__).parents[4] / "shared" / "models" / "house"
 TWO_TURNS = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "one"},

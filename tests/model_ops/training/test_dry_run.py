@@ -5,15 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from model_ops.batch import IGNORED
-from model_ops.errors import ModelError
-from model_ops.loss import one_term
+from model_ops.documents.documents import Branch, Document, Documents, prefix_tokens
+from model_ops.documents.packing import PackedPlan
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress
 from model_ops.parallel.world import World
-from model_ops.progress import Progress
-from model_ops.training.documents import Branch, Document, Documents, prefix_tokens
+from model_ops.tensors.batch import IGNORED
+from model_ops.tensors.loss import one_term
 from model_ops.training.dry_run import dry_run
 from model_ops.training.optimizers import build_optimizer
-from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 

@@ -11,18 +11,18 @@ from stop_after import StopAfter
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.batch import IGNORED, Batch
-from model_ops.errors import ModelError
-from model_ops.loss import one_term
+from model_ops.documents.validation import plan_validation
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.operations.sft_settings import SftSettings
-from model_ops.progress import Progress, Stopped
-from model_ops.speculators.architectures.eagle3 import Eagle3Settings
+from model_ops.speculators.eagle3.architecture import Eagle3Settings
+from model_ops.tensors.batch import IGNORED, Batch
+from model_ops.tensors.loss import one_term
 from model_ops.training.early_end import EarlyEnd
 from model_ops.training.early_end_settings import EarlyEndOfDrafter, EarlyEndOfModel
 from model_ops.training.schedules import RunSchedule, cooled_learning_rate, learning_rate_at
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
-from model_ops.training.validation import plan_validation
 
 VOCAB, STEPS, EVERY = 11, 60, 4
 

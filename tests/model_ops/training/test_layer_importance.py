@@ -6,12 +6,12 @@ import torch
 from tiny_models import tiny_model
 
 import model_ops.models.attention  # noqa: F401 (registers "packed")
-from model_ops.blocks import layer_list
-from model_ops.errors import ModelError
-from model_ops.models.shallower import layers_fit, make_student
-from model_ops.training.documents import Document
-from model_ops.training.layer_importance import least_important
-from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.documents.documents import Document
+from model_ops.documents.likelihood import held_out_loss, mean_loss
+from model_ops.families.loading import layer_list
+from model_ops.jobs.errors import ModelError
+from model_ops.pruning.layer_importance import least_important
+from model_ops.pruning.shallower import layers_fit, make_student
 
 
 def documents(count=6, length=24):

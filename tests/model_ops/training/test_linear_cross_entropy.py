@@ -7,11 +7,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
-from model_ops.batch import IGNORED
-from model_ops.losses.chunked_head import Head, chunked_head
+from model_ops.documents.packing import Document, to_batch
+from model_ops.losses.head import Head, chunked_head
 from model_ops.losses.linear_cross_entropy import cross_entropy_rows, token_nll
 from model_ops.objectives.sft import next_token_loss
-from model_ops.training.packing import Document, to_batch
+from model_ops.tensors.batch import IGNORED
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, 1000])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_ops.training.marginal_gain import DecodingWorth, LossWorth, further
+from model_ops.training.learning_curve import DecodingWorth, LossWorth, further
 
 PROJECT = Path(__file__).parents[3]
 A_DAY = DecodingWorth(hours_a_day=10.0, days=14.0)
@@ -119,7 +119,8 @@ def test_a_real_loss_curve_ends_later_the_less_a_device_hour_has_to_bring():
 
 @pytest.mark.parametrize(("requests_a_day", "ended"), [(20, True), (20_000, False)])
 def test_the_recorded_drafters_of_150_and_600_steps_say_for_which_traffic_the_further_steps_pay(requests_a_day, ended):
-    """Acceptance at temperature 1 of benchmarks/results/drafter_drift.json, on a line in the logarithm of the tokens between both."""
+    """Acceptance at temperature 1 of benchmarks/results/drafter_drift.json, on a line in the logarithm of the tokens between
+    both."""
     figures = json.loads((PROJECT / "benchmarks/results/drafter_drift.json").read_text())["figures"]
     few, many = (figures["runs"][name] for name in ("from_scratch_in_few_steps", "from_scratch"))
     low, high = (figures["taus"][name]["t1"]["tau"] for name in ("from_scratch_in_few_steps", "from_scratch"))

@@ -4,11 +4,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model_ops.errors import ModelError
-from model_ops.job import Job
+from model_ops.documents.new_rows import rows_to_learn
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.world import World
-from model_ops.training.new_rows import rows_to_learn
 
 
 def dataset(folder, ids):

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from model_ops.batch import Batch
-from model_ops.errors import ModelError
-from model_ops.loss import LossOutput, Mean
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.parallel.world import World
-from model_ops.progress import Progress, Stopped
+from model_ops.tensors.batch import Batch
+from model_ops.tensors.loss import LossOutput, Mean
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches

@@ -9,18 +9,17 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from model_ops import heap
-from model_ops.errors import ModelError
+from model_ops.documents.packing import Document, PackedPlan
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress
+from model_ops.machine import heap
 from model_ops.models import attention
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
-from model_ops.progress import Progress
-from model_ops.training.determinism import deterministic_kernels
-from model_ops.training.memory import peak_memory_mb
-from model_ops.training.packing import Document, PackedPlan
 from model_ops.training.step import _on_the_host
-from model_ops.training.trainer import train
+from model_ops.training.step_meter import peak_memory_mb
+from model_ops.training.trainer import deterministic_kernels, train
 
 assert attention  # registers "packed"
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

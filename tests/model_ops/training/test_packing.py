@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.batch import IGNORED, Batch
+from model_ops.documents.documents import Document, Documents, to_batch
+from model_ops.documents.packing import PackedPlan, to_batches
 from model_ops.parallel.context_parallel import Context, cut, pad
-from model_ops.training.documents import Document, Documents, to_batch
-from model_ops.training.packing import PackedPlan, to_batches
+from model_ops.tensors.batch import IGNORED, Batch
 from model_ops.training.settings import TrainingSettings
 
 

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.errors import ModelError
+from model_ops.documents.conversations import FEWEST_SHARED, join_contexts
+from model_ops.documents.documents import Document, Documents, to_batch
 from model_ops.families.table import PACKED
+from model_ops.jobs.errors import ModelError
 from model_ops.models.attention import path_lengths
-from model_ops.models.separate_documents import separate_documents
+from model_ops.models.isolation import separate_documents
 from model_ops.objectives.sft import next_token_loss
-from model_ops.training.documents import Document, Documents, to_batch
-from model_ops.training.shared_contexts import FEWEST_SHARED, join_contexts
 from tests.thorough_cases import thorough_except
 
 VOCABULARY = 61

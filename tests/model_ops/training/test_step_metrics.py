@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
-from model_ops.devices import peak_bf16_flops
+from model_ops.documents.packing import Document, PackedPlan, to_batch
+from model_ops.machine.devices import peak_bf16_flops
 from model_ops.parallel.world import World
 from model_ops.training.flops import MatrixWork, attention_widths, matrix_work, needed_flops
-from model_ops.training.packing import Document, PackedPlan, to_batch
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step_batches import StepBatches
 from model_ops.training.step_meter import StepMeter
@@ -43,7 +43,8 @@ def test_attention_of_families_whose_heads_or_layers_differ():
 
 
 def test_operations_of_llama_3_8b_as_the_field_counts_them():
-    """7.5e9 matrix weights, 32 layers of width 4,096: 32 to 33 GF a token with adapters at 4,096 tokens, 51 GF full at 8,192."""
+    """7.5e9 matrix weights, 32 layers of width 4,096: 32 to 33 GF a token with adapters at 4,096 tokens, 51 GF full at
+    8,192."""
     blocks, head = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336), 4096 * 128_256
     attention = ((4096, None),) * 32
     adapters = needed_flops(MatrixWork(0, blocks, head, False, attention), [4096], 4096) / 4096

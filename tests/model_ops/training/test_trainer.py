@@ -12,11 +12,11 @@ from stop_after import StopAfter
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.batch import IGNORED, Batch
-from model_ops.errors import ModelError
-from model_ops.loss import one_term
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.parallel.world import World
-from model_ops.progress import Progress, Stopped
+from model_ops.tensors.batch import IGNORED, Batch
+from model_ops.tensors.loss import one_term
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import TrainingSettings
@@ -180,7 +180,7 @@ def test_validation_runs_through_the_run_and_at_its_end(tmp_path):
     ("bfloat16", "bfloat16", []), ("float32", "float32", []), ("auto", "float32", [])])
 def test_bfloat16_that_is_asked_for_on_a_slow_processor_is_told(tmp_path, monkeypatch, precision, faster, notes):
     monkeypatch.setattr("model_ops.training.trainer.faster_on", lambda device: faster)
-    monkeypatch.setattr("model_ops.precision.AUTO", [lambda device: faster])
+    monkeypatch.setattr("model_ops.machine.precision.AUTO", [lambda device: faster])
     said = io.StringIO()
     result = train(Toy(), Plan(2), next_token_loss, settings(steps=2, precision=precision), tmp_path / "work", Progress(said), "toy")
     assert result.precision == result.metrics({})["precision"] == (faster if precision == "auto" else precision)

@@ -1,4 +1,5 @@
-"""The comparison with TRL: rows that fit the steps, settings that make whole steps, and which of TRL's runs a ratio is taken from."""
+"""The comparison with TRL: rows that fit the steps, settings that make whole steps, and which of TRL's runs a ratio is taken
+from."""
 
 import pytest
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-import model_ops.trials.every_operation as trials
+import model_ops.operations.trials.every_operation as trials
 from model_ops.families.table import FAMILIES
 from model_ops.models.tiny_families import OWN
-from model_ops.trials.every_operation import OPERATIONS, try_operations, write_material
-from model_ops.trials.recorded import as_markdown, reasons, recorded
+from model_ops.operations.trials.every_operation import TRIALS, try_operations, write_material
+from model_ops.operations.trials.recorded import as_markdown, reasons, recorded
 from model_ops.verify import verify
 from tests.thorough_cases import thorough_except
 
@@ -24,7 +24,7 @@ def material(tmp_path_factory):
 
 def test_the_record_holds_every_family_and_operation():
     assert list(recorded().families) == list(FAMILIES) == list(OWN)
-    assert all(tuple(found) == OPERATIONS for found in recorded().families.values())
+    assert all(tuple(found) == TRIALS for found in recorded().families.values())
 
 
 def test_the_documentation_shows_the_record():

@@ -9,8 +9,7 @@ import duckdb
 import pytest
 
 from pipelines.asking import bounded as module
-from pipelines.asking.bounded import Interrupted, TookTooLong, bounded
-from pipelines.asking.memory_bound import at_most
+from pipelines.asking.bounded import QuestionInterrupted, TookTooLong, at_most, bounded
 
 
 def test_results_and_errors_come_through():
@@ -40,7 +39,7 @@ def test_ctrl_c_stops_the_work_and_is_an_interruption(hears_ctrl_c):
     threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt) as interrupted:
         bounded(lambda: told.wait(20), told.set, 0)
-    assert isinstance(interrupted.value, Interrupted) and not interrupted.value.stuck
+    assert isinstance(interrupted.value, QuestionInterrupted) and not interrupted.value.stuck
 
 
 def test_work_that_does_not_stop_is_known_to_be_stuck(monkeypatch):

@@ -14,13 +14,13 @@ from pipelines.commands import ask  # noqa: F401 - adds the command
 from pipelines.terminal.shared_options import app
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    lake = Lake.open(tmp_path_factory.mktemp("rows") / "lake")
+    lake = LakeLayout.open(tmp_path_factory.mktemp("rows") / "lake")
     rows = [{"workload": "tutor", "dt": date(2026, 6, 1 + n % 2), "interaction_id": f"i{n}", "prompt_tokens": n} for n in range(6)]
     Tables(lake).append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     rebuild(lake)

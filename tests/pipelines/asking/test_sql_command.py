@@ -20,15 +20,15 @@ from pipelines.terminal.printing import print_rows
 from pipelines.terminal.shared_options import app
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 
 NASTY = "a\x1b[31m\x9b\u202e:100:[red]\n\t'x'"
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    lake = Lake.open(tmp_path_factory.mktemp("sql") / "lake")
+    lake = LakeLayout.open(tmp_path_factory.mktemp("sql") / "lake")
     row = {"workload": "tutor", "dt": date(2026, 6, 1), "interaction_id": "i1", "request_id": "r1", "user_hash": NASTY,
            "messages": json.dumps([{"role": "user", "content": NASTY}])}
     Tables(lake).append("interactions", pa.Table.from_pylist([row], schema=SCHEMAS["interactions"]))

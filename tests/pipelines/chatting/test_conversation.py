@@ -7,16 +7,16 @@ import signal
 import pytest
 from rich.console import Console
 
-from pipelines.chatting.conversation import Conversation
-from resources.lake import Lake
-from tests.resources.chatting.stand_in import ANSWER, DONE, StandIn
+from pipelines.chatting.conversation import TerminalChat
+from resources.lake.lake import LakeLayout
+from tests.resources.serving.stand_in import ANSWER, DONE, StandIn
 
 
 @pytest.fixture
 def talk(tmp_path, monkeypatch):
     """talk(lines, [speakers]): what was printed. A line may be an exception, which the keyboard raises."""
     monkeypatch.setenv("MILLRACE_USER", "ana")
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
 
     def talk(lines, *speakers, **sampling):
         waiting = iter([*lines, EOFError()])
@@ -29,7 +29,7 @@ def talk(tmp_path, monkeypatch):
 
         shown = io.StringIO()
         console = Console(file=shown, width=80, force_terminal=False)
-        Conversation(console, lake, speakers, "Be brief.", sampling, True, ask).run()
+        TerminalChat(console, lake, speakers, "Be brief.", sampling, True, ask).run()
         return shown.getvalue()
 
     talk.lake = lake

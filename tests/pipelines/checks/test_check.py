@@ -20,17 +20,17 @@ from pipelines.checks import base_model
 from pipelines.checks import forecast as forecasting
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.check_recipe import check
-from pipelines.checks.finding import Check, ok, run_checks
+from pipelines.checks.finding import CheckStep, ok, run_checks
 from pipelines.checks.lengths import check_room
 from pipelines.checks.place import bytes_needed
 from pipelines.contract.base_choice import Base
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe
-from pipelines.planning.stage_seconds import Speed
+from pipelines.planning.stage_times import Speed
 from pipelines.running.outcome import Outcome
-from resources.inspecting.first_look import first_look
-from resources.lake import Lake
-from resources.stages import STAGES
+from resources.inspecting.overview import first_look
+from resources.lake.lake import LakeLayout
+from resources.stages.table import STAGES
 from tests.hub_of_models import hub_of_models
 from tests.resources.inspecting.test_survey import ITEM, PAIR, SEED, THUMB, put
 
@@ -209,7 +209,7 @@ def test_places_that_are_no_lake(tmp_path, make):
 def test_another_process_that_reads_into_the_lake(tmp_path):
     from resources.reading.ingest_lock import ingesting
 
-    with ingesting(Lake.open(tmp_path / "lake")):
+    with ingesting(LakeLayout.open(tmp_path / "lake")):
         told = found(tmp_path)
     assert f"process {os.getpid()}" in bad(told, "warning")["lake"]
 
@@ -259,7 +259,7 @@ def test_a_check_that_fails_or_hangs_is_a_line(tmp_path):
     def fails():
         raise ZeroDivisionError("by\nnothing")
 
-    findings = run_checks([Check("one", fails), Check("two", lambda: time.sleep(5) or []), Check("three", lambda: [ok("three", "x")])],
+    findings = run_checks([CheckStep("one", fails), CheckStep("two", lambda: time.sleep(5) or []), CheckStep("three", lambda: [ok("three", "x")])],
                           seconds=0.2)
     assert [finding.state for finding in findings] == ["warning", "warning", "ok"]
     assert findings[0].message == "could not be checked: ZeroDivisionError: by nothing"
@@ -269,7 +269,7 @@ def test_a_check_that_fails_or_hangs_is_a_line(tmp_path):
 def test_a_recipe_that_cannot_be_read_is_refused_with_all_its_faults(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("workload: A B\nbase_model: tiny\nsources: {}\n")
-    with pytest.raises(RecipeError) as said:
+    with pytest.raises(RecipeProblemsError) as said:
         check(path, tmp_path / "lake")
     assert len(str(said.value).splitlines()) == 2
 
@@ -524,7 +524,7 @@ def test_money_is_shown_where_its_price_is_known(predicted):
 
 def test_checks_that_do_not_answer_share_one_deadline():
     began = time.monotonic()
-    run_checks([Check(str(number), lambda: time.sleep(8) or []) for number in range(4)], seconds=0.5)
+    run_checks([CheckStep(str(number), lambda: time.sleep(8) or []) for number in range(4)], seconds=0.5)
     assert time.monotonic() - began < 1.9
 
 
@@ -534,7 +534,7 @@ def test_an_accelerator_is_predicted_by_its_data_sheet_if_it_has_one(predicted):
 
 
 def test_what_a_run_took_corrects_the_next_prediction_and_its_error_is_said(predicted, tmp_path):
-    Lake.open(tmp_path / "lake")
+    LakeLayout.open(tmp_path / "lake")
     first = predicted()
     seconds = {line.stage: line.seconds for line in first.lines}
     outcome = Outcome(seconds={"sft_model": 3 * seconds["sft_model"], "eval_suite": 0.1}, reused={"eval_suite"},
@@ -551,7 +551,7 @@ def test_what_a_run_took_corrects_the_next_prediction_and_its_error_is_said(pred
 
 
 def test_what_a_run_took_corrects_only_runs_on_the_same_devices_and_base_model(predicted, tmp_path):
-    Lake.open(tmp_path / "lake")
+    LakeLayout.open(tmp_path / "lake")
     by_hand, on_gpu = predicted(), predicted({"H100": 1})
     for found, times in ((on_gpu, 2), (by_hand, 3)):
         outcome = Outcome(seconds={line.stage: times * line.seconds for line in found.lines if line.stage == "sft_model"},

@@ -8,7 +8,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bad input")]
 
@@ -107,7 +107,7 @@ def test_user_ids_hashed_without_a_key_are_said_once(cli, tmp_path, monkeypatch)
 
 
 def test_a_base_model_with_a_tensor_missing_is_named_and_makes_no_artefact(cli, toy, tmp_path):
-    registry = Registry(Lake.open(toy.lake), toy.workload)
+    registry = Registry(LakeLayout.open(toy.lake), toy.workload)
     broken = tmp_path / "broken"
     shutil.copytree(registry.directory(registry.current("model", "base_model")), broken)
     with safe_open(broken / "model.safetensors", "pt") as weights:

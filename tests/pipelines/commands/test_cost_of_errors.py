@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from model_ops.errors import FoundWrong, Misuse
+from model_ops.jobs.errors import CheckFailed, Misuse
 from tests.command import PROJECT
 
 CALL = """
@@ -20,9 +20,9 @@ print(_carry_out(), sorted({"dagster", "torch", "transformers", "numba"} & set(s
     (2, ("rollback", "no-such")), (2, ("lineage", "no/such")), (2, ("diff", "no/sft_dataset")), (2, ("decisions", "no-such")),
 ], ids=lambda value: value[0] if isinstance(value, tuple) else "")  # fmt: skip
 def test_error_imports_nothing_heavy(tmp_path, code, words):
-    from resources.lake import Lake
+    from resources.lake.lake import LakeLayout
 
-    Lake.open(tmp_path / "lake")
+    LakeLayout.open(tmp_path / "lake")
     done = subprocess.run([sys.executable, "-c", CALL, *words, "--lake", str(tmp_path / "lake")], cwd=PROJECT, text=True,
                           capture_output=True, timeout=120)
     assert done.stdout.splitlines()[-1:] == [f"{code} []"], done.stderr
@@ -30,9 +30,9 @@ def test_error_imports_nothing_heavy(tmp_path, code, words):
 
 
 def test_each_error_knows_its_exit_code():
-    from pipelines.contract.problems import RecipeError
-    from resources.releasing.release_names import UnknownReleaseError
+    from pipelines.contract.problems import RecipeProblemsError
+    from resources.releases.release_names import UnknownReleaseError
     from stores.s3 import GoneError
 
-    assert (Misuse.exit_code, FoundWrong.exit_code) == (2, 1)
-    assert [RecipeError.exit_code, UnknownReleaseError.exit_code, GoneError.exit_code] == [2, 2, 1]
+    assert (Misuse.exit_code, CheckFailed.exit_code) == (2, 1)
+    assert [RecipeProblemsError.exit_code, UnknownReleaseError.exit_code, GoneError.exit_code] == [2, 2, 1]

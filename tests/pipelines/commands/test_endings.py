@@ -10,14 +10,13 @@ import pytest
 from rich.console import Console
 
 from pipelines import cli as command
-from pipelines.running import submit as submitting
-from pipelines.running.follow import follow
+from pipelines.running import submission as submitting
+from pipelines.running.display import follow
 from pipelines.running.outcome import traceback_in
 from pipelines.terminal import shared_options as terminal
-from resources.lake import Lake
-from resources.launching.killed import killed_sentence, memory_sentence
+from resources.lake.lake import LakeLayout
 from resources.launching.launcher import WorkerKilled, WorkerStopped
-from resources.launching.local_launcher import LocalLauncher
+from resources.launching.local_launcher import LocalLauncher, killed_sentence, memory_sentence
 from tests.conftest import PROJECT
 from tests.reports import process_report
 
@@ -52,7 +51,7 @@ def test_ctrl_c_ends_without_a_word(ending, error):
 
 
 def test_a_refusal_of_the_disk_is_a_sentence_and_not_an_errno(ending, tmp_path):
-    place = Lake.open(tmp_path / "lake").root
+    place = LakeLayout.open(tmp_path / "lake").root
     code, said = ending(OSError(errno.EROFS, "Read-only file system", str(place / "endpoints" / "x.json")))
     assert code == 1 and said.startswith(f"millrace: the lake {place} is on a read-only file system") and "Errno" not in said
     assert ending(OSError(errno.ENOENT, "No such file or directory", "x.json")) == (1, "millrace: x.json: No such file or directory\n")
@@ -66,7 +65,7 @@ def test_a_bug_shows_its_traceback(ending):
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
     from resources.catalog.build import rebuild
 
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     rebuild(lake)
     words = ["sql", "from range(200000)", "--format", "csv", "--lake", str(lake.root)]
     with subprocess.Popen([sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, stdout=subprocess.PIPE,
@@ -99,7 +98,7 @@ def test_native_code_that_aborts_at_exit_changes_no_exit_code(words, code):
 
 @pytest.mark.parametrize("closed", ["sys.stderr", "sys.stdout", "sys.stdout = sys.stderr"])
 def test_an_output_that_was_closed_before_the_start_changes_no_exit_code(closed):
-    code = f"import sys; {closed} = None; from model_ops.process_end import end_process; end_process(3)"
+    code = f"import sys; {closed} = None; from model_ops.machine.process_end import end_process; end_process(3)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT).returncode == 3
 
 
@@ -114,18 +113,18 @@ def small_lake(tmp_path):
     from datetime import date
 
     from pipelines.demo.traffic import write_traffic
-    from resources.reading.ingest import ingest
-    from resources.reading.sources import SourceSettings
-    from resources.tables import Tables
+    from resources.lake.tables import Tables
+    from resources.reading.ingestion import ingest
+    from resources.sources.sources import SourceSettings
 
     write_traffic(tmp_path / "traffic", interactions=100, days=2, first_day=date(2026, 6, 1))
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "traffic" / "gateway"))})
     return lake.root
 
 
 def test_to_forget_somebody_unknown_ends_with_its_own_exit_code(tmp_path):
-    assert _forget_somebody_unknown(Lake.open(tmp_path / "lake").root, 2) == {1}
+    assert _forget_somebody_unknown(LakeLayout.open(tmp_path / "lake").root, 2) == {1}
 
 
 @pytest.mark.thorough
@@ -180,7 +179,7 @@ def test_the_memory_of_a_killed_worker_is_said_beside_what_there_is():
 @pytest.mark.parametrize(("code", "error"), [("os.kill(os.getpid(), 9)", WorkerKilled), ("sys.exit(0)", WorkerStopped)])
 def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, error):
     import resources.launching.local_launcher
-    from model_ops.job import Job
+    from model_ops.jobs.job import Job
 
     monkeypatch.setattr(resources.launching.local_launcher, "python_module",
                         lambda *_: [sys.executable, "-c", f"import os, sys; sys.stdin.readline(); {code}"])
@@ -190,7 +189,7 @@ def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, 
 
 def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_path, capfd):
     import resources.launching.local_launcher
-    from model_ops.job import Job
+    from model_ops.jobs.job import Job
 
     monkeypatch.setattr(resources.launching.local_launcher, "python_module", lambda *_: [
         sys.executable, "-c", "import sys; sys.stdin.readline(); print('Traceback', file=sys.stderr); sys.exit(3)"])
@@ -203,7 +202,7 @@ def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_pat
 def test_interrupted_in_duckdb_is_stopped_and_not_failed():
     from pipelines.running.run import DUCKDB_INTERRUPTED, _Listener
 
-    listener = _Listener(set(), Lake(os.devnull), lambda *_: None)
+    listener = _Listener(set(), LakeLayout(os.devnull), lambda *_: None)
     error = type("Info", (), {"cls_name": "RuntimeError", "message": f"RuntimeError: {DUCKDB_INTERRUPTED}\n", "cause": None,
                               "context": None})()
     listener._failed("interactions", error, 1.0)

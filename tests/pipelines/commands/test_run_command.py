@@ -6,12 +6,12 @@ from typing import ClassVar
 import pytest
 
 from pipelines.checks import forecast as forecasting
-from pipelines.planning.stage_seconds import Speed
-from pipelines.running import follow as following
-from pipelines.running import submit as submitting
+from pipelines.planning.stage_times import Speed
+from pipelines.running import display as following
+from pipelines.running import submission as submitting
 from pipelines.running.outcome import Outcome
 from pipelines.status import closing as closing_text
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from tests.command import millrace
 from tests.resources.inspecting.test_survey import PAIR, put
 
@@ -23,7 +23,7 @@ def run(tmp_path, monkeypatch):
     """Runs the command with a run that ends with an outcome."""
     put(tmp_path / "gateway" / "2026-06-01.jsonl", PAIR)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     monkeypatch.setattr(forecasting, "speed_of", lambda recipe: Speed(50.0, "float32"))
     monkeypatch.setattr(forecasting, "accelerators", dict)
     monkeypatch.setattr(submitting, "submit", lambda *_: None)

@@ -8,10 +8,9 @@ import pytest
 from rich.console import Console
 
 from pipelines.asking.why_text import STAGES, print_history
-from pipelines.planning.sweep import Report, Tried
-from pipelines.planning.sweep_text import print_sweep
+from pipelines.planning.rate_sweep import RateResult, Report, print_sweep
 from pipelines.terminal.printing import print_lineage, print_rows
-from resources.catalog.why import STEPS, History
+from resources.catalog.why import STEPS, RecordHistory
 
 BARE = {"interaction_id": "a" * 64, "step": 1, "stage": "", "name": None, "version": None, "rule": None, "kept": True,
         "detail": None, "kept_id": None, "current": True}
@@ -23,7 +22,7 @@ NEVER_NULL = {"dataset row": {"rule": "test"}, "model": {"name": "shop/sft_model
 def told(steps, subject):
     console = Console(record=True, width=200)
     rows = pa.Table.from_pylist([{**BARE, **step} for step in steps], schema=STEPS)
-    print_history(History("abcdef12", "request", rows, {"a" * 64: subject}), "table", console)
+    print_history(RecordHistory("abcdef12", "request", rows, {"a" * 64: subject}), "table", console)
     return console.export_text()
 
 
@@ -53,7 +52,7 @@ def test_rows_and_trees_leave_missing_values_empty():
 
 def test_a_sweep_in_which_every_rate_broke_says_no_none(tmp_path):
     console = Console(record=True, width=200)
-    print_sweep(Report("sft", 100, [Tried(1e-3, None, 0.0, None, broke="the loss is not finite")], tmp_path), console)
+    print_sweep(Report("sft", 100, [RateResult(1e-3, None, 0.0, None, broke="the loss is not finite")], tmp_path), console)
     assert "None" not in console.export_text()
 
 
@@ -76,7 +75,7 @@ def test_metadata_tables_leave_missing_values_empty():
 def test_one_object_that_cannot_be_read_is_said_of_one():
     from resources.inspecting.findings import Inspection
     from resources.inspecting.inspection import _nothing
-    from resources.reading.ingest import IngestReport
+    from resources.reading.ingestion import IngestReport
 
     found = Inspection(uris=["logs/"], sampled=False, sample_rows=0, read=0, totals={}, days=[], workloads=[], clients=[],
                        models=[], quarantined=[], repeated={}, feedback=[], formats=[{"objects": 1}],

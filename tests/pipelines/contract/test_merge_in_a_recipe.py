@@ -7,10 +7,10 @@ import dagster as dg
 import pytest
 
 from assets import merged_model
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from resources.workshop.workshop import Workshop
 
 BARE = {"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}}
@@ -38,7 +38,7 @@ def test_directories_are_relative_to_the_recipe_and_survive_its_text(tmp_path):
 ])
 def test_a_merge_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     (tmp_path / "one").mkdir()
-    with pytest.raises(RecipeError) as refused:
+    with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**BARE, **content}, tmp_path)
     [problem] = refused.value.problems
     assert said in problem.sentence
@@ -61,9 +61,9 @@ def test_the_stage_hands_over_the_models_that_the_recipe_lists(tmp_path, content
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "config.json").write_text("{}")
     recipe = read_recipe({**BARE, **content}, tmp_path)
-    registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
+    registry = Registry(LakeLayout.open(tmp_path / "lake"), "tutor")
     for kind, name in (("model", "base_model"), ("model", "sft_model"), ("dataset", "sft_dataset")):
-        draft = registry.draft(kind, name, name, ("model_ops/job.py",), {}, [])
+        draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {}, [])
         (draft.directory / "what.txt").write_text(name)
         registry.finish(draft, {})
     done = dg.materialize([merged_model.merged_model], resources={

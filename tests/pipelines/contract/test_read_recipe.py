@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe, read_recipe
 
 TEXT = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nsft: {steps: 3, learning_rate: 1e-3}\n"
@@ -28,7 +28,7 @@ def test_text_and_values_are_refused_in_the_sentences_of_a_file(tmp_path):
     said = []
     for read in (lambda: load_recipe(tmp_path / "shop.yaml"), lambda: read_recipe(wrong, tmp_path),
                  lambda: read_recipe(yaml.safe_load(wrong.replace("1e-3", "1.0e-3")), tmp_path)):
-        with pytest.raises(RecipeError) as refused:
+        with pytest.raises(RecipeProblemsError) as refused:
             read()
         said.append(refused.value)
     assert len({frozenset(map(str, error.problems)) for error in said}) == 1
@@ -38,7 +38,7 @@ def test_text_and_values_are_refused_in_the_sentences_of_a_file(tmp_path):
 
 @pytest.mark.parametrize("values", [{"workload": object()}, {("a", "b"): 1}])
 def test_values_that_no_recipe_holds_are_one_sentence(values):
-    with pytest.raises(RecipeError, match="the recipe: holds a value that no recipe can hold"):
+    with pytest.raises(RecipeProblemsError, match="the recipe: holds a value that no recipe can hold"):
         read_recipe(values, Path.cwd())
 
 

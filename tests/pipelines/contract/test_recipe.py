@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe, read_recipe
 
 SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
@@ -65,17 +65,17 @@ def test_the_digest_depends_on_values_not_on_spelling(tmp_path):
     ],
 )
 def test_mistakes_are_named(tmp_path, text, words):
-    with pytest.raises(RecipeError) as raised:
+    with pytest.raises(RecipeProblemsError) as raised:
         load_recipe(write(tmp_path, text))
     for word in words:
         assert word in str(raised.value)
 
 
 def test_a_recipe_that_is_not_there_or_not_text(tmp_path):
-    with pytest.raises(RecipeError, match="no recipe at"):
+    with pytest.raises(RecipeProblemsError, match="no recipe at"):
         load_recipe(tmp_path / "none.yaml")
     (tmp_path / "junk.yaml").write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(RecipeError, match="cannot be read as text"):
+    with pytest.raises(RecipeProblemsError, match="cannot be read as text"):
         load_recipe(tmp_path / "junk.yaml")
 
 
@@ -93,21 +93,21 @@ def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_di
     assert given.speculator.draft_model == str(tmp_path / "small")
     off = "student: {enabled: false}\nspeculator: {architecture: draft_model"
     assert load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.drafter_from is None
-    with pytest.raises(RecipeError, match="enable the student, or name a directory"):
+    with pytest.raises(RecipeProblemsError, match="enable the student, or name a directory"):
         load_recipe(write(tmp_path, SMALLEST + off + "}\n"))
-    with pytest.raises(RecipeError, match=r"speculator.draft_model: there is no directory .*; give the directory of a small language"):
+    with pytest.raises(RecipeProblemsError, match=r"speculator.draft_model: there is no directory .*; give the directory of a small language"):
         load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n"))
 
 
 def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
     (tmp_path / "mimo").mkdir()
     for drafter in ("{architecture: mtp}", "{architecture: mtp, mtp_layer: mimo}"):
-        with pytest.raises(RecipeError, match="base_model tiny has none"):
+        with pytest.raises(RecipeProblemsError, match="base_model tiny has none"):
             load_recipe(write(tmp_path, SMALLEST + f"speculator: {drafter}\n"))
     own = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp}\n"))
     assert own.policy.drafter_from == "base_model" and own.policy.served == "quantized_model" and not own.policy.drafting_model
     assert own.quantize.mtp_layer and not load_recipe(write(tmp_path, SMALLEST)).quantize.mtp_layer
-    with pytest.raises(RecipeError, match=r"leave quantize\.mtp_layer out"):
+    with pytest.raises(RecipeProblemsError, match=r"leave quantize\.mtp_layer out"):
         load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\n"
                           "speculator: {architecture: mtp}\n"))
     given = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n"))
@@ -115,7 +115,7 @@ def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
 
 
 def test_a_share_of_a_previous_drafter_asks_for_one(tmp_path):
-    with pytest.raises(RecipeError, match=r"previous_share is set and nothing is continued: set speculator\.continue_from"):
+    with pytest.raises(RecipeProblemsError, match=r"previous_share is set and nothing is continued: set speculator\.continue_from"):
         load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5}\n"))
     going_on = load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5, continue_from: last}\n"))
     assert going_on.speculator.previous_share == 0.5
@@ -126,16 +126,16 @@ def test_a_students_base_is_a_directory_relative_to_the_recipe(tmp_path):
     small.mkdir(parents=True)
     (small / "config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 2}')
     text = SMALLEST + "student: {base: ./models/small}\n"
-    with pytest.raises(RecipeError, match=r"student\.base: .* holds no \.safetensors"):
+    with pytest.raises(RecipeProblemsError, match=r"student\.base: .* holds no \.safetensors"):
         load_recipe(write(tmp_path, text))
     (small / "model.safetensors").write_bytes(b"")
     (small / "tokenizer.json").write_text("{}")
     recipe = load_recipe(write(tmp_path, text))
     assert recipe.student.base == str(small.resolve())
     assert read_recipe(recipe.as_text(), base=tmp_path / "elsewhere").student.base == str(small.resolve())
-    with pytest.raises(RecipeError, match=r"student\.base: there is no directory .*/none; give the directory of a model"):
+    with pytest.raises(RecipeProblemsError, match=r"student\.base: there is no directory .*/none; give the directory of a model"):
         load_recipe(write(tmp_path, SMALLEST + "student: {base: ./none}\n"))
-    with pytest.raises(RecipeError, match="layers and base are both given"):
+    with pytest.raises(RecipeProblemsError, match="layers and base are both given"):
         load_recipe(write(tmp_path, SMALLEST + "student: {base: ./models/small, layers: 2}\n"))
 
 
@@ -149,13 +149,13 @@ def test_the_evaluations_server_is_an_interpreter_relative_to_the_recipe_and_its
     again = read_recipe(recipe.as_text(), base=tmp_path / "elsewhere")
     assert again.evaluate_settings.server == recipe.evaluation.server
     for wrong in ("./none", "./venv"):
-        with pytest.raises(RecipeError, match=r"evaluation\.server\.python: there is no program .*; give a Python interpreter"):
+        with pytest.raises(RecipeProblemsError, match=r"evaluation\.server\.python: there is no program .*; give a Python interpreter"):
             load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{python: {wrong}}}}}\n"))
 
 
 @pytest.mark.parametrize("word", ["--port", "--host=0.0.0.0", "--trust_remote_code", "--speculative-config", "--api-key"])
 def test_what_the_evaluation_chooses_for_its_server_is_no_argument(tmp_path, word):
-    with pytest.raises(RecipeError, match="the evaluation chooses models, address and drafter itself"):
+    with pytest.raises(RecipeProblemsError, match="the evaluation chooses models, address and drafter itself"):
         load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{arguments: ['{word}', '1']}}}}\n"))
 
 
@@ -164,15 +164,15 @@ def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
     hub = SMALLEST.replace("tiny", "company/base") + "base_revision: v2.1/main\n"
     assert load_recipe(write(tmp_path, hub)).base_revision == "v2.1/main"
     for name in ("tiny", "./base", "base"):
-        with pytest.raises(RecipeError, match=r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out"):
+        with pytest.raises(RecipeProblemsError, match=r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out"):
             load_recipe(write(tmp_path, SMALLEST.replace("tiny", name) + "base_revision: v2\n"))
-    with pytest.raises(RecipeError, match="base_revision"):
+    with pytest.raises(RecipeProblemsError, match="base_revision"):
         load_recipe(write(tmp_path, hub.replace("v2.1/main", "'a b'")))
 
 
 def test_the_directory_of_an_embedding_model_for_drift_has_to_be_there_where_it_is_used(tmp_path):
     text = SMALLEST + "drift: {embeddings: {model: ./none}, enabled: true}\n"
-    with pytest.raises(RecipeError, match=r"drift.embeddings.model: there is no directory .*none; give the directory of an embedding"):
+    with pytest.raises(RecipeProblemsError, match=r"drift.embeddings.model: there is no directory .*none; give the directory of an embedding"):
         load_recipe(write(tmp_path, text))
     off = load_recipe(write(tmp_path, text.replace("enabled: true", "enabled: false")))
     assert off.drift.embeddings.model == str(tmp_path / "none")

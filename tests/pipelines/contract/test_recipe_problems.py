@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pipelines.contract.keys import ANY_NAME, accepted, keys_of
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.storage.locations import RECIPES
 from tests.pipelines.contract.wrong_recipes import SMALLEST, VALUES, recipe_with, unlike_keys
@@ -20,7 +20,7 @@ UNCLEAN = re.compile(r"pydantic|Input should|\bNone\b|Settings|: ?:|::|<class|\n
 def problems(folder, text):
     path = folder / "toy.yaml"
     path.write_text(text)
-    with pytest.raises(RecipeError) as raised:
+    with pytest.raises(RecipeProblemsError) as raised:
         load_recipe(path)
     for problem in raised.value.problems:
         assert not UNCLEAN.search(str(problem)), problem
@@ -200,7 +200,7 @@ def test_problems_are_named_all_at_once_with_their_lines_in_the_order_of_the_fil
 def test_the_message_begins_with_file_and_line(tmp_path):
     path = tmp_path / "toy.yaml"
     path.write_text(SMALLEST + "\nsft:\n  rank: 8\n")
-    with pytest.raises(RecipeError) as raised:
+    with pytest.raises(RecipeProblemsError) as raised:
         load_recipe(path)
     assert str(raised.value) == f"{path} line 7: sft.rank: there is no such key; did you mean sft.lora.rank?"
 
@@ -269,7 +269,7 @@ def test_any_value_of_any_key_loads_or_is_answered_in_clean_sentences(tmp_path, 
         path.write_text(json.dumps(content))
         try:
             load_recipe(path)
-        except RecipeError as error:
+        except RecipeProblemsError as error:
             for problem in error.problems:
                 assert not UNCLEAN.search(str(problem)), (dotted, value, problem)
                 assert problem.key and problem.line == 1, (dotted, value, problem)
@@ -291,7 +291,7 @@ def test_every_misspelt_key_finds_its_way_back(tmp_path):
         at[name[:2] + name[3:]] = 1
         path = tmp_path / "toy.json"
         path.write_text(json.dumps(content))
-        with pytest.raises(RecipeError) as raised:
+        with pytest.raises(RecipeProblemsError) as raised:
             load_recipe(path)
         if f"did you mean {name}?" not in str(raised.value):
             lost.append(dotted)
@@ -314,7 +314,7 @@ def test_dagster_and_the_check_of_schedules_agree():
             return False
         return True
 
-    from pipelines.contract.cron import checked_cron
+    from pipelines.contract.fields import checked_cron
 
     for minute, hour, day in itertools.product(("*", "5", "*/15", "0,30", "60", "x"), ("3", "24", "1-5"), ("*", "31", "0", "L")):
         schedule = f"{minute} {hour} {day} * *"
@@ -335,7 +335,7 @@ def test_a_damaged_recipe_loads_or_is_answered_in_clean_sentences(tmp_path):
         path.write_text(whole[:at] + dice.choice(scraps) + whole[at + dice.choice((0, 0, 1, 5)):], encoding="utf-8")
         try:
             load_recipe(path)
-        except RecipeError as error:
+        except RecipeProblemsError as error:
             assert error.problems
             for problem in error.problems:
                 said = re.sub(r"'[^']*'", "", str(problem))  # a key in quotes is the recipe's own text

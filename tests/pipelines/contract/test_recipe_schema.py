@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from pipelines.cli import app
 from pipelines.contract.keys import keys_of
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import Recipe, load_recipe
-from pipelines.contract.reference import reference
+from pipelines.contract.reference_page import reference
 from pipelines.contract.schema import as_text, json_schema
 from pipelines.contract.sections import SECTIONS
 from pipelines.contract.text import read_text
@@ -69,7 +69,7 @@ def test_what_the_schema_refuses_the_recipe_refuses_too(schema, tmp_path):
             if not validator.is_valid(content):
                 refused += 1
                 path.write_text(json.dumps(content))
-                with pytest.raises(RecipeError):
+                with pytest.raises(RecipeProblemsError):
                     load_recipe(path)
                     pytest.fail(f"{dotted}: {value!r} is refused by the schema alone")
     assert refused > 300

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.text import read_text
 
 
@@ -15,7 +15,7 @@ def read(folder, text, name="toy.yaml"):
 
 
 def refused(folder, text, name="toy.yaml"):
-    with pytest.raises(RecipeError) as raised:
+    with pytest.raises(RecipeProblemsError) as raised:
         read(folder, text, name)
     [problem] = raised.value.problems
     return problem
@@ -148,6 +148,6 @@ def test_a_path_that_is_no_file_is_named_with_the_nearest_one(tmp_path):
         (tmp_path / ("x" * 300), "cannot be read as text"),
         (tmp_path / "a\0b", "cannot be read as text"),
     ):
-        with pytest.raises(RecipeError) as raised:
+        with pytest.raises(RecipeProblemsError) as raised:
             read_text(path)
         assert words in str(raised.value)

@@ -8,7 +8,7 @@ from pipelines.checks.check_recipe import check
 from pipelines.contract.recipe import load_recipe
 from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.storage.locations import RECIPES
-from resources.stages import STAGES, sections
+from resources.stages.table import STAGES, sections
 from tests.conftest import PROJECT
 from tests.resources.inspecting.test_survey import PAIR, put
 

@@ -10,16 +10,16 @@ import pytest
 from loopback import loopback
 
 from assets import evaluation_report, sft_model, student_model, teacher_answers
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
 from pipelines.graph.recipe_graph import recipe_parts
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.model_policy import ModelPolicy
+from resources.lake.lake import LakeLayout
 from resources.releasing.summary import Summary
-from resources.stages import stage
+from resources.stages.model_policy import ModelPolicy
+from resources.stages.table import stage
 from resources.workshop.workshop import Workshop
-from tests.resources.teaching.test_teacher_answers import asks, dataset_of, echo
+from tests.resources.composing.test_teacher_answers import asks, dataset_of, echo
 
 BARE = {"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}}
 TEACHER = {"base_url": "http://localhost:1/v1", "model": "big", "licence": "apache-2.0"}
@@ -46,7 +46,7 @@ def test_who_learns_the_answers(tmp_path, trains, sft, student):
     ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
 ])
 def test_a_teacher_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
-    with pytest.raises(RecipeError) as refused:
+    with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**BARE, **content}, tmp_path)
     assert said in str(refused.value) and "secret" not in str(refused.value) and len(refused.value.problems) == 1
 
@@ -61,7 +61,7 @@ def test_a_teacher_s_directory_that_cannot_be_asked_is_refused(tmp_path, base, s
     (tmp_path / "bare" / "config.json").write_text('{"model_type": "llama"}')
     for name, content in (("model.safetensors", ""), ("tokenizer.json", "{}"), ("tokenizer_config.json", "{}")):
         (tmp_path / "bare" / name).write_text(content)
-    with pytest.raises(RecipeError) as refused:
+    with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**BARE, "teacher": {"base": base, "licence": "mit"}}, tmp_path)
     assert said in str(refused.value) and len(refused.value.problems) == 1
     (tmp_path / "bare" / "chat_template.jinja").write_text("{{ messages }}")
@@ -75,7 +75,7 @@ def test_the_fine_tuned_model_teaches_only_after_it_is_trained(tmp_path):
     asks = stage("teacher_answers")
     assert asks.reads(policy, asks, "merged_model") == ("sft_model",) and policy.rows_of("sft_model") == "sft_dataset"
     assert asks.reads(read_recipe({**BARE, "teacher": TEACHER}, tmp_path).policy, asks, "merged_model") == ()
-    with pytest.raises(RecipeError, match="is false; enable sft"):
+    with pytest.raises(RecipeProblemsError, match="is false; enable sft"):
         read_recipe({**BARE, "teacher": itself, "sft": {"enabled": False}}, tmp_path)
 
 
@@ -97,10 +97,10 @@ class Launcher:
 
 
 def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
-    registry, launcher = Registry(Lake.open(tmp_path / "lake"), "tutor"), Launcher()
+    registry, launcher = Registry(LakeLayout.open(tmp_path / "lake"), "tutor"), Launcher()
     rows = [asks(f"r{number}", f"q{number}") for number in range(3)] + [asks("bad", "bad")]
     for kind, name in (("model", "base_model"), ("dataset", "sft_dataset"), ("dataset", "served_answers")):
-        draft = registry.draft(kind, name, name, ("model_ops/job.py",), {}, [])
+        draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {}, [])
         dataset_of(draft.directory, rows) if name == "sft_dataset" else (draft.directory / "what.txt").write_text(name)
         registry.finish(draft, {})
 

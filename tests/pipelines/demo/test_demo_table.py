@@ -1,6 +1,6 @@
 """The demo's closing table of seconds."""
 
-from pipelines.demo.run_demo import _time_section
+from pipelines.demo.demo import _time_section
 from pipelines.running.outcome import Outcome
 
 PREDICTED = {"interactions": 2.0, "sft_model": 30.0, "release_candidate": 3.0, "around the steps": 18.0}

@@ -7,16 +7,16 @@ import pytest
 from rich.console import Console
 
 from pipelines.contract.recipe import load_recipe, read_recipe
-from pipelines.demo.fitting_steps import USED, fit, keep, kept_share
-from pipelines.demo.run_demo import FULL, QUICK, _say, demo_recipe
-from pipelines.planning.stage_seconds import Speed
+from pipelines.demo.demo import FULL, QUICK, _say, demo_recipe
+from pipelines.demo.fitting_steps import USED, fit_steps, keep, kept_share
+from pipelines.planning.stage_times import Speed
 from pipelines.storage.locations import RECIPES
 
 SLOW, FAST = Speed(60.0, "float32"), Speed(1_000.0, "bfloat16")
 
 
 def chosen(size, speed, share=None):
-    return fit(RECIPES / size.recipe, size.budget, size.traffic, speed, share)
+    return fit_steps(RECIPES / size.recipe, size.budget, size.traffic, speed, share)
 
 
 @pytest.mark.parametrize("size", [QUICK, FULL])

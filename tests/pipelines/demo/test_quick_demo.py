@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
 from tests.command import PROJECT
 from tests.cpu_time import cpu_seconds, crowding
 from tests.reports import process_report
@@ -31,6 +31,6 @@ def test_the_quick_demo_ends_with_a_release_within_its_budget(tmp_path):
     spent = cpu_seconds() - before
     assert spent < 150 * crowding(), "two cores need at least half of it, and hardly more than all of it"
     assert "Acceptance length" in said and "Time and memory" in said
-    endpoint = Endpoint(Lake.open(tmp_path / "demo" / "quick" / "lake"), "code-assistant")
+    endpoint = Endpoint(LakeLayout.open(tmp_path / "demo" / "quick" / "lake"), "code-assistant")
     assert endpoint.read().champion is not None
     assert {path.name for path in kernels.rglob("*.nbc")} == compiled, "a run had to wait for machine code"

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-import pipelines.describing.model_table as table
+import pipelines.asking.model_table as table
 from model_ops.families.table import FAMILIES
 from pipelines.cli import app
 

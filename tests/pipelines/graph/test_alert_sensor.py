@@ -8,12 +8,12 @@ import dagster as dg
 import pytest
 
 from pipelines.graph.recipe_graph import definitions
-from resources.alerting.tell import tell
-from resources.lake import Lake
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef
-from tests.resources.alerting.receivers import Webhook
+from resources.monitoring.alerts.tell import tell
+from resources.releases.release import ReleaseRef
+from tests.resources.monitoring.receivers import Webhook
 
 RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
 ALERTS = "alerts: {webhook: {url_env: HOOK}, timeout_s: 2}\n"
@@ -41,7 +41,7 @@ def failed(key):
 @pytest.mark.filterwarnings("ignore")
 def test_a_failed_run_and_a_waiting_release_are_told_once_without_what_users_said(tmp_path, monkeypatch, make_release):
     graph, sensors = sensors_of(tmp_path, ALERTS)
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     Endpoint(lake, "tutor").nominate(ReleaseRef.of(release := make_release(lake, 1)))
     with Webhook().listening() as hook, dg.instance_for_test() as instance:
         monkeypatch.setenv("HOOK", hook.url)
@@ -63,7 +63,7 @@ def test_a_failed_run_and_a_waiting_release_are_told_once_without_what_users_sai
 
 def test_a_candidate_that_the_recipe_approves_waits_for_nobody(tmp_path, monkeypatch, make_release):
     graph, sensors = sensors_of(tmp_path, ALERTS + "release: {approval: automatic}\n")
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     Endpoint(lake, "tutor").nominate(ReleaseRef.of(make_release(lake, 1)))
     with Webhook().listening() as hook, dg.instance_for_test() as instance:
         monkeypatch.setenv("HOOK", hook.url)
@@ -75,7 +75,7 @@ def test_a_channel_that_hangs_holds_up_no_other_sensor_of_the_same_process(tmp_p
     (tmp_path / "logs").mkdir()
     more = ALERTS + "release: {watch: {hours: 24}}\nautomation: {watch_logs: true, decide: {enabled: true}}\n"
     graph, sensors = sensors_of(tmp_path, more)
-    Endpoint(lake := Lake.open(tmp_path / "lake"), "tutor").nominate(ReleaseRef.of(make_release(lake, 1)))
+    Endpoint(lake := LakeLayout.open(tmp_path / "lake"), "tutor").nominate(ReleaseRef.of(make_release(lake, 1)))
     hangs, goes_on = threading.Event(), threading.Event()
 
     def hang(*_):
@@ -100,7 +100,7 @@ def test_a_channel_that_hangs_holds_up_no_other_sensor_of_the_same_process(tmp_p
 
 def test_a_run_whose_process_is_gone_is_told_on_the_machine_that_started_it(tmp_path, monkeypatch):
     graph, sensors = sensors_of(tmp_path, ALERTS)
-    Lake.open(tmp_path / "lake")
+    LakeLayout.open(tmp_path / "lake")
     with Webhook().listening() as hook, dg.instance_for_test() as instance:
         monkeypatch.setenv("HOOK", hook.url)
         for host in (socket.gethostname(), "another-machine"):

@@ -5,8 +5,8 @@ import time
 import dagster as dg
 import pytest
 
-from pipelines.graph import asking_again
-from pipelines.graph.asking_again import FIRST_PAUSE_S, LONGEST_PAUSE_S, OBJECTS_TAG, key_of
+from pipelines.graph import sensors as asking_again
+from pipelines.graph.sensors import FIRST_PAUSE_S, LONGEST_PAUSE_S, OBJECTS_TAG, key_of
 
 
 @dg.op

@@ -1,4 +1,5 @@
-"""What an asset's page tells: tags, freshness where there is a schedule, SQL to copy that has an answer, failures in one sentence."""
+"""What an asset's page tells: tags, freshness where there is a schedule, SQL to copy that has an answer, failures in one
+sentence."""
 
 import re
 from datetime import timedelta
@@ -8,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from assets.questions import _OF_TABLES, about_endpoint, about_table
-from pipelines.graph.failures import failure_in_one_sentence, sentence_of
-from pipelines.graph.freshness import longest_pause
-from resources.artefacts.manifest import ManifestError
+from pipelines.graph.job_definitions import failure_in_one_sentence, sentence_of
+from pipelines.graph.staleness import longest_pause
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.manifest import ManifestError
 from tests.pipelines.graph.test_definitions import load
 
 RETRAIN = "automation: {retrain: {enabled: true, cron: '0 3 * * 1'}}\n"
@@ -51,7 +52,7 @@ def test_the_longest_pause_of_a_schedule(cron, days):
 
 
 def test_the_question_of_every_table_has_an_answer(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     for name in _OF_TABLES:
         row = dict.fromkeys(SCHEMAS[name].names) | {"workload": "o'tool"}
         Tables(lake).append(name, pa.Table.from_pylist([row], schema=SCHEMAS[name]))

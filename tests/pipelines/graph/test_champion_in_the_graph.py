@@ -13,14 +13,14 @@ from model_ops.evaluation.measurement import Measurement
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.speculators.registry import speculator_settings
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.gate_settings import Gates
-from resources.releasing.model_policy import ModelPolicy
-from resources.releasing.recheck import recheck
-from resources.releasing.release import Part, Release, ReleaseRef, ReleaseSettings, read_release
+from resources.endpoints.actor import Actor
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.release_checks import recheck
+from resources.lake.lake import LakeLayout
+from resources.releases.release import Part, Release, ReleaseRef, ReleaseSettings, read_release
+from resources.releases.settings import Gates
 from resources.releasing.summary import Summary
+from resources.stages.model_policy import ModelPolicy
 from resources.workshop.workshop import Workshop
 
 ALONE = ModelPolicy(off=frozenset({"second_sft", "merge", "student", "quantize", "speculator"}))
@@ -50,7 +50,7 @@ class Launcher:
 
 
 def model(registry, name, weights):
-    draft = registry.draft("model", name, name, ("model_ops/job.py",), {"weights": weights}, [])
+    draft = registry.draft("model", name, name, ("model_ops/jobs/job.py",), {"weights": weights}, [])
     (draft.directory / "model.txt").write_text(weights)
     (draft.directory / "config.json").write_text('{"eos_token_id": 2}')
     return registry.finish(draft, {})
@@ -61,7 +61,7 @@ def part_of(model):
 
 
 def dataset(registry, name):
-    draft = registry.draft("dataset", name, name, ("model_ops/job.py",), {}, [])
+    draft = registry.draft("dataset", name, name, ("model_ops/jobs/job.py",), {}, [])
     (draft.directory / "what.txt").write_text("rows")
     registry.finish(draft, {})
 
@@ -71,7 +71,7 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
     """What the sensor `decide` makes most often: another drafter of the target that is served."""
     monkeypatch.setattr("resources.workshop.release_candidate.summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
     monkeypatch.setattr(Summary, "write", lambda self, output: {})
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
     parts = {name: part_of(model(registry, name, f"the first {name}")) for name in ("base_model", "sft_model", "speculator")}
     folder = lake.artefacts("release") / "tutor" / "0123456789ab"
@@ -102,7 +102,7 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
 def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, refused):
     monkeypatch.setattr("resources.workshop.release_candidate.summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
     monkeypatch.setattr(Summary, "write", lambda self, output: {})
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
     served_now = model(registry, "sft_model", "the champion's")
     folder = lake.artefacts("release") / "tutor" / "0123456789ab"

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
-import pipelines.graph.clearing as module
-from pipelines.graph.clearing import clear_after
+import pipelines.graph.schedules as module
+from pipelines.graph.schedules import clear_after
 
 EVERYTHING = {"sft_model", "speculator"}
 

@@ -1,4 +1,5 @@
-"""What a stage that continues hands to its worker: the previous model, what it has learnt, fewer steps; else what the recipe says."""
+"""What a stage that continues hands to its worker: the previous model, what it has learnt, fewer steps; else what the recipe
+says."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,10 +13,10 @@ from assets.speculator import speculator
 from assets.speculator_dataset import speculator_dataset
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.sft_settings import SftSettings
-from model_ops.speculators.architectures.eagle3 import Eagle3Settings
-from resources.artefacts.manifest import ManifestError
+from model_ops.speculators.eagle3.architecture import Eagle3Settings
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import ManifestError
 from resources.workshop.training_job import counted_settings
 from resources.workshop.workshop import Workshop
 from tests.resources.deciding.examples import FACTS
@@ -34,7 +35,7 @@ class Launcher:
 
 def make(lake, kind, name, inputs=(), content="1", **config):
     registry = Registry(lake, "shop")
-    draft = registry.draft(kind, name, name, ("resources/stages.py",), config, [item.as_input() for item in inputs])
+    draft = registry.draft(kind, name, name, ("resources/stages/table.py",), config, [item.as_input() for item in inputs])
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "file").write_text(f"{name} {content}")
     return draft.finished or registry.finish(draft, {})
@@ -43,7 +44,7 @@ def make(lake, kind, name, inputs=(), content="1", **config):
 @pytest.fixture
 def lake(tmp_path):
     """Everything made once of first rows; then new rows came."""
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     base, rows = make(lake, "model", "base_model"), make(lake, "dataset", "sft_dataset")
     served = make(lake, "dataset", "served_answers", [rows])
     models = [base, make(lake, "model", "sft_model", [base, rows, served])]

@@ -1,4 +1,5 @@
-"""The jobs approve, reject and rollback: what the commands do, with the name and the reason of a form, and refusals in one sentence."""
+"""The jobs approve, reject and rollback: what the commands do, with the name and the reason of a form, and refusals in one
+sentence."""
 
 import json
 from pathlib import Path
@@ -11,15 +12,15 @@ from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY
 from dagster._core.storage.tags import CODE_LOCATION_TAG, REPOSITORY_LABEL_TAG
 
 from assets.release_candidate import _form
-from pipelines.graph.decision_jobs import ApproveForm, RejectForm, RollbackForm
+from pipelines.graph.form_jobs import ApproveForm, RejectForm, RollbackForm
 from pipelines.graph.recipe_graph import definitions
 from pipelines.keeping.dagster_servers import code_locations
 from pipelines.running.run import location_tags
-from resources.artefacts.manifest import read_manifest
 from resources.catalog.catalog import query
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleasePolicy, ReleaseRef
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import read_manifest
+from resources.releases.release import ReleasePolicy, ReleaseRef
 
 RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
 STEPS = {"approve": "approve_release", "reject": "reject_release", "rollback": "roll_back_endpoint"}
@@ -27,7 +28,7 @@ STEPS = {"approve": "approve_release", "reject": "reject_release", "rollback": "
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.speculators.registry import ARCHITECTURES, speculator_settings
 from resources.artefacts.registry import Registry
 from resources.curating.record_counts import RecordCounts
-from resources.lake import Lake
-from resources.releasing.model_policy import ModelPolicy
+from resources.lake.lake import LakeLayout
 from resources.releasing.summary import Summary
+from resources.stages.model_policy import ModelPolicy
 from resources.workshop.workshop import Workshop
 
 
@@ -41,10 +41,10 @@ def materialized(tmp_path):
 
     def run(policy, settings):
         launcher = Launcher()
-        registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
+        registry = Registry(LakeLayout.open(tmp_path / "lake"), "tutor")
         for kind, name in (("model", "base_model"), ("model", "sft_model"), ("model", "student_model"),
                            ("dataset", "sft_dataset"), ("dataset", "speculator_dataset"), ("dataset", "served_answers")):
-            draft = registry.draft(kind, name, name, ("model_ops/job.py",), {}, [])
+            draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {}, [])
             (draft.directory / "what.txt").write_text(name)
             registry.finish(draft, {})
         done = dg.materialize(

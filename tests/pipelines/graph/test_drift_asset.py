@@ -13,8 +13,8 @@ from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
 from resources.curating.curation import CurationSettings
 from resources.drifting.settings import DriftEmbeddings, DriftSettings
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 from resources.workshop.workshop import Workshop
 from tests.conftest import PROJECT
 
@@ -34,7 +34,7 @@ def lake(tmp_path):
             "messages": json.dumps([{"role": "user", "content": "what is a mill for"}]), "prompt_shape": "what#1",
             "completion": json.dumps({"role": "assistant", "content": "grain"}), "prompt_characters": 18,
             "completion_characters": 5, "status": "error" if number >= 120 and number % 2 else "ok"})
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     Tables(lake).append("cleaned_interactions", pa.Table.from_pylist(rows, SCHEMAS["cleaned_interactions"]))
     return lake
 

@@ -6,12 +6,12 @@ import pytest
 from assets.endpoint import endpoint
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve, withdraw
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseError, ReleaseSettings
-from resources.releasing.rollback import roll_back
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.rollback import roll_back
+from resources.lake.lake import LakeLayout
+from resources.releases.release import ReleaseError, ReleaseSettings
 from resources.workshop.workshop import Workshop
 
 ANA = Actor("ana", "MILLRACE_USER", "read 20 answers")
@@ -19,7 +19,7 @@ ANA = Actor("ana", "MILLRACE_USER", "read 20 answers")
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 def run(lake, approval):

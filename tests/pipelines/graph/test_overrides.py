@@ -5,7 +5,7 @@ import pytest
 from assets.overrides import DrafterOverrides, EvaluationOverrides, SftOverrides
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
-from model_ops.speculators.architectures.eagle3 import Eagle3Settings
+from model_ops.speculators.eagle3.architecture import Eagle3Settings
 
 
 def test_a_drafter_continues_with_a_share_of_its_steps_or_epochs():

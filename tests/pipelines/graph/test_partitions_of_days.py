@@ -10,9 +10,9 @@ from pipelines.contract.recipe import load_recipe
 from pipelines.graph.days import PAUSE, daily_partitions
 from pipelines.graph.recipe_graph import definitions
 from pipelines.running.run import SelectionError, _days
-from resources.lake import Lake
-from resources.reading.ingest import ingest, observe
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest, observe
 
 TODAY = datetime.now(UTC).date()
 FAR, NEAR, LATE = date(TODAY.year - 3, 1, 1), TODAY - timedelta(days=3), date(TODAY.year - 2, 11, 11)
@@ -32,7 +32,7 @@ def shop(tmp_path):
     (tmp_path / "logs" / "a.jsonl").write_text(record(FAR) + record(NEAR) + record(NEAR + timedelta(days=1)))
     path = tmp_path / "shop.yaml"
     path.write_text("workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\n")
-    return path, load_recipe(path), Lake.open(tmp_path / "lake")
+    return path, load_recipe(path), LakeLayout.open(tmp_path / "lake")
 
 
 def test_years_without_traffic_are_no_partitions(shop):

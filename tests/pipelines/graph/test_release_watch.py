@@ -8,13 +8,13 @@ import numpy as np
 from benchmarks.served_series import windows
 from pipelines.contract.recipe import load_recipe
 from pipelines.graph.release_watch import release_watch
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef
-from resources.watching import watch
-from tests.resources.watching.test_watch import CALM, serve, week
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.monitoring.champions import watch
+from resources.releases.release import ReleaseRef
+from tests.resources.monitoring.test_watch import CALM, serve, week
 
 ANN = Actor("ann", "MILLRACE_USER")
 RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\n"
@@ -31,7 +31,7 @@ def test_only_a_recipe_that_asks_for_it_has_the_sensor(tmp_path):
 
 
 def test_an_endpoint_that_cannot_be_read_is_said_and_looked_at_again(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     (lake.root / "endpoints").mkdir(exist_ok=True)
     (lake.root / "endpoints" / "tutor.json").write_text("{")
     [sensor] = sensors(tmp_path, "release: {watch: {}}\n")
@@ -39,7 +39,7 @@ def test_an_endpoint_that_cannot_be_read_is_said_and_looked_at_again(tmp_path):
 
 
 def test_a_tick_rolls_back_and_reports_the_endpoint(tmp_path, make_release, monkeypatch):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     old, new = make_release(lake, 1), make_release(lake, 2)
     for directory in (old, new):
         approve(lake, directory, ANN)

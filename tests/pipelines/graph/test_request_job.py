@@ -9,12 +9,11 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 import pytest
 
-from pipelines.graph import deciding
-from pipelines.graph.form_jobs import in_one_sentence
-from pipelines.graph.request_job import REFUSALS, request_jobs
-from resources.deciding.decisions_table import Decisions
+from pipelines.graph import decide_sensor as deciding
+from pipelines.graph.form_jobs import REQUEST_REFUSALS, in_one_sentence, request_jobs
+from resources.deciding.decisions import Decisions
 from resources.deciding.requests import Requests
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from stores.s3 import S3Error
 from tests.resources.deciding.examples import RECIPE
 from tests.resources.deciding.small_lake import log_day
@@ -95,10 +94,10 @@ def test_a_wrong_form_fails_with_one_sentence_and_keeps_nothing(lake, recipe, in
 
 
 def test_a_lake_that_is_away_is_one_sentence(recipe, instance, tmp_path):
-    place = Lake.open(tmp_path / "gone")
+    place = LakeLayout.open(tmp_path / "gone")
     shutil.rmtree(place.root)
     assert "no lake at" in ask(place, recipe, instance, name="Ana", because="x")
-    with pytest.raises(dg.Failure, match="the bucket is away"), in_one_sentence(REFUSALS):
+    with pytest.raises(dg.Failure, match="the bucket is away"), in_one_sentence(REQUEST_REFUSALS):
         raise S3Error("the bucket is away")
 
 

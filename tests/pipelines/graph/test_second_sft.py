@@ -9,17 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
+from model_ops.jobs.progress import Progress
 from model_ops.operations.tiny_base import new_model, train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.progress import Progress
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
 from pipelines.graph.recipe_graph import definitions, recipe_assets, recipe_parts
 from pipelines.status.planned_versions import planned_versions
 from resources.artefacts.registry import Registry
 from resources.composing.held_out import datasets_behind
 from resources.composing.served_answers import SERVED
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from resources.workshop.workshop import Workshop
 from tests.model_ops.stop_after import StopAfter
 
@@ -31,7 +31,7 @@ STAGED = {**BEST, "sft": QUICK, "second_sft": {**QUICK, "dataset": "best", "lear
 
 
 def refusals(tmp_path, content):
-    with pytest.raises(RecipeError) as refused:
+    with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**BEST, **content}, tmp_path)
     return [problem.sentence for problem in refused.value.problems]
 
@@ -88,7 +88,7 @@ def chat(number):
 
 
 def dataset(registry, name, train, held):
-    draft = registry.draft("dataset", name, name, ("model_ops/job.py",), {"train": train, "held": held}, [])
+    draft = registry.draft("dataset", name, name, ("model_ops/jobs/job.py",), {"train": train, "held": held}, [])
     for split, numbers in (("train", train), ("validation", held)):
         columns = {
             "row_id": [f"row-{number}" for number in numbers], "origin": ["interaction"] * len(numbers),
@@ -105,17 +105,17 @@ def lake(tmp_path):
     """A lake with a base model and datasets, before the first stage of training."""
     from model_ops.models.model_directory import save_model
 
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
     settings = TinyBaseSettings(vocab_size=512, hidden_size=32, layers=2, heads=2, kv_heads=1, head_dim=16, mlp_size=48,
                                 max_position_embeddings=256)
     tokenizer = train_tokenizer([message["content"] for number in range(40) for message in chat(number)], settings)
-    draft = registry.draft("model", "base_model", "tiny_base", ("model_ops/job.py",), {}, [])
+    draft = registry.draft("model", "base_model", "tiny_base", ("model_ops/jobs/job.py",), {}, [])
     save_model(new_model(settings, tokenizer), tokenizer, draft.directory)
     registry.finish(draft, {})
     dataset(registry, "sft_dataset", list(range(20)), list(range(20, 26)))
     dataset(registry, "best", [1, 3, 5], list(range(20, 26)))
-    draft = registry.draft("dataset", "served_answers", "build_served_answers", ("model_ops/job.py",), {}, [])
+    draft = registry.draft("dataset", "served_answers", "build_served_answers", ("model_ops/jobs/job.py",), {}, [])
     pq.write_table(SERVED.empty_table(), draft.directory / "served.parquet")
     registry.finish(draft, {})
     return lake

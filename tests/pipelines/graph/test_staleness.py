@@ -1,4 +1,5 @@
-"""The training side shows as out of date after new rows, by Dagster's own resolver of staleness, and not after a mere re-read."""
+"""The training side shows as out of date after new rows, by Dagster's own resolver of staleness, and not after a mere
+re-read."""
 
 from datetime import date
 
@@ -10,8 +11,8 @@ from dagster._core.loader import LoadingContextForTest
 
 from pipelines.graph.recipe_graph import definitions
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 from resources.workshop.workshop import Workshop
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
@@ -32,7 +33,7 @@ class Shop:
 
     def __init__(self, folder, instance):
         (folder / "shop.yaml").write_text(RECIPE)
-        lake = Lake.open(folder / "lake")
+        lake = LakeLayout.open(folder / "lake")
         self.tables, self.instance = Tables(lake), instance
         graph = definitions(folder / "shop.yaml", lake.root)
         self.graph = graph.resolve_asset_graph()

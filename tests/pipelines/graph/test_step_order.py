@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from resources.artefacts.manifest import Code, Input, Manifest
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import Code, Input, Manifest
 from tests.thorough_cases import thorough_except
 
 RECIPE = "workload: math-tutor\nbase_model: {base}\nsources: {{gateway: {{uri: logs/}}}}\nfirst_day: 2026-06-01\n"
@@ -88,10 +88,10 @@ def steps_of_checks(job: dg.JobDefinition) -> dict[dg.AssetCheckKey, str]:
 @pytest.mark.parametrize("choice", [choice for choice in EVERY if not makes_sense(choice) and choice.release],
                          ids=name_of)
 def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choice):
-    from pipelines.contract.problems import RecipeError
+    from pipelines.contract.problems import RecipeProblemsError
     from pipelines.contract.recipe import load_recipe
 
-    with pytest.raises(RecipeError) as refused:
+    with pytest.raises(RecipeProblemsError) as refused:
         load_recipe(recipe_of(tmp_path, choice))
     wanted = "no model would be made" if choice.drafter == "off" else "enable the student"
     assert len(refused.value.problems) == 1 and wanted in refused.value.problems[0].sentence
@@ -167,7 +167,7 @@ RELEASED = [choice for choice in SWITCHES + MERGED + TAUGHT + NAMED if choice.re
 @pytest.mark.parametrize("choice", thorough_except(RELEASED[::4], RELEASED), ids=name_of)
 def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
-    workshop = RecordingWorkshop(Lake.open(tmp_path / "lake"))
+    workshop = RecordingWorkshop(LakeLayout.open(tmp_path / "lake"))
     workshop.made |= {name: set() for name in GIVEN}
     found = {key.path[-1]: key for key in graph.resolve_asset_graph().executable_asset_keys}
     chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers", "length_report")) or name.startswith("specul")]

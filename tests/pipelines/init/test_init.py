@@ -10,8 +10,8 @@ import yaml
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import load_recipe
 from pipelines.init.questions import ask
+from pipelines.init.recipe_file import InitError, RecipeWishes, check_name, check_uri, write_recipe
 from pipelines.init.recipe_text import place, plain, scalar
-from pipelines.init.write_recipe import InitError, Wanted, check_name, check_uri, write_recipe
 from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("init")]
@@ -28,7 +28,7 @@ def traffic(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(traffic):
-    return write_recipe(Wanted([str(traffic)], traffic.parent / "made.yaml", workload="helper"))
+    return write_recipe(RecipeWishes([str(traffic)], traffic.parent / "made.yaml", workload="helper"))
 
 
 def test_the_recipe_loads_and_names_what_was_found(made, traffic):
@@ -52,10 +52,10 @@ def test_paths_inside_its_folder_are_relative_and_every_value_has_a_comment(made
 def test_it_never_replaces_a_recipe_without_being_told_to(made, traffic):
     before = made.path.read_text()
     with pytest.raises(InitError, match=r"exists; give another --output, or --force"):
-        write_recipe(Wanted([str(traffic)], made.path, workload="other"))
+        write_recipe(RecipeWishes([str(traffic)], made.path, workload="other"))
     assert made.path.read_text() == before
     with pytest.raises(InitError, match="is a directory"):
-        write_recipe(Wanted([str(traffic)], made.path.parent))
+        write_recipe(RecipeWishes([str(traffic)], made.path.parent))
     assert [path.name for path in made.path.parent.iterdir() if path.name.startswith(".")] == []
 
 
@@ -69,7 +69,7 @@ def test_odd_folders_are_read_back_as_they_were(tmp_path, name):
     rows = [{"prompt": f"what is {number} and {number * 7}?", "completion": f"it is {number * 13}"} for number in range(40)]
     logs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     home = tmp_path / "recipe of it"
-    recipe = load_recipe(write_recipe(Wanted([str(logs)], home / "r.yaml", workload="odd", sample=100)).path)
+    recipe = load_recipe(write_recipe(RecipeWishes([str(logs)], home / "r.yaml", workload="odd", sample=100)).path)
     assert [source.uri for source in recipe.sources.values()] == [str(logs)]
 
 
@@ -78,7 +78,7 @@ def test_logs_with_nothing_to_train_on_are_written_and_said(tmp_path):
         "request": {"model": "m", "messages": [{"role": "user", "content": f"q{number}"}]},
         "response": {"id": f"r{number}", "error": {"message": "down"}, "choices": []}, "status": 500}) + "\n" for number in range(5)))
     try:
-        made = write_recipe(Wanted([str(tmp_path)], tmp_path / "r.yaml", workload="failed"))
+        made = write_recipe(RecipeWishes([str(tmp_path)], tmp_path / "r.yaml", workload="failed"))
     except InitError as error:  # no row at all: then nothing is written
         assert "no request with an answer" in str(error) or "no log" in str(error) or "no record" in str(error)
         assert not (tmp_path / "r.yaml").exists()
@@ -88,13 +88,13 @@ def test_logs_with_nothing_to_train_on_are_written_and_said(tmp_path):
 
 def test_only_feedback_or_nothing_known_is_one_sentence(traffic, tmp_path):
     with pytest.raises(InitError, match="there is only feedback; name the logs"):
-        write_recipe(Wanted([str(traffic / "feedback")], tmp_path / "a.yaml"))
+        write_recipe(RecipeWishes([str(traffic / "feedback")], tmp_path / "a.yaml"))
     (tmp_path / "x.json").write_text('{"a": 1}')
     with pytest.raises(InitError, match="no log of a known format") as said:
-        write_recipe(Wanted([str(tmp_path / "x.json")], tmp_path / "a.yaml"))
+        write_recipe(RecipeWishes([str(tmp_path / "x.json")], tmp_path / "a.yaml"))
     assert "\n" not in str(said.value)
     with pytest.raises(InitError, match=r"^there is no file or directory"):
-        write_recipe(Wanted([str(tmp_path / "nowhere")], tmp_path / "a.yaml"))
+        write_recipe(RecipeWishes([str(tmp_path / "nowhere")], tmp_path / "a.yaml"))
     assert not (tmp_path / "a.yaml").exists()
 
 
@@ -132,7 +132,7 @@ def test_questions_are_asked_again_until_answered(monkeypatch, traffic):
     answers = iter(["/nowhere", "", "nosuch", "", "Bad Name", "asked"])
     monkeypatch.setattr("builtins.input", lambda: next(answers))
     with (traffic.parent / "said").open("w+") as said:
-        wanted = ask(Wanted([]), False, Console(file=said, width=120), True)
+        wanted = ask(RecipeWishes([]), False, Console(file=said, width=120), True)
         said.seek(0)
         text = said.read()
     assert (wanted.uris, wanted.base_model, wanted.workload) == (["./traffic"], "tiny", "asked")
@@ -141,7 +141,7 @@ def test_questions_are_asked_again_until_answered(monkeypatch, traffic):
 
 def test_without_a_terminal_nobody_is_asked():
     with pytest.raises(InitError, match="no terminal to ask at"):
-        ask(Wanted([]), False, None, False)
+        ask(RecipeWishes([]), False, None, False)
 
 
 @pytest.mark.parametrize("value", ["a: b", "# no comment", "yes", "0123", "'", '"', "*x", "ü\u2028", "a\nb", "~", "2026-06-01", ""])
@@ -177,9 +177,9 @@ def test_a_folder_of_suites_is_a_pattern_wherever_it_lies(made, tmp_path, uri, f
     from dataclasses import replace
 
     from pipelines.init.recipe_text import recipe_text
-    from resources.inspecting.first_look import FirstLook
-    from resources.inspecting.survey import FoundSource
+    from resources.inspecting.overview import FirstLook
+    from resources.inspecting.source_survey import SourceProposal
 
-    suite = FoundSource("suite", uri, "evals", FirstLook(objects=1, first_uri=first))
+    suite = SourceProposal("suite", uri, "evals", FirstLook(objects=1, first_uri=first))
     text = recipe_text(replace(made.contents, sources=[*made.contents.of("logs"), suite]))
     assert yaml.safe_load(text)["evals"] == {"suite": {"uri": named}}

@@ -13,7 +13,7 @@ import yaml
 
 from pipelines.keeping.dagster_servers import UiError
 from pipelines.keeping.deployment import systemd_assignment, systemd_text, systemd_word, write_deployment
-from pipelines.keeping.up_servers import Serving, UpSettings
+from pipelines.keeping.up_servers import UpSettings, WorkloadServer
 
 RECIPE = """
 workload: {workload}
@@ -39,7 +39,7 @@ def recipes(tmp_path):
 
 
 def settings(recipes, folder, **more):
-    return UpSettings(tuple(recipes), str(folder / "lake"), **{"serve": (Serving("shop", 8000),), "capture": str(folder / "50% $traffic"),
+    return UpSettings(tuple(recipes), str(folder / "lake"), **{"serve": (WorkloadServer("shop", 8000),), "capture": str(folder / "50% $traffic"),
                                                                "arguments": ("--max-model-len", "4096"), **more})
 
 
@@ -159,7 +159,7 @@ def test_the_secrets_that_recipes_name_are_listed(recipes, tmp_path):
                           "curation: {judge: {base_url: http://localhost:1/v1, model: judge, api_key_env: JUDGE_KEY}}\n")
     write_deployment(tmp_path / "deploy", settings(recipes, tmp_path), "1.2.3")
     assert "\n#JUDGE_KEY=\n#SLACK_URL=\n" in (tmp_path / "deploy" / "millrace.env").read_text()
-    write_deployment(tmp_path / "deploy", settings(recipes[1:], tmp_path, serve=(Serving("club", 8000),)), "1.2.3")
+    write_deployment(tmp_path / "deploy", settings(recipes[1:], tmp_path, serve=(WorkloadServer("club", 8000),)), "1.2.3")
     assert "Named by the recipes" not in (tmp_path / "deploy" / "millrace.env").read_text()
 
 
@@ -181,9 +181,9 @@ def test_the_files_are_written_again_and_bad_input_writes_nothing(recipes, tmp_p
     with pytest.raises(UiError, match="--capture needs something"):
         write_deployment(folder, settings(recipes, tmp_path, serve=()), "1")
     with pytest.raises(UiError, match="port 3000 is asked for twice"):
-        write_deployment(folder, settings(recipes, tmp_path, serve=(Serving("shop", 3000),)), "1")
+        write_deployment(folder, settings(recipes, tmp_path, serve=(WorkloadServer("shop", 3000),)), "1")
     with pytest.raises(UiError, match="--serve other: neither the recipes nor the lake have this workload; there are club, shop"):
-        write_deployment(folder, settings(recipes, tmp_path, serve=(Serving("other", 8000),)), "1")
+        write_deployment(folder, settings(recipes, tmp_path, serve=(WorkloadServer("other", 8000),)), "1")
     assert not folder.exists()
     first = [path.read_text() for path in write_deployment(folder, settings(recipes, tmp_path), "1")]
     assert [path.read_text() for path in write_deployment(folder, settings(recipes, tmp_path), "1")] == first

@@ -11,8 +11,7 @@ import pytest
 
 from pipelines.keeping import keeper
 from pipelines.keeping.keeper import Keeper, Server
-from pipelines.keeping.kept_process import KeptProcess
-from pipelines.keeping.rotated_log import KEPT, RotatedLog
+from pipelines.keeping.kept_process import KEPT, ManagedProcess, RotatedLog
 from tests.reports import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("keeper")]
@@ -86,7 +85,7 @@ def test_a_server_that_ends_at_once_every_time_is_no_tight_loop_and_says_why(tmp
 def test_pauses_grow_and_are_short_again_after_a_steady_time(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(keeper.time, "monotonic", lambda: now[0])
-    kept = keeper._Kept(Server("a", SLEEPS, os.environ, tmp_path / "a.log"), KeptProcess(SLEEPS), RotatedLog(tmp_path / "a.log"))
+    kept = keeper._Kept(Server("a", SLEEPS, os.environ, tmp_path / "a.log"), ManagedProcess(SLEEPS), RotatedLog(tmp_path / "a.log"))
     subject = Keeper([], lambda sentence: None, lambda: None)
     pauses = []
     for _ in range(8):
@@ -107,8 +106,8 @@ def test_a_command_that_cannot_be_run_says_so(tmp_path):
 
 def test_a_machine_that_has_no_process_left_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.05)
-    start, refused = KeptProcess.start, [OSError(11, "Resource temporarily unavailable")]
-    monkeypatch.setattr(KeptProcess, "start", lambda process: start(process) if not refused else (_ for _ in ()).throw(refused.pop()))
+    start, refused = ManagedProcess.start, [OSError(11, "Resource temporarily unavailable")]
+    monkeypatch.setattr(ManagedProcess, "start", lambda process: start(process) if not refused else (_ for _ in ()).throw(refused.pop()))
     with Run(tmp_path, ("sleeper", SLEEPS, {})) as run:
         until(lambda: run.state("sleeper").is_running)
     assert run.said == ["sleeper cannot be started (Resource temporarily unavailable) and is started again"]
@@ -168,7 +167,7 @@ def test_nothing_is_left_when_the_keeper_itself_is_killed(tmp_path):
 
 
 def test_a_guard_that_was_killed_leaves_no_server_and_the_lock_is_held_until_then(tmp_path):
-    process = KeptProcess(SLEEPS, log=RotatedLog(tmp_path / "a.log"))
+    process = ManagedProcess(SLEEPS, log=RotatedLog(tmp_path / "a.log"))
     process.start()
     pid = process.pid
     os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)

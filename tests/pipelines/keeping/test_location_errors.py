@@ -1,4 +1,5 @@
-"""Recipes that the webserver could not load are named with the reason; a webserver that loads still, or is away, says nothing."""
+"""Recipes that the webserver could not load are named with the reason; a webserver that loads still, or is away, says
+nothing."""
 
 import json
 import socket
@@ -7,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.keeping.location_errors import location_errors
+from pipelines.keeping.supervisor import location_errors
 from pipelines.keeping.up_state import ServerState, UpState, write_state
-from resources.lake import Lake
-from resources.process_stamp import this_process
+from resources.lake.lake import LakeLayout
+from resources.launching.processes import this_process
 from tests.loopback import loopback
 
 FAILED = {"__typename": "PythonError", "message": "\nDagsterInvalidDefinitionError: Conflicting definitions of 'x'\n\nStack Trace:\n  File"}
@@ -48,7 +49,7 @@ def test_a_webserver_that_is_away_says_nothing():
 
 
 def test_check_ends_with_1_where_a_recipe_is_not_loaded(cli, tmp_path):
-    lake, since = Lake.open(tmp_path / "lake"), "2026-06-01T00:00:00+00:00"
+    lake, since = LakeLayout.open(tmp_path / "lake"), "2026-06-01T00:00:00+00:00"
     with serving(workspace(GOOD, BAD)) as url:
         state = UpState(this_process(), socket.gethostname(), since, lake.place, (ServerState("webserver", this_process(), since, 0, "", "w"),), url)
         write_state(lake.dagster_home, state)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.keeping.location_errors import QUERY
+from pipelines.keeping.supervisor import QUERY
 
 pytestmark = pytest.mark.xdist_group("ui")
 

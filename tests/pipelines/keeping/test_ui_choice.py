@@ -12,7 +12,7 @@ from pipelines.keeping.dagster_servers import UiError, code_locations
 from pipelines.keeping.ui import serve, ui_lake
 from pipelines.running.instance import dagster_home
 from pipelines.storage.lake_recipes import remember, remembered
-from resources.lake import Lake, LakeError
+from resources.lake.lake import LakeError, LakeLayout
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources:\n  gateway: {uri: logs}\nfirst_day: 2026-06-01\nlast_day: 2026-06-02\n"
 
@@ -35,7 +35,7 @@ def test_an_empty_folder_gets_one_sentence_and_stays_empty(folder):
 
 @pytest.mark.parametrize("place", ["lake", "demo/lake", "demo/quick/lake"])
 def test_a_lake_in_the_current_folder_is_found(folder, place):
-    made = Lake.open(folder / place)
+    made = LakeLayout.open(folder / place)
     assert ui_lake([], None) == made
 
 
@@ -47,15 +47,15 @@ def test_a_folder_named_lake_that_is_no_lake_is_not_turned_into_one(folder):
 
 
 def test_a_named_lake_goes_before_the_current_folders(folder, monkeypatch):
-    Lake.open(folder / "lake")
-    other = Lake.open(folder / "other")
+    LakeLayout.open(folder / "lake")
+    other = LakeLayout.open(folder / "other")
     assert ui_lake([], "other") == other
     monkeypatch.setenv("MILLRACE_LAKE", str(other.root))
     assert ui_lake([], None) == other
 
 
 def test_the_recipes_last_run_on_a_lake_are_remembered(folder):
-    lake = Lake.open(folder / "lake")
+    lake = LakeLayout.open(folder / "lake")
     for name in ("first", "second"):
         (folder / f"{name}.yaml").write_text(RECIPE)
     remember(lake, "shop", folder / "first.yaml")
@@ -67,7 +67,7 @@ def test_the_recipes_last_run_on_a_lake_are_remembered(folder):
 
 
 def test_a_lake_without_a_recipe_asks_for_one(folder):
-    lake = Lake.open(folder / "lake")
+    lake = LakeLayout.open(folder / "lake")
     with pytest.raises(UiError, match="names no recipe to show: millrace ui RECIPE --lake"):
         serve([], lake.root, "127.0.0.1", 3000, Console(quiet=True))
     remember(lake, "shop", folder / "gone.yaml")
@@ -104,7 +104,7 @@ def test_a_recipe_named_like_a_module_of_the_graph_is_shown_as_itself(folder):
 
 def test_a_relative_millrace_home_is_where_the_user_is(folder, monkeypatch):
     monkeypatch.setenv("MILLRACE_HOME", "home")
-    assert dagster_home(Lake.open(folder / "lake")) == folder / "home"
+    assert dagster_home(LakeLayout.open(folder / "lake")) == folder / "home"
 
 
 def test_one_daemon_serves_a_lake(folder):

@@ -9,8 +9,8 @@ import urllib.request
 
 import pytest
 
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
 from tests.pipelines.keeping.test_ui import PROJECT, ask, free_port, wait_until_ready
 
 RECIPE = "workload: tutor\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
@@ -41,7 +41,7 @@ def launched(address, job, step, form):
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_decisions_by_the_graphql_of_a_real_webserver(tmp_path, make_release):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     first, second = make_release(lake, 1), make_release(lake, 2)
     (tmp_path / "tutor.yaml").write_text(RECIPE)
     port = free_port()

@@ -1,4 +1,5 @@
-"""`millrace up`: what it refuses before it starts anything, what --check says, and the real thing: kills, a second one, the end."""
+"""`millrace up`: what it refuses before it starts anything, what --check says, and the real thing: kills, a second one, the
+end."""
 
 import json
 import os
@@ -13,11 +14,11 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pipelines.keeping.up import untold_channels
-from pipelines.keeping.up_servers import Serving, UpSettings, serving_of, up_servers
+from pipelines.keeping.supervisor import untold_channels
+from pipelines.keeping.up_servers import UpSettings, WorkloadServer, serving_of, up_servers
 from pipelines.keeping.up_state import ServerState, UpState, folder_of, read_state, write_state
-from resources.lake import Lake
-from resources.process_stamp import this_process
+from resources.lake.lake import LakeLayout
+from resources.launching.processes import this_process
 from tests.command import PROJECT
 from tests.reports import until
 
@@ -105,7 +106,7 @@ def test_a_lake_that_cannot_be_written_is_said(cli, recipe):
 
 
 def test_check_says_what_runs(cli, recipe, tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     assert "was never started" in cli("up", "--check", "--lake", lake.root, check=1).stderr
     state = UpState(this_process(), socket.gethostname(), "2026-06-01T00:00:00+00:00", lake.place, (
         ServerState("daemon", this_process(), "2026-06-01T00:00:00+00:00", 2, "", "daemon.log"),))
@@ -126,10 +127,10 @@ def test_check_says_what_runs(cli, recipe, tmp_path):
 
 def test_servers_are_named_once_and_captured_traffic_of_several_is_kept_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     settings = UpSettings(serve=serving_of(["shop", "club:8100"]), capture="captured", to="http://127.0.0.1:9/v1", program="vllm",
                           arguments=("--max-model-len", "64"), keys=tmp_path / "keys.yaml", serve_options=("--wait=60", "--no-smoke"))
-    assert settings.serve == (Serving("shop", 8000), Serving("club", 8100))
+    assert settings.serve == (WorkloadServer("shop", 8000), WorkloadServer("club", 8100))
     found = {server.name: list(server.command) for server in
              up_servers(settings, lake, lake.dagster_home, tmp_path, tmp_path / "w.yaml", 3, (4,), lambda: "")}
     assert list(found) == ["serve-shop", "serve-club", "capture", "daemon", "webserver"]

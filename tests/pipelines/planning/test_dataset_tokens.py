@@ -7,14 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.finished_artefact import finished_artefact
-from pipelines.planning.dataset_tokens import dataset_tokens
-from pipelines.planning.training_plan import estimated_seconds
+from pipelines.planning.training_plan import dataset_tokens, estimated_seconds
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 
 
 def test_tokens_are_counted_or_estimated_from_characters(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     assert dataset_tokens(None, "shop") is None and dataset_tokens(lake, "shop") is None
     rows = pa.table({"messages": ["x" * 400, "y" * 200, None], "text": [None, None, "z" * 100], "token_ids": [[1] * 7, None, None]})
     finished_artefact(Registry(lake, "shop"), "dataset", "sft_dataset", {}, [], lambda home: pq.write_table(rows, home / "train.parquet"))

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from model_ops.precision import Speeds
+from model_ops.machine.precision import Speeds
 from pipelines.contract.recipe import load_recipe, read_recipe
-from pipelines.planning import stage_seconds as module
-from pipelines.planning.stage_seconds import Speed, Traffic, speed_of, stage_seconds
+from pipelines.planning import stage_times as module
+from pipelines.planning.stage_times import Speed, TrafficSize, speed_of, stage_seconds
 from pipelines.storage.locations import RECIPES
-from resources.stages import STAGES
+from resources.stages.table import STAGES
 
 DEMO = load_recipe(RECIPES / "demo.yaml")
-TRAFFIC = Traffic(6_600, 200)
+TRAFFIC = TrafficSize(6_600, 200)
 MINI = "threads: 1\n" + (RECIPES / "demo.yaml").read_text()
 
 
@@ -50,7 +50,7 @@ def test_every_stage_of_a_recipe_is_predicted_and_none_that_is_off():
 
 def test_epochs_count_the_records_and_an_unknown_size_predicts_nothing(tmp_path):
     text = "workload: w\nbase_model: {}\nsources: {{g: {{uri: ./logs}}}}\n"
-    by_epochs = [stage_seconds(read_recipe(text.format("tiny"), tmp_path), 100.0, Traffic(count, 200))["sft_model"]
+    by_epochs = [stage_seconds(read_recipe(text.format("tiny"), tmp_path), 100.0, TrafficSize(count, 200))["sft_model"]
                  for count in (10_000, 20_000)]
     assert 1.8 < by_epochs[1] / by_epochs[0] < 2.1
     assert stage_seconds(read_recipe(text.format("someone/unknown-7b"), tmp_path), 100.0, TRAFFIC) == {}

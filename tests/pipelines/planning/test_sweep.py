@@ -8,9 +8,9 @@ import pytest
 
 from model_ops.training.early_end_settings import EarlyEndOfModel
 from pipelines.contract.recipe import load_recipe
-from pipelines.planning.sweep import Report, SweepError, Tried, rates_around, read_rates, sweep, trial_settings
+from pipelines.planning.rate_sweep import RateResult, Report, SweepError, rates_around, read_rates, sweep, trial_settings
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from tests.model_ops.tiny_models import write_dataset, write_target
 
 
@@ -45,7 +45,7 @@ def put(lake, kind, name, folder):
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 def test_no_training_of_a_sweep_ends_early(recipe):
@@ -97,8 +97,8 @@ def test_a_dataset_without_validation_cannot_call_a_rate_better(recipe, lake, ba
 
 
 def test_ties_and_broken_rates_are_said():
-    tried = [Tried(1e-5, 2.50, 0.01, 2.4), Tried(1e-4, 2.48, 0.02, 2.3), Tried(3e-4, 2.60, 0.01, 2.2),
-             Tried(1e-2, None, 0.0, None, broke="the loss is not finite")]
+    tried = [RateResult(1e-5, 2.50, 0.01, 2.4), RateResult(1e-4, 2.48, 0.02, 2.3), RateResult(3e-4, 2.60, 0.01, 2.2),
+             RateResult(1e-2, None, 0.0, None, broke="the loss is not finite")]
     report = Report("sft", 50, tried, Path("x"))
     assert report.best.learning_rate == 1e-4
     assert [one.learning_rate for one in report.tied] == [1e-5]

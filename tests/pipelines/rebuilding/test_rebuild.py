@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from resources.artefacts.manifest import RUN_RECORDS, describe_files
+from resources.manifests.manifest import RUN_RECORDS, describe_files
 from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rebuild")]

@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 import pipelines.running.instance
-from model_ops.errors import FoundWrong, Misuse, UserError
+from model_ops.jobs.errors import CheckFailed, Misuse, UserError
 from pipelines.cli import app
 from pipelines.commands import release as commands
 from resources.catalog.catalog import query
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("release commands")]
 
@@ -22,7 +22,7 @@ def lake(tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_USER", "ana")
     monkeypatch.setattr(pipelines.running.instance, "open_instance", lambda lake: SimpleNamespace(
         report_runless_asset_event=lambda event: None))
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ def test_an_approval_is_asked_for_at_a_terminal_and_a_script_names_the_version(l
 
 
 def test_a_rollback_to_weights_that_learnt_erased_rows_needs_a_yes(lake, call, make_release, monkeypatch):
-    from resources.releasing import rollback
+    from resources.endpoints import rollback
 
     a, b = make_release(lake, 1), make_release(lake, 2)
     for directory in (a, b):
         call("approve", directory.name)
     monkeypatch.setattr(rollback, "erased_rows", lambda lake, release: 12)
     refused = call("rollback", "tutor")
-    assert isinstance(refused.exception, FoundWrong) and "learnt 12 rows that were erased since: no gate erased_rows is set" in str(refused.exception)
+    assert isinstance(refused.exception, CheckFailed) and "learnt 12 rows that were erased since: no gate erased_rows is set" in str(refused.exception)
     assert f"--to {a.name} --yes" in str(refused.exception) and champion(lake) == b.name
     with monkeypatch.context() as terminal:
         at_a_terminal(terminal)
@@ -112,12 +112,12 @@ def test_a_rollback_to_weights_that_learnt_erased_rows_needs_a_yes(lake, call, m
 
 
 def test_a_release_is_pushed_only_where_it_can_be(lake, call, make_release, monkeypatch):
-    from resources.attesting import push
+    from resources.releasing import push
 
     release = make_release(lake, 1)
     refused = call("push", release.name, "gs://company/tutor")
-    assert isinstance(refused.exception, FoundWrong) and "name hf://ORG/REPOSITORY or s3://BUCKET/PREFIX" in str(refused.exception)
-    monkeypatch.setattr(push, "push_release", lambda place, directory, to: push.Pushed(3, 2_000_000, 4, signed=False))
+    assert isinstance(refused.exception, CheckFailed) and "name hf://ORG/REPOSITORY or s3://BUCKET/PREFIX" in str(refused.exception)
+    monkeypatch.setattr(push, "push_release", lambda place, directory, to: push.PushReport(3, 2_000_000, 4, signed=False))
     said = call("push", release.name, "hf://company/tutor").output
     assert f"hf://company/tutor: release {release.name}, 3 files sent (2.0 MB), 4 were there" in said and "not signed" in said
 
@@ -137,7 +137,7 @@ def test_two_rollbacks_and_a_named_one(lake, call, make_release):
     call("rollback", "tutor")
     assert champion(lake) == a.name
     stuck = call("rollback", "tutor")
-    assert isinstance(stuck.exception, FoundWrong) and "no previous release" in str(stuck.exception)
+    assert isinstance(stuck.exception, CheckFailed) and "no previous release" in str(stuck.exception)
     assert isinstance(call("rollback", "tutor", "--to", c.name[:4]).exception, Misuse) and champion(lake) == a.name
     assert call("rollback", "tutor", "--to", c.name[:6]).exit_code == 0 and champion(lake) == c.name
     assert query(lake, "select release from champions").to_pylist() == [
@@ -160,7 +160,7 @@ def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
     release = make_release(lake, 1, recovery=1.114)
     refused = call("approve", release.name)
     assert "✗ gate    recovery: 1.114 is beyond 1" in refused.output
-    assert isinstance(refused.exception, FoundWrong) and "run the recipe again" in str(refused.exception)
+    assert isinstance(refused.exception, CheckFailed) and "run the recipe again" in str(refused.exception)
     assert champion(lake) is None
 
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_is_one_sentence(lake, call, make_release, words, kind, s
 
 
 def test_nobody_known_approves_nothing(lake, call, make_release, monkeypatch):
-    from resources.releasing import actor
+    from resources.endpoints import actor
 
     def unknown():
         raise actor.ActorError("set MILLRACE_USER")
@@ -190,7 +190,7 @@ def test_nobody_known_approves_nothing(lake, call, make_release, monkeypatch):
 
 
 def test_the_systems_account_is_told_how_to_be_a_person(lake, call, make_release, monkeypatch):
-    from resources.releasing import actor
+    from resources.endpoints import actor
 
     monkeypatch.setattr(actor, "_person", lambda: ("root", "system account"))
     said = call("approve", make_release(lake, 1).name).output

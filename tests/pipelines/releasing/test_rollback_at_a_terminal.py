@@ -4,17 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from model_ops.errors import Misuse
+from model_ops.jobs.errors import Misuse
 from pipelines.commands import release as commands
-from resources.lake import Lake
-from resources.releasing import rollback
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve_release
+from resources.endpoints import rollback
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve_release
+from resources.lake.lake import LakeLayout
 
 
 @pytest.mark.parametrize(("shown", "yes", "allowed"), [("", False, False), ("it learnt 3 erased rows", False, True), ("", True, True)])
 def test_a_yes_to_erased_rows_counts_only_where_they_were_shown(tmp_path, make_release, monkeypatch, shown, yes, allowed):
-    lake, asked = Lake.open(tmp_path / "lake"), []
+    lake, asked = LakeLayout.open(tmp_path / "lake"), []
     old, new = make_release(lake, 1), make_release(lake, 2)
     for release in (old, new):
         approve_release(lake, release, Actor("ana", "MILLRACE_USER"))

@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from model_ops.errors import Misuse, UserError
+from model_ops.jobs.errors import Misuse, UserError
 from pipelines.cli import app
 from pipelines.status.decisions_text import print_requests
 from pipelines.storage.lake_recipes import remember
-from resources.deciding.decide import decide
-from resources.deciding.decisions_table import Decisions
+from resources.deciding.decisions import Decisions
+from resources.deciding.policy import decide
 from resources.deciding.requests import Requests
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from resources.reporting.dashboard import write_dashboard
 from tests.resources.deciding.examples import FACTS, SETTINGS
 from tests.resources.deciding.small_lake import trained_lake
@@ -35,7 +35,7 @@ def trained(tmp_path_factory):
 def lake(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_USER", "ana")
     shutil.copytree(trained.root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 @pytest.fixture

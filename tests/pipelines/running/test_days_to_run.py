@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 
 from pipelines.running import run as module
-from resources.lake import Lake
-from resources.reading.ingest import Observation
-from resources.stages import daily_stages
+from resources.lake.lake import LakeLayout
+from resources.reading.ingestion import Observation
+from resources.stages.table import daily_stages
 
 DAYS = [date(2026, 6, day) for day in range(1, 6)]
 
@@ -20,7 +20,7 @@ def days_of(tmp_path, monkeypatch):
     recipe = tmp_path / "shop.yaml"
     recipe.write_text("workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\n"
                       "last_day: 2026-06-05\n")
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
 
     def found(unread, materialized, partition=None):
         monkeypatch.setattr(module, "observe", lambda *_: Observation(

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from pipelines.running.follow import _Watch
+from pipelines.running.display import _Watch
 
 
 class Over:
@@ -122,7 +122,7 @@ def test_a_step_that_waits_names_the_run_and_the_step_that_it_waits_for(monkeypa
     import psutil
 
     import pipelines.running.run as module
-    from pipelines.running.submit import EVENTS, STARTED
+    from pipelines.running.submission import EVENTS, STARTED
 
     other = tmp_path / "20260601-1"
     other.mkdir()
@@ -142,7 +142,7 @@ def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp
     import pytest
 
     import pipelines.running.run as module
-    from resources.lake import Lake
+    from resources.lake.lake import LakeLayout
     from resources.launching.launcher import WorkerStopped
 
     @dg.asset
@@ -154,7 +154,7 @@ def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp
     request = module.RunRequest(id="one", recipe=tmp_path / "shop.yaml", lake=tmp_path / "lake", folder=tmp_path)
     with dg.DagsterInstance.ephemeral() as instance:
         with pytest.raises(KeyboardInterrupt):
-            module._execute(graph, "train", [sft_model.key], instance, Lake.open(tmp_path / "lake"), {}, request,
+            module._execute(graph, "train", [sft_model.key], instance, LakeLayout.open(tmp_path / "lake"), {}, request,
                             lambda run_id, job: lambda *_: None)
         [run] = instance.get_runs()
         assert run.status == dg.DagsterRunStatus.CANCELED

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from assets.ownership import LAKE_POOL, WORKER_POOL
-from pipelines.graph.jobs import JOB_TAG
+from pipelines.graph.job_definitions import JOB_TAG
+from pipelines.running.daemon import ASKED, COULD_NOT, MOST, RETRIED_AS, WILL_RETRY, LostRetries
 from pipelines.running.instance import fail_dead_runs, open_instance, set_pools
-from pipelines.running.lost_retries import ASKED, COULD_NOT, MOST, RETRIED_AS, WILL_RETRY, LostRetries
-from resources.lake import Lake
-from resources.launching.another_try import ONCE, ask_for_another_try
+from resources.lake.lake import LakeLayout
+from resources.launching.local_launcher import ONCE, ask_for_another_try
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG
 
 PROCESSES = 4
@@ -32,7 +32,7 @@ def opened(lake, begin, results):
 
 
 def test_several_processes_may_open_a_new_lakes_history_at_once(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     context = multiprocessing.get_context("fork")
     begin, results = context.Barrier(PROCESSES), context.Queue()
     started = [context.Process(target=opened, args=(lake, begin, results)) for _ in range(PROCESSES)]
@@ -49,7 +49,7 @@ def lake(tmp_path, monkeypatch):
     for name in ("MILLRACE_HOME", "MILLRACE_POSTGRES", "MILLRACE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DAGSTER_HOME", "")
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 def test_the_limits_that_are_shipped_are_in_force(lake, monkeypatch):
@@ -87,7 +87,8 @@ def work():
 
 
 class LaunchedRun:
-    """A run as the daemon launches it: with an origin, which `create_run_for_job` leaves out, and the engine event of its process."""
+    """A run as the daemon launches it: with an origin, which `create_run_for_job` leaves out, and the engine event of its
+    process."""
 
     def __init__(self, instance, status=dg.DagsterRunStatus.STARTED):
         from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from resources.artefacts.manifest import ManifestError
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import ManifestError
 from tests.once import made_once
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -53,7 +53,7 @@ def checkpoints(lake):
 
 
 def weights_digest(lake):
-    return Registry(Lake.open(lake), "toy-assistant").current("model", "sft_model").digest
+    return Registry(LakeLayout.open(lake), "toy-assistant").current("model", "sft_model").digest
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def undisturbed(recipe, tmp_path_factory):
 
 
 def weights_files(lake):
-    manifest = Registry(Lake.open(lake), "toy-assistant").current("model", "sft_model")
+    manifest = Registry(LakeLayout.open(lake), "toy-assistant").current("model", "sft_model")
     return {file.path: file.sha256 for file in manifest.files if file.path.endswith(".safetensors")}
 
 
@@ -83,7 +83,7 @@ def test_a_run_that_is_killed_and_then_stopped_ends_with_the_same_weights(recipe
     process.wait()
     for manifest in (lake / "models").rglob("manifest.json"):
         json.loads(manifest.read_text())
-    base = Registry(Lake.open(lake), "toy-assistant").current("model", "base_model")
+    base = Registry(LakeLayout.open(lake), "toy-assistant").current("model", "base_model")
 
     before = set(checkpoints(lake))
     process = start(recipe, lake)
@@ -99,7 +99,7 @@ def test_a_run_that_is_killed_and_then_stopped_ends_with_the_same_weights(recipe
     process = start(recipe, lake)
     output = process.communicate(timeout=900)[0]
     assert process.returncode == 0, output
-    assert Registry(Lake.open(lake), "toy-assistant").current("model", "base_model") == base
+    assert Registry(LakeLayout.open(lake), "toy-assistant").current("model", "base_model") == base
     assert weights_files(lake) == undisturbed
 
 

@@ -9,10 +9,9 @@ import yaml
 from benchmarks.postgres_server import NoPostgres, postgres_server
 from pipelines.keeping.daemon_lock import DaemonLock
 from pipelines.running.instance import dagster_home, fail_dead_runs, open_instance
-from resources.lake import Lake
-from resources.launching import postgres
-from resources.launching.postgres import PostgresError, postgres_url
-from resources.launching.run_history import HOST_TAG, PROCESS_TAG, running, runs, seconds_of_steps
+from resources.lake.lake import LakeLayout
+from resources.launching import run_history as postgres
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG, PostgresError, postgres_url, running, runs, seconds_of_steps
 
 URL = "postgresql://millrace:SECRET@db.example:5433/millrace?sslmode=require"
 
@@ -39,19 +38,19 @@ def test_a_url_of_no_postgres_is_refused_without_showing_its_password(given, mon
 
 def test_without_the_variable_the_history_is_in_files(tmp_path):
     assert postgres_url() == ""
-    assert "storage" not in yaml.safe_load((dagster_home(Lake.open(tmp_path / "lake")) / "dagster.yaml").read_text())
+    assert "storage" not in yaml.safe_load((dagster_home(LakeLayout.open(tmp_path / "lake")) / "dagster.yaml").read_text())
 
 
 def test_dagster_yaml_names_the_variable_and_holds_no_password(tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_POSTGRES", URL)
     monkeypatch.setattr(postgres.importlib.util, "find_spec", lambda name: object())
-    text = (dagster_home(Lake.open(tmp_path / "lake")) / "dagster.yaml").read_text()
+    text = (dagster_home(LakeLayout.open(tmp_path / "lake")) / "dagster.yaml").read_text()
     assert yaml.safe_load(text)["storage"] == {"postgres": {"postgres_url": {"env": "MILLRACE_POSTGRES"}}}
     monkeypatch.delenv("MILLRACE_POSTGRES")
     with pytest.raises(PostgresError, match="is in Postgres, and MILLRACE_POSTGRES is not set"):  # else runs would be in two histories
-        dagster_home(Lake.open(tmp_path / "lake"))
+        dagster_home(LakeLayout.open(tmp_path / "lake"))
     monkeypatch.setenv("MILLRACE_POSTGRES", URL)
-    dagster_home(Lake.open(tmp_path / "lake"))
+    dagster_home(LakeLayout.open(tmp_path / "lake"))
     assert "SECRET" not in text and os.environ["MILLRACE_POSTGRES"].startswith("postgresql+psycopg2://")
 
 
@@ -59,7 +58,7 @@ def test_a_missing_driver_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_POSTGRES", URL)
     monkeypatch.setattr(postgres.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(PostgresError, match=r"pip install 'millrace\[postgres\]'"):
-        dagster_home(Lake.open(tmp_path / "lake"))
+        dagster_home(LakeLayout.open(tmp_path / "lake"))
 
 
 @dg.op
@@ -86,7 +85,7 @@ def server():
 @pytest.mark.slow
 def test_a_real_server_holds_the_history_and_one_daemon_at_a_time(server, tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_POSTGRES", server.url)
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     assert runs(lake) == []  # Dagster has no tables there yet
     with open_instance(lake) as instance:
         done = work.execute_in_process(instance=instance)

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from pipelines.running.step_progress import StepProgress
+from pipelines.running.display import StepProgress
 
 
 def event(done, **numbers):

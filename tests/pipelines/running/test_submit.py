@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from pipelines.contract.problems import RecipeError
+from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
-from pipelines.running import submit as module
-from pipelines.running.submit import KEPT_RUNS, REQUEST, Run, UnknownRunError, others_running, runs_of, submit
-from resources.lake import Lake, LakeError
+from pipelines.running import submission as module
+from pipelines.running.submission import KEPT_RUNS, REQUEST, Run, UnknownRunError, others_running, runs_of, submit
+from resources.lake.lake import LakeError, LakeLayout
 from tests.conftest import PROJECT
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-02\n"
@@ -41,7 +41,7 @@ def test_a_recipe_that_is_no_file_runs_and_is_found_again(place):
     assert set(outcome.seconds) == {"eval_suite"} and run.state == "succeeded"
     again = Run.open(place / "lake", run.id)
     assert again.state == "succeeded" and again.wait().seconds == outcome.seconds
-    lake = Lake.open(place / "lake", create=False)
+    lake = LakeLayout.open(place / "lake", create=False)
     assert json.loads((lake.root / "recipes" / "shop.json").read_text())["recipe"].startswith(str(lake.root / "recipes" / "submitted"))
 
 
@@ -49,7 +49,7 @@ def test_a_recipe_that_is_no_file_runs_and_is_found_again(place):
 def test_a_killed_submitter_leaves_a_run_that_ends_well(place):
     """The submitter is killed at once; the run goes on, ends, and says so to whoever asks."""
     (place / "shop.yaml").write_text(RECIPE)
-    script = ("import os, sys\nfrom pathlib import Path\nfrom pipelines.running.submit import submit\n"
+    script = ("import os, sys\nfrom pathlib import Path\nfrom pipelines.running.submission import submit\n"
               "run = submit(Path(sys.argv[1]), sys.argv[2], select=['no_such_asset'])\nprint(run.id, flush=True)\n"
               "os.kill(os.getpid(), 9)\n")
     died = subprocess.run([sys.executable, "-c", script, str(place / "shop.yaml"), str(place / "lake")], cwd=PROJECT,
@@ -63,7 +63,7 @@ def test_a_killed_submitter_leaves_a_run_that_ends_well(place):
 
 
 SLEEPS = ("import json, os, signal, sys, time; folder = json.loads(sys.argv[-1])['folder']; "
-          "from resources.process_stamp import this_process; "
+          "from resources.launching.processes import this_process; "
           "open(folder + '/started.json', 'w').write(json.dumps({'process': this_process()})); "
           "signal.signal(signal.SIGINT, lambda *_: sys.exit(130)); time.sleep(60)")
 
@@ -102,7 +102,7 @@ def test_a_run_whose_process_was_killed_says_so_to_every_process(place, stands_i
 
 
 def test_a_run_that_never_began_is_not_waited_for_for_ever(place):
-    lake = Lake.open(place / "lake")
+    lake = LakeLayout.open(place / "lake")
     folder = runs_of(lake) / "20260601-000000-abcd"
     folder.mkdir(parents=True)
     (folder / REQUEST).write_text("{}")
@@ -113,18 +113,18 @@ def test_a_run_that_never_began_is_not_waited_for_for_ever(place):
 
 def test_what_cannot_be_started_is_said_before_anything_is(place, monkeypatch):
     (place / "shop.yaml").write_text(RECIPE + "sorces: {}\n")
-    with pytest.raises(RecipeError, match="did you mean sources"):
+    with pytest.raises(RecipeProblemsError, match="did you mean sources"):
         submit(place / "shop.yaml", place / "lake")
     monkeypatch.delenv("MILLRACE_LAKE", raising=False)
     with pytest.raises(LakeError, match="no lake is named"):
         submit(read_recipe(RECIPE, place))
     with pytest.raises(UnknownRunError, match="has no run 'other'"):
-        Run.open(Lake.open(place / "lake"), "other")
-    assert not runs_of(Lake.open(place / "lake")).exists()
+        Run.open(LakeLayout.open(place / "lake"), "other")
+    assert not runs_of(LakeLayout.open(place / "lake")).exists()
 
 
 def test_the_files_of_old_runs_are_removed(place, stands_in):
-    lake = Lake.open(place / "lake")
+    lake = LakeLayout.open(place / "lake")
     for number in range(KEPT_RUNS + 5):
         folder = runs_of(lake) / f"2020{number:04}-000000-abcd"
         folder.mkdir(parents=True)

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from pipelines.running.instance import open_instance
-from pipelines.running.submit import submit
-from resources.lake import Lake
-from resources.tables import Tables
+from pipelines.running.submission import submit
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 RECIPE = """
 workload: {name}
@@ -33,7 +33,7 @@ def test_two_runs_of_two_recipes_on_one_lake(tmp_path, monkeypatch):
     runs = [submit(tmp_path / f"{name}.yaml", tmp_path / "lake", ["interactions", "cleaned_interactions"]) for name in ("shop", "club")]
     outcomes = [run.wait(timeout=500) for run in runs]
     assert [outcome.exit_code for outcome in outcomes] == [0, 0], [outcome.messages for outcome in outcomes]
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     found = Tables(lake).open("interactions").to_pyarrow_table(columns=["workload"])["workload"].to_pylist()
     assert (found.count("shop"), found.count("club"), len(found)) == (40, 30, 70)
     with open_instance(lake) as instance:

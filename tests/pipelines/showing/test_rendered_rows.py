@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 
 
 @pytest.mark.slow
@@ -16,6 +16,6 @@ def test_rows_of_the_dataset_are_shown_with_what_is_learnt(toy, cli):
 def test_a_lake_without_a_dataset_is_a_sentence(cli, tmp_path):
     (tmp_path / "recipe.yaml").write_text(json.dumps(
         {"workload": "helper", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}}))
-    Lake.open(tmp_path / "lake")
+    LakeLayout.open(tmp_path / "lake")
     done = cli("show", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", check=2)
     assert "has no base_model of helper yet: run `millrace run RECIPE --select +sft_dataset --select base_model` first" in done.stderr

@@ -12,11 +12,10 @@ from pipelines.running.outcome import INTERRUPTED, Outcome
 from pipelines.status import closing
 from pipelines.status.closing import print_closing
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import ReleaseRef
-from resources.releasing.verdict import verdict_of
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.releases.gate_result import GateResult, verdict_of
+from resources.releases.release import ReleaseRef
 
 RECIPE = SimpleNamespace(workload="tutor", disabled=[])
 FOUND = [
@@ -32,7 +31,7 @@ FOUND = [
 def said(tmp_path, make_release):
     """What is said about a release whose gate measured `recovery`, at 80 columns."""
     def say(recovery=0.999, steps=("evaluation_report", "release_candidate"), offered=True, code=0, width=80, failed=()):
-        lake = Lake.open(tmp_path / "lake")
+        lake = LakeLayout.open(tmp_path / "lake")
         registry = Registry(lake, "tutor")
         if steps:
             report = {"measurements": [found.model_dump() for found in FOUND]}

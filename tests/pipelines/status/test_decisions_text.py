@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from pipelines.status.decisions_text import corrections, decisions_json, print_decisions
-from pipelines.status.known_workload import known_workload
-from resources.deciding.causes import Found
+from pipelines.status.workload_names import known_workload
+from resources.deciding.causes import RetrainingCause
 from resources.deciding.options import weigh
-from resources.lake import Lake, LakeError
+from resources.lake.lake import LakeError, LakeLayout
 from tests.resources.deciding.examples import FACTS, PREDICTED, SEEN, SETTINGS, decision
 
 
@@ -22,7 +22,7 @@ def printed(decisions, count=20):
 
 
 def weighed():
-    options, action, why = weigh(Found("new_logs", "", ""), SEEN, PREDICTED, FACTS, SETTINGS, [])
+    options, action, why = weigh(RetrainingCause("new_logs", "", ""), SEEN, PREDICTED, FACTS, SETTINGS, [])
     evidence = {"devices": 1, "drafting": ["the drafter with K = 3 pays up to about 7.2 requests at a time"]}
     return decision(2, 0, "waiting", cost_s=None, cause_text="300 rows were logged", options=options, action=action, why=why, evidence=evidence)
 
@@ -52,7 +52,7 @@ def test_only_the_newest_are_shown_and_json_has_all():
 
 
 def test_an_unknown_workload_is_named_with_the_nearest(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     with pytest.raises(LakeError, match="it has none yet"):
         known_workload(lake, "shop")
     (lake.artefacts("model") / "shop").mkdir(parents=True)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from model_ops.models import hub_model
+from model_ops.files import hub as hub_model
 from pipelines.contract.recipe import read_recipe
 from pipelines.status.planned_versions import planned_versions
-from resources.artefacts.manifest import external_input
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.workshop.base_commit import outside_name
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import external_input
+from resources.workshop.training_job import outside_name
 
 
 @pytest.mark.parametrize(("commit", "branch"), [("a" * 40, None), (None, None), ("a" * 40, "v2")])
@@ -16,7 +16,7 @@ def test_an_imported_base_is_as_it_would_be_made_now(tmp_path, monkeypatch, comm
     monkeypatch.setattr(hub_model, "hub_model", lambda *_: pytest.fail("the Hub is not asked"))
     recipe = read_recipe({"workload": "shop", "base_model": "company/base", "sources": {"gateway": {"uri": "logs"}},
                           **({"base_revision": branch} if branch else {})}, tmp_path)
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     registry = Registry(lake, "shop")
     draft = registry.draft("model", "base_model", "import_base", ("model_ops/operations/import_base.py",), {
         "model": "company/base", "revision": commit, "mtp_layer": False}, [external_input(outside_name("company/base", branch or ""))])

@@ -15,15 +15,15 @@ from pipelines.contract.recipe import load_recipe
 from pipelines.status.lake_status import RunStatus, Status, status_of
 from pipelines.status.status_text import print_status
 from pipelines.storage.lake_recipes import remember
-from resources.artefacts.manifest import Input
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve, withdraw
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import Part, Release, ReleaseRef
-from resources.tables import SCHEMAS, Tables
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.manifest import Input
+from resources.releases.gate_result import GateResult
+from resources.releases.release import Part, Release, ReleaseRef
 from tests.resources.inspecting.test_survey import PAIR, put
 from tests.resources.interaction_rows import interaction
 
@@ -31,7 +31,7 @@ ANA = Actor("ana", "MILLRACE_USER")
 SUITE = ("resources/composing/eval_suite.py",)
 
 
-def make(lake, kind, name, *inputs, content="x", op="op", sources=("model_ops/errors.py",), config=None):
+def make(lake, kind, name, *inputs, content="x", op="op", sources=("model_ops/jobs/errors.py",), config=None):
     registry = Registry(lake, "helper")
     draft = registry.draft(kind, name, op, sources, config or {}, list(inputs))
     (draft.directory / "file.txt").write_text(content)
@@ -40,7 +40,7 @@ def make(lake, kind, name, *inputs, content="x", op="op", sources=("model_ops/er
 
 @pytest.fixture
 def lake(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     suite = make(lake, "dataset", "eval_suite", op="build_eval_suite", sources=SUITE)
     dataset = make(lake, "dataset", "sft_dataset", suite.as_input())
     make(lake, "model", "sft_model", dataset.as_input())
@@ -52,7 +52,7 @@ def release(lake, passed=True):
     target = registry.current("model", "sft_model")
     report = make(lake, "dataset", "evaluation_report", target.as_input())
     inputs = [target.as_input(), report.as_input()]
-    draft = registry.draft("release", "release", "release", ("model_ops/errors.py",), {"passed": passed}, inputs)
+    draft = registry.draft("release", "release", "release", ("model_ops/jobs/errors.py",), {"passed": passed}, inputs)
     part = Part(path=f"models/{target.name}/{target.version}", name=target.name, version=target.version, digest=target.digest)
     gate = GateResult(name="recovery", wanted=0.99, measured=0.995 if passed else 0.9, passed=passed)
     made = Release(workload="helper", target=part, speculator=None, num_speculative_tokens=3, gates=[gate])
@@ -212,7 +212,7 @@ def test_json_has_the_keys_that_monitors_read(lake):
 
 def test_it_says_why_a_training_ended_early(lake):
     registry = Registry(lake, "helper")
-    draft = registry.draft("model", "speculator", "op", ("model_ops/errors.py",), {}, [registry.current("model", "sft_model").as_input()])
+    draft = registry.draft("model", "speculator", "op", ("model_ops/jobs/errors.py",), {}, [registry.current("model", "sft_model").as_input()])
     (draft.directory / "file.txt").write_text("x")
     registry.finish(draft, {"early_end": "ended after 20 of 40 steps: 4 further steps would cost 2 s of a device"})
     assert "speculator: ended after 20 of 40 steps: 4 further steps would cost 2 s of a device" in " ".join(text(lake).split())
@@ -221,16 +221,16 @@ def test_it_says_why_a_training_ended_early(lake):
 
 
 def test_an_empty_lake_and_a_broken_artefact(tmp_path, lake):
-    assert "holds no workload yet" in text(Lake.open(tmp_path / "empty"))
+    assert "holds no workload yet" in text(LakeLayout.open(tmp_path / "empty"))
     (lake.artefacts("dataset") / "helper" / "sft_dataset" / "current.json").write_text("{")
     assert "sft_dataset" not in states(one(lake))
 
 
 def test_tables_are_compared_by_their_rows(tmp_path):
-    from resources.artefacts.slice_digest import slice_digest
-    from resources.tables import Tables
+    from resources.digests.slices import slice_digest
+    from resources.lake.tables import Tables
 
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     now = slice_digest(Tables(lake), "feedback", "helper")
     make(lake, "dataset", "curated_interactions", Input(kind="table", name="feedback", digest=now))
     assert states(one(lake)) == {"curated_interactions": "current"}
@@ -240,7 +240,7 @@ def test_tables_are_compared_by_their_rows(tmp_path):
 
 def test_large_tables_are_compared_by_when_they_were_written(tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.status.lake_status.COMPARED_ROWS", 1)
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     rows = pa.Table.from_pylist([interaction(n, "one", "1", workload="helper") for n in (1, 2)], SCHEMAS["interactions"])
     Tables(lake).append("interactions", rows)
     make(lake, "dataset", "curated_interactions", Input(kind="table", name="interactions", digest="not computed"))

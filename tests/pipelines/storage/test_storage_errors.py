@@ -18,7 +18,7 @@ from sqlalchemy import create_engine, text
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 
 
 def raised(call):
@@ -48,12 +48,12 @@ def small_disk(tmp_path):
 @pytest.fixture
 def read_only(tmp_path):
     """A lake on a file system that cannot be written."""
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     rebuild(lake)
     create_engine(f"sqlite:///{lake.root}/history.db").connect().execute(text("create table t (i int)")).connection.commit()
     folder = mounted(tmp_path / "mounted", "--bind", str(lake.root))
     subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
-    yield Lake(folder)
+    yield LakeLayout(folder)
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
@@ -82,7 +82,7 @@ def test_an_error_with_another_cause_is_left_alone(tmp_path):
     ('IO Error: Cannot open file "/nowhere/x.parquet": Permission denied', "may not read or write /nowhere/x.parquet"),
 ])
 def test_every_layers_words_are_known_wherever_they_are_in_the_chain(tmp_path, words, said):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
 
     def wrapped():
         try:
@@ -98,7 +98,7 @@ def test_every_layers_words_are_known_wherever_they_are_in_the_chain(tmp_path, w
 
 
 def test_a_full_disk_is_said_by_every_library_that_writes(small_disk):
-    lake = Lake.open(small_disk / "lake")
+    lake = LakeLayout.open(small_disk / "lake")
     rebuild(lake)
     engine = create_engine(f"sqlite:///{lake.root}/history.db")
     fill(small_disk)
@@ -123,7 +123,7 @@ def test_a_full_disk_is_said_by_every_library_that_writes(small_disk):
 
 
 def test_a_catalog_that_did_not_fit_does_not_replace_the_one_there(small_disk):
-    lake = Lake.open(small_disk / "lake")
+    lake = LakeLayout.open(small_disk / "lake")
     rebuild(lake)
     before = lake.catalog.read_bytes()
     fill(small_disk)

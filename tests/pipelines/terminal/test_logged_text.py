@@ -13,7 +13,7 @@ from pipelines.terminal.plain_console import PlainConsole
 from pipelines.terminal.printing import print_lineage, print_rows
 from pipelines.terminal.shared_options import console as the_console
 from pipelines.terminal.shared_options import say_error
-from resources.catalog.why import STEPS, History
+from resources.catalog.why import STEPS, RecordHistory
 
 NASTY = "\x1b[31m\x07\x9b\u202e:100:[red]x[/red]"
 SHOWN = r"\x1b[31m\x07\x9b\u202e:100:[red]x[/red]"
@@ -54,11 +54,11 @@ def test_the_story_of_an_interaction_an_object_and_a_line(console):
     ]
     subject = dict.fromkeys(("request_id", "session_id", "workload", "source", "source_format", "model"), NASTY)
     table = pa.Table.from_pylist(steps, schema=STEPS)
-    print_history(History(NASTY, "session", table, {"i1": subject, "i2": subject}), "table", console)
+    print_history(RecordHistory(NASTY, "session", table, {"i1": subject, "i2": subject}), "table", console)
     assert said(console).count(SHOWN) > 20
     for what in (f"log object {NASTY}", f"line 3 of {NASTY}"):
         line = [step(stage="quarantine", rule=NASTY, detail=NASTY, kept=False), step(stage="feedback", rule=NASTY, detail=NASTY)]
-        print_history(History(NASTY, what, pa.Table.from_pylist(line, schema=STEPS), {}), "table", console)
+        print_history(RecordHistory(NASTY, what, pa.Table.from_pylist(line, schema=STEPS), {}), "table", console)
         assert SHOWN in said(console)
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from pipelines.terminal.plain_console import PlainConsole
-from pipelines.terminal.text_table import MOST_CHARACTERS, fitted, print_table, shortened, text_table
+from pipelines.terminal.tables import MOST_CHARACTERS, fitted, print_table, shortened, text_table
 
 SHA = "9f" * 32
 UUID = "0b1c2d3e-aaaa-bbbb-cccc-123456789abc"

@@ -2,11 +2,10 @@
 
 import pytest
 
-from resources.artefacts.current import current_manifests
-from resources.artefacts.freshness import StaleInput, causes_of, stale_inputs
-from resources.artefacts.manifest import Code, Input, Manifest
+from resources.artefacts.current import StaleInput, causes_of, current_manifests, stale_inputs
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import Code, Input, Manifest
 
 
 def made(name, digest, *inputs, kind="dataset", version=None):
@@ -91,10 +90,10 @@ def test_artefacts_that_name_each_other_end():
 
 
 def test_current_manifests_are_read_from_a_lake_and_broken_ones_left_out(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
     for kind, name in (("dataset", "curated"), ("model", "sft_model"), ("release", "release")):
-        draft = registry.draft(kind, name, "op", ("model_ops/errors.py",), {}, [])
+        draft = registry.draft(kind, name, "op", ("model_ops/jobs/errors.py",), {}, [])
         (draft.directory / "file").write_text(name)
         registry.finish(draft, {})
     assert set(current_manifests(lake, "tutor")) == {"curated", "sft_model", "release"}
@@ -119,10 +118,10 @@ def test_the_cause_that_is_furthest_back_comes_first():
 def test_only_what_is_behind_an_artefact_is_read(tmp_path, monkeypatch):
     from resources.artefacts import current
 
-    registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
+    registry = Registry(LakeLayout.open(tmp_path / "lake"), "tutor")
 
     def make(name, *inputs):
-        draft = registry.draft("model", name, name, ("model_ops/errors.py",), {}, [item.as_input() for item in inputs])
+        draft = registry.draft("model", name, name, ("model_ops/jobs/errors.py",), {}, [item.as_input() for item in inputs])
         (draft.directory / "config.json").write_text(name)
         return registry.finish(draft, {})
 

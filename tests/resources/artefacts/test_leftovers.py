@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from model_ops.atomic_files import write_json
+from model_ops.files.atomic_files import write_json
 from resources.artefacts import leftovers
 from resources.artefacts.leftovers import KEEP_DAYS, kept_seconds, remove_leftovers
-from resources.artefacts.manifest import Input
 from resources.artefacts.registry import Registry
-from resources.lake import Lake, LakeError
+from resources.lake.lake import LakeError, LakeLayout
+from resources.manifests.manifest import Input
 from stores.in_use import InUse, hold, let_go, taken
 
 DAY = 86_400.0
@@ -32,7 +32,7 @@ def when_written(monkeypatch):
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 def aged(place, days):
@@ -53,7 +53,7 @@ def unfinished(lake, where="models/tutor/sft_model/1a2b3c4d5e6f", days=8.0):
 
 def finished(lake, name="sft_model", config=None):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", name, "sft", ("model_ops/job.py",), config or {}, [Input(kind="external", name="a", digest="b")])
+    draft = registry.draft("model", name, "sft", ("model_ops/jobs/job.py",), config or {}, [Input(kind="external", name="a", digest="b")])
     (draft.directory / "weights").write_text("w")
     registry.finish(draft, {})
     return draft.directory
@@ -237,7 +237,7 @@ def test_what_cannot_be_removed_stays_and_breaks_nothing(lake, monkeypatch):
 
 def test_a_draft_is_held_until_it_is_finished(lake):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), {}, [])
+    draft = registry.draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {}, [])
     aged(draft.directory, 400)
     assert remove_leftovers(lake, "tutor", 0.0) == [], "held by this process"
     (draft.directory / "weights").write_text("w")
@@ -299,7 +299,7 @@ def test_many_that_work_and_many_that_clean_lose_nothing_that_is_held(lake):
         thread.start()
     registry = Registry(lake, "tutor")
     for number in range(40):
-        draft = registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), {"steps": number}, [])
+        draft = registry.draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {"steps": number}, [])
         (draft.directory / "weights").write_text(str(number))
         registry.finish(draft, {})
         if (draft.directory / "weights").read_text() != str(number):

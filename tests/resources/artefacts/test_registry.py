@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from resources.artefacts.manifest import (
+from resources.artefacts.registry import Registry
+from resources.lake.lake import LakeError, LakeLayout
+from resources.manifests.manifest import (
     Input,
     ManifestError,
     changed_files,
@@ -13,19 +15,17 @@ from resources.artefacts.manifest import (
     files_digest,
     read_manifest,
 )
-from resources.artefacts.registry import Registry
-from resources.lake import Lake, LakeError
 
 OUTSIDE = Input(kind="external", name="corpus", digest="d1")
 
 
 @pytest.fixture
 def registry(tmp_path):
-    return Registry(Lake.open(tmp_path / "lake"), "math-tutor", recipe_digest="r")
+    return Registry(LakeLayout.open(tmp_path / "lake"), "math-tutor", recipe_digest="r")
 
 
 def draft(registry, config=None, inputs=(OUTSIDE,)):
-    return registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), config or {"steps": 3}, list(inputs))
+    return registry.draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), config or {"steps": 3}, list(inputs))
 
 
 def test_same_inputs_same_version_and_another_input_another_version(registry):
@@ -94,7 +94,7 @@ def test_a_lake_of_another_layout_is_refused_and_left_alone(tmp_path):
     marker = tmp_path / "lake" / "lake.json"
     marker.write_text('{"layout_version": 99}')
     with pytest.raises(LakeError, match="layout version 99"):
-        Lake.open(tmp_path / "lake")
+        LakeLayout.open(tmp_path / "lake")
     assert marker.read_text() == '{"layout_version": 99}'
 
 
@@ -104,21 +104,21 @@ def test_places_that_cannot_be_a_lake(tmp_path, place, words):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("x")
     with pytest.raises(LakeError, match=words):
-        Lake.open(place if "://" in place else tmp_path / place)
+        LakeLayout.open(place if "://" in place else tmp_path / place)
 
 
 def test_reading_a_lake_that_does_not_exist_creates_nothing(tmp_path):
     with pytest.raises(LakeError, match="no lake at"):
-        Lake.open(tmp_path / "nowhere", create=False)
+        LakeLayout.open(tmp_path / "nowhere", create=False)
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
     def train(lake, seconds):
-        draft = Registry(Lake.open(tmp_path / lake), "tutor").draft("model", "sft_model", "sft", ("model_ops/job.py",), {}, [])
+        draft = Registry(LakeLayout.open(tmp_path / lake), "tutor").draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {}, [])
         (draft.directory / "model.safetensors").write_bytes(b"weights")
         (draft.directory / "metrics.jsonl").write_text(f'{{"step": 1, "tokens_per_second": {seconds}}}\n')
-        return draft.directory, Registry(Lake.open(tmp_path / lake), "tutor").finish(draft, {"seconds": seconds})
+        return draft.directory, Registry(LakeLayout.open(tmp_path / lake), "tutor").finish(draft, {"seconds": seconds})
 
     (here, first), (_, second) = train("a", 1), train("b", 2)
     assert first.digest == second.digest and first.version == second.version
@@ -130,8 +130,8 @@ def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
 
 
 def test_a_manifest_whose_digest_was_edited_is_noticed(tmp_path):
-    registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
-    draft = registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), {}, [])
+    registry = Registry(LakeLayout.open(tmp_path / "lake"), "tutor")
+    draft = registry.draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {}, [])
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     (draft.directory / "metrics.jsonl").write_text("{}\n")
     manifest = registry.finish(draft, {})

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from interaction_rows import days_of, interaction, store, thumb
 
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.curating.selection import curate
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 
 GERMAN = "und das ist die ganze Geschichte, die der alte Mann in dem Dorf am Abend immer wieder erzählte " * 5
 TELLING = {"error": ["boom"], "finish_reason": ["length"], "status": ["error"], "label": ["down"], "language": ["de"]}
@@ -135,12 +135,12 @@ def _build(rows: Rows, folder: Path) -> dict[str, dict[str, Any]]:
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows["curated_interactions"], schema=CURATED[-1]), folder / "curated.parquet")
     build_sft_dataset(folder / "curated.parquet", None, folder / "out", DatasetSettings(test_share=0, validation_share=0),
-                      Tables(Lake.open(folder / "lake")))
+                      Tables(LakeLayout.open(folder / "lake")))
     return _by_id(pq.read_table(folder / "out" / "train.parquet").to_pylist(), "row_id")
 
 
 def _tables(rows: Rows, folder: Path) -> Tables:
-    tables = Tables(Lake.open(folder / "lake"))
+    tables = Tables(LakeLayout.open(folder / "lake"))
     for name, listed in rows.items():
         store(tables, name, listed)
     return tables

@@ -10,14 +10,14 @@ from resources.artefacts.registry import Registry
 from resources.catalog import build
 from resources.catalog.build import publish, rebuild
 from resources.catalog.catalog import query
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
 from tests.thorough_cases import thorough_except
 
 
 @pytest.fixture
 def lake(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     store(Tables(lake), "interactions", [interaction(1, "Go", "north")])
     artefact(lake, "base_model", 1)
     rebuild(lake)
@@ -26,7 +26,7 @@ def lake(tmp_path):
 
 def artefact(lake, name, number, inputs=()):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", name, name, ("model_ops/errors.py",), {"n": number}, [item.as_input() for item in inputs])
+    draft = registry.draft("model", name, name, ("model_ops/jobs/errors.py",), {"n": number}, [item.as_input() for item in inputs])
     if draft.finished is None:
         (draft.directory / "config.json").write_text(str(number))
     return draft.finished or registry.finish(draft, {})

@@ -17,19 +17,19 @@ import pyarrow.parquet as pq
 import pytest
 from interaction_rows import START, days_of, interaction, store
 
-from model_ops.atomic_files import write_json
-from resources.artefacts.manifest import Code, Input, Manifest, describe_files, files_digest
-from resources.artefacts.slice_digest import slice_digest
+from model_ops.files.atomic_files import write_json
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError, ask, lineage_of, query
 from resources.catalog.comments import RELATIONS
-from resources.catalog.count_records import count_records
+from resources.catalog.enough_rows import count_records
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.curating.selection import curate
+from resources.digests.slices import slice_digest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.manifest import Code, Input, Manifest, describe_files, files_digest
 
 
 def finish(lake, kind, name, version, inputs, current=True):
@@ -58,7 +58,7 @@ def finish(lake, kind, name, version, inputs, current=True):
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
     """Two conversations and a dropped row, through every step, to a model."""
-    lake = Lake.open(tmp_path_factory.mktemp("catalog") / "lake")
+    lake = LakeLayout.open(tmp_path_factory.mktemp("catalog") / "lake")
     tables = Tables(lake)
     first = [{"role": "user", "content": "what is a mill for"}]
     later = [*first, {"role": "assistant", "content": "for grain"}, {"role": "user", "content": "and a wheel"}]
@@ -157,7 +157,7 @@ def test_a_dataset_is_found_by_name_and_read_in_any_version(lake):
 
 
 def test_a_dataset_with_a_broken_file_is_listed_and_stops_no_other_view(lake, tmp_path):
-    broken = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    broken = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake"))
     (broken.root / "datasets" / "tutor" / "sft_dataset" / "d1" / "train.parquet").write_bytes(b"PAR1 cut")
     rebuild(broken)
     found = query(broken, "select version, relation, row_count from datasets where name = 'tutor/sft_dataset' order by version")
@@ -167,7 +167,7 @@ def test_a_dataset_with_a_broken_file_is_listed_and_stops_no_other_view(lake, tm
 
 
 def test_versions_whose_types_differ_are_not_read_as_one(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     home = lake.artefacts("dataset") / "tutor" / "eval_suite"
     for version, values in (("v1", ["1"]), ("v2", [2])):
         (home / version).mkdir(parents=True)
@@ -181,7 +181,7 @@ def test_versions_whose_types_differ_are_not_read_as_one(tmp_path):
 
 
 def test_metrics_are_one_long_table(lake, tmp_path):
-    measured = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    measured = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake"))
     home = measured.root / "models" / "tutor" / "sft_model" / "abcdef123456"
     manifest = json.loads((home / "manifest.json").read_text())
     manifest["metrics"] = {"records": {"dropped": {"too.short": 3}}, "by_layer": [0.5, 1.5], "done": True, "note": "3", "none": None}
@@ -197,7 +197,7 @@ def test_metrics_are_one_long_table(lake, tmp_path):
 
 def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp_path):
     """A second release learns no rows of its own; its report read the first model, as an evaluation reads the champion."""
-    compared = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    compared = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake"))
     first = Input(kind="model", name="tutor/sft_model", version="abcdef123456", digest="d")
     made = []
     for kind, name, inputs in (("model", "other_model", []), ("dataset", "evaluation_report", [first])):
@@ -277,7 +277,7 @@ def test_which_log_lines_are_in_these_weights(lake):
 
 
 def test_rows_of_a_dataset_are_its_own_and_not_those_of_the_dataset_that_gave_its_splits(lake, tmp_path):
-    named = Lake.open(shutil.copytree(lake.root, tmp_path / "lake"))
+    named = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake"))
     home = named.artefacts("dataset") / "tutor"
     shutil.copytree(home / "sft_dataset" / "d1", home / "best" / "v")
     (home / "best" / "v" / "manifest.json").unlink()
@@ -369,7 +369,7 @@ def test_a_copied_lake_reads_its_own_files(lake, tmp_path):
     kept = tmp_path / "away"
     lake.root.rename(kept)
     try:
-        assert query(Lake.open(copy), "select count(*) as n from interactions").to_pylist() == [{"n": 4}]
+        assert query(LakeLayout.open(copy), "select count(*) as n from interactions").to_pylist() == [{"n": 4}]
         with duckdb.connect(str(copy / "catalog.duckdb"), read_only=True) as plain:
             plain.execute(f"set variable lake = '{copy}'")
             assert plain.execute("select count(*) from tutor_sft_dataset").fetchall() == [(2,)]
@@ -394,13 +394,13 @@ def test_bad_sql_is_answered_in_one_line(lake, sql, said):
 
 def test_no_lake_and_no_catalog(tmp_path):
     with pytest.raises(CatalogError, match="there is no lake"):
-        query(Lake(tmp_path / "none"), "select 1")
+        query(LakeLayout(tmp_path / "none"), "select 1")
     with pytest.raises(CatalogError, match="has no catalog yet"):
-        query(Lake.open(tmp_path / "new"), "select 1")
+        query(LakeLayout.open(tmp_path / "new"), "select 1")
 
 
 def test_an_empty_lake_and_odd_names(tmp_path):
-    lake = Lake.open(tmp_path / "it's a lake")
+    lake = LakeLayout.open(tmp_path / "it's a lake")
     rebuild(lake)
     assert query(lake, "from dataset_rows").num_rows == query(lake, "from artefacts").num_rows == 0
     for workload in ("a-b", "a_b", "1st"):
@@ -423,7 +423,7 @@ def test_an_empty_lake_and_odd_names(tmp_path):
 
 
 def test_a_lake_of_before_a_column_was_added_reads_null_there(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=n % 2) for n in range(4)])
     clean(Tables(lake), "tutor", days_of([interaction(n, "", "", day=n) for n in range(2)]), CurationSettings())
     files = Tables(lake).files("cleaned_interactions")
@@ -439,7 +439,7 @@ def test_a_lake_of_before_a_column_was_added_reads_null_there(tmp_path):
 
 
 def test_reading_goes_on_while_a_run_writes(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=n % 3) for n in range(30)])
     rebuild(lake)
     writer = subprocess.Popen(
@@ -451,8 +451,8 @@ def test_reading_goes_on_while_a_run_writes(tmp_path):
             sys.path[:0] = sys.argv[2:]
             from interaction_rows import interaction, store
             from resources.catalog.build import rebuild
-            from resources.lake import Lake
-            from resources.tables import Tables
+            from resources.lake.lake import Lake
+            from resources.lake.tables import Tables
             lake = Lake.open(sys.argv[1])
             while True:
                 for day in range(3):
@@ -502,7 +502,7 @@ def make_current(lake, name, version):
 
 
 def test_decisions_are_those_in_force_and_the_history_has_all(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     for workload in ("tutor", "shop"):  # versions of the same names in both
         decide(lake, workload, "ingest", None, 1)
         decide(lake, workload, "clean", "", 5)
@@ -539,7 +539,7 @@ def test_decisions_are_those_in_force_and_the_history_has_all(tmp_path):
 
 
 def test_records_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     rows = [interaction(n, f"what is {n}", "a number") for n in range(3)]
     store(Tables(lake), "interactions", rows)
     clean(Tables(lake), "tutor", days_of(rows), CurationSettings())

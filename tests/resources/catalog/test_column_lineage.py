@@ -4,7 +4,7 @@ import pytest
 from column_experiment import STEPS, experiment
 
 from resources.catalog.column_lineage import FILES, columns_of
-from resources.tables import SCHEMAS
+from resources.lake.tables import SCHEMAS
 from tests.thorough_cases import thorough_except
 
 KEYS = {"workload", "interaction_id", "interaction_ids", "row_id"}

@@ -7,10 +7,10 @@ import pytest
 from resources.catalog.build import rebuild
 from resources.catalog.enough_rows import shortage
 from resources.curating.record_counts import RecordCounts
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 PAIR = {"request": {"messages": [{"role": "user", "content": "hi"}]}, "response": {"choices": [{"message": {"content": "yo"}}]}}
 
@@ -25,7 +25,7 @@ def lake(tmp_path_factory):
     (home / "other").mkdir()
     others = [PAIR | {"workload_id": "tutor"}, {"speaker": "x", "wrote": "y" * 200}]
     (home / "other" / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in others))
-    lake = Lake.open(home / "lake")
+    lake = LakeLayout.open(home / "lake")
     ingest(Tables(lake), "shop", {
         name: SourceSettings(uri=str(home / name), workloads={"tutor": "tutor"} if name == "other" else {})
         for name in ("good", "dead", "small", "other")})

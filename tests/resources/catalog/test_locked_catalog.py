@@ -13,8 +13,8 @@ from interaction_rows import interaction, store
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError, ask, open_catalog, query
 from resources.catalog.locked_catalog import Limits
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 READS = """
 from '{outside}'
@@ -143,7 +143,7 @@ def lines(text):
 def places(tmp_path_factory):
     """A lake of one table, with what lies in it and beside it that no question may open."""
     home = tmp_path_factory.mktemp("locked")
-    lake = Lake.open(home / "lake")
+    lake = LakeLayout.open(home / "lake")
     store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=n % 3) for n in range(6)])
     outside = home / "outside.csv"
     outside.write_text("a,b\n1,SECRET\n")
@@ -257,7 +257,7 @@ def test_a_catalog_that_another_program_writes_is_said_to_be(places):
 
 
 def test_a_file_list_that_leads_out_of_the_lake_is_not_followed(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     rebuild(lake)
     (tmp_path / "outside").write_text("SECRET")
     with duckdb.connect(str(lake.catalog)) as changed:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from resources.catalog.meant import meant, missing_column
-from resources.tables import SCHEMAS
+from resources.catalog.catalog import meant, missing_column
+from resources.lake.tables import SCHEMAS
 
 INTERACTIONS = set(SCHEMAS["interactions"].names)
 

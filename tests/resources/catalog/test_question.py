@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from resources.catalog.question import NotAQuestionError, check_question
+from resources.catalog.locked_catalog import NotAQuestionError, check_question
 
 QUERIES = """
 select 1 | select 1; | select 1;; | select 1; -- done | select 1 -- last | select ';' | /* a ; */ select 1 | (select 1) | (select 1) union (select 2) order by 1; | from v

@@ -7,19 +7,19 @@ import pytest
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import query
 from resources.catalog.release_relations import RELEASE_RELATIONS
-from resources.lake import Lake
-from resources.releasing.actor import AUTOMATIC, Actor
-from resources.releasing.approvals import approve, withdraw
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef
-from resources.releasing.rollback import roll_back
+from resources.endpoints.actor import AUTOMATIC, Actor
+from resources.endpoints.approvals import approve, withdraw
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.rollback import roll_back
+from resources.lake.lake import LakeLayout
+from resources.releases.release import ReleaseRef
 
 ANA, BO = Actor("ana", "MILLRACE_USER", "read 20 answers"), Actor("bo", "system account", "wrong prices")
 
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 def rows(lake, sql):

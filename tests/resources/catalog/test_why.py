@@ -10,13 +10,13 @@ from interaction_rows import days_of, interaction, store, thumb
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError, history_of
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import SCHEMAS, Tables
+from resources.curating.selection import curate
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 
 def steps(lake, identifier):
@@ -45,7 +45,7 @@ def read(tmp_path_factory):
               {"response_id": "nobody", "name": "thumbs", "value": "up"}]
     (logs / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in thumbs))
     (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
-    lake = Lake.open(home / "lake")
+    lake = LakeLayout.open(home / "lake")
     ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(logs))})
     rebuild(lake)
     return lake
@@ -139,7 +139,7 @@ def test_names_with_colons_accents_and_escapes_are_found(tmp_path, monkeypatch):
     names = ["log", "log:2", "12:30:00.jsonl", "e\u0301.jsonl", "100%25.jsonl", "a b.jsonl"]
     for number, name in enumerate(names):
         (tmp_path / "logs" / name).write_text(f"{json.dumps(pair(number))}\n{json.dumps(pair(number + 100))}\n")
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     rebuild(lake)
     monkeypatch.chdir(tmp_path)
@@ -151,7 +151,7 @@ def test_names_with_colons_accents_and_escapes_are_found(tmp_path, monkeypatch):
 
 
 def test_an_object_on_s3_is_found_by_its_uri_and_its_end(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     known = {"workload": "w", "source": "g", "bytes": 1, "rows": 0, "days": [], "state": "read", "format": "openai_pairs"}
     uris = ["s3://logs/gateway/a.jsonl", "s3://logs//gateway/a.jsonl"]
     Tables(lake).append("objects", pa.Table.from_pylist([{**known, "uri": uri} for uri in uris], schema=SCHEMAS["objects"]))
@@ -169,7 +169,7 @@ def test_a_path_that_means_two_objects_is_asked_back(tmp_path):
     for day in ("a", "b"):
         (tmp_path / "logs" / day).mkdir(parents=True)
         (tmp_path / "logs" / day / "part.jsonl").write_text(json.dumps(pair(ord(day))) + "\n")
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     rebuild(lake)
     with pytest.raises(CatalogError, match="may be any of 2 log objects"):
@@ -178,7 +178,7 @@ def test_a_path_that_means_two_objects_is_asked_back(tmp_path):
 
 
 def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     tables = Tables(lake)
     answer = " ".join(f"word{number}" for number in range(60))
     rows = [
@@ -204,7 +204,7 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
 
 
 def test_an_erased_interaction_is_still_answered_for(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     decision = dict.fromkeys(SCHEMAS["decisions"].names) | {
         "workload": "tutor", "stage": "ingest", "interaction_id": "ab" * 32, "rule": "erased", "kept": False,
         "detail": json.dumps({"uri": "log.jsonl", "row": 3})}
@@ -225,14 +225,14 @@ def test_a_log_object_as_a_whole_says_what_came_of_its_records(read):
 
 
 def test_an_object_that_could_not_be_read_says_why(tmp_path, monkeypatch):
-    import resources.reading.prefetch as module
+    import resources.sources.prefetch as module
 
     def shut(item):
         raise PermissionError(13, "Permission denied", item.uri)
 
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "shut.jsonl").write_text(json.dumps(pair(1)) + "\n")
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     with monkeypatch.context() as patched:
         patched.setattr(module, "open_object", shut)
         ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})

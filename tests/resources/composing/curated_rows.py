@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from resources.composing.datasets import build_sft_dataset
 from resources.composing.seeds import import_seeds
 from resources.curating.curation import NearDuplicates
-from resources.curating.minhash import signatures
+from resources.curating.duplicates.minhash import signatures
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 CURATED = pa.schema([
@@ -49,7 +49,7 @@ def curated(path, rows, near=None):
 
 def seeds(path, lines, **settings):
     """Imports lines of JSON as the seed `handmade`; returns the Parquet file."""
-    from resources.composing.seed_settings import SeedSettings
+    from resources.composing.dataset_settings import SeedSettings
 
     path.mkdir(parents=True, exist_ok=True)
     (path / "handmade.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -9,11 +9,11 @@ from interaction_rows import days_of, interaction, read, store
 
 from resources.composing.datasets import DatasetError, DatasetSettings, build_sft_dataset
 from resources.composing.seeds import import_seeds
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.curating.selection import curate
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 KEEP_ALL = CurationSettings(near_duplicates={"enabled": False})
 ALL_TRAIN = DatasetSettings(validation_share=0, test_share=0)
@@ -21,7 +21,7 @@ ALL_TRAIN = DatasetSettings(validation_share=0, test_share=0)
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def curated(tables, rows, output, curation=KEEP_ALL):

@@ -137,9 +137,8 @@ def test_a_record_that_lacks_what_its_task_needs(tmp_path, record, task, said):
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data: public evaluation suites")
 def test_public_suites_as_tasks(tmp_path):
-    from model_ops.evaluation.tasks.kinds import read_items
-    from model_ops.evaluation.tasks.sandbox import run_program
-    from model_ops.evaluation.tasks.unit_tests import program_of
+    from model_ops.tasks.kinds import read_items
+    from model_ops.tasks.unit_tests import program_of, run_program
 
     build_eval_suite({
         "bfcl": EvalSettings(uri=str(SHARED / "bfcl_simple_python.json"), answers=str(SHARED / "bfcl_simple_python_answer.json")),

@@ -4,8 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 from curated_rows import built, curated, example, row, seeds
 
-from resources.composing.dataset_settings import DatasetError, DatasetSettings
-from resources.composing.named_datasets import NamedDataset
+from resources.composing.dataset_settings import DatasetError, DatasetSettings, NamedDataset
 
 SFT = DatasetSettings(test_share=0.3, validation_share=0.2, mix={"gateway": 1})
 

@@ -10,23 +10,28 @@ from curated_rows import built, curated, row
 from interaction_rows import days_of, interaction, store, thumb
 
 from resources.composing.calibration import build_calibration
-from resources.composing.dataset_settings import DatasetError, DatasetSettings
+from resources.composing.dataset_settings import (
+    CalibrationSettings,
+    DatasetError,
+    DatasetSettings,
+    PreferenceSettings,
+    RlPromptSettings,
+)
 from resources.composing.eval_suite import EvalSettings, build_eval_suite
-from resources.composing.other_settings import CalibrationSettings, PreferenceSettings, RlPromptSettings
 from resources.composing.preferences import build_preferences
 from resources.composing.rl_prompts import build_rl_prompts
-from resources.curating.clean import clean
+from resources.composing.teachers.teacher_answers import PREFERENCES
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings, Decontamination
-from resources.lake import Lake
-from resources.tables import Tables
-from resources.teaching.teacher_answers import PREFERENCES
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 ALL = DatasetSettings(test_share=0, validation_share=0)
 
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def cleaned(tables, rows, feedback=()):

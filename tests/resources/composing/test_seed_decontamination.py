@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.composing.seed_decontamination import drop_contaminated_seeds
+from resources.composing.dropped_seeds import drop_contaminated_seeds
 from resources.composing.seeds import import_seeds
 from resources.curating.curation import Decontamination
-from resources.curating.eval_items import EVAL_ITEMS
+from resources.curating.decontamination import EVAL_ITEMS
 
 QUESTION = "How many loaves does the baker sell on a market day when each cart brings forty sacks of flour to the mill"
 

@@ -7,8 +7,7 @@ import pytest
 from curated_rows import built, curated, example, row, seeds
 from pydantic import ValidationError
 
-from resources.composing.dataset_settings import DatasetError, DatasetSettings
-from resources.composing.seed_settings import SeedSettings
+from resources.composing.dataset_settings import DatasetError, DatasetSettings, SeedSettings
 from resources.composing.seeds import SeedError, import_seeds
 
 ALL = DatasetSettings(test_share=0.3, validation_share=0.1)

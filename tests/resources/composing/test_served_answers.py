@@ -7,21 +7,21 @@ import pyarrow.parquet as pq
 import pytest
 from interaction_rows import days_of, interaction, store
 
-from resources.artefacts.slice_digest import slice_digest
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.composing.served_answers import SERVED, build_served_answers
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.curating.selection import curate
+from resources.digests.slices import slice_digest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 LOGGED = {"prompt_token_ids": [1, 2, 3], "completion_token_ids": [4, 5], "served_model_digest": "ab" * 32,
           "params": json.dumps({"temperature": 0.7})}
 
 
 def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     rows = [
         interaction(1, "How deep is the mill pond behind the weir?", "About two metres in spring.", **LOGGED),
         interaction(2, "Write to ada.lovelace@example.com about the wheel", "Dear Ada, the wheel turns again.", **LOGGED),
@@ -51,7 +51,7 @@ def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
 
 def served(tmp_path, rows, curation):
     """served.parquet by interaction, and the report, of rows that are all learnt."""
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     store(tables, "interactions", rows)
     clean(tables, "tutor", days_of(rows), curation)
     (tmp_path / "dataset").mkdir()
@@ -91,7 +91,7 @@ def test_ids_are_exact_only_where_they_are_as_many_as_the_server_counted(tmp_pat
 
 
 def test_ids_and_parameters_alone_renew_what_is_made_of_them(tmp_path):
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     rows = [interaction(1, "one", "first answer"), interaction(2, "two", "second answer")]
     store(tables, "interactions", rows)
     before = slice_digest(tables, "interactions", "tutor", as_served=True)

@@ -1,14 +1,15 @@
-"""Requests that go on from an earlier response: its turns come first, whatever the order of arrival; without it they are dropped."""
+"""Requests that go on from an earlier response: its turns come first, whatever the order of arrival; without it they are
+dropped."""
 
 import json
 
 import pytest
 from interaction_rows import days_of, interaction, read, store
 
-from resources.curating.clean import clean, stale_days
+from resources.curating.cleaning import clean, stale_days
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 RULES = CurationSettings()
 
@@ -23,7 +24,7 @@ def turn(number, question, answer, *, previous=None, instructions=None, **change
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def cleaned(tables):

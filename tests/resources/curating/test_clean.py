@@ -8,19 +8,19 @@ import pyarrow as pa
 import pytest
 from interaction_rows import START, days_of, interaction, read, store, thumb
 
-from resources.curating.clean import clean, stale_days
+from resources.curating.cleaning import clean, stale_days
 from resources.curating.curation import CurationSettings
 from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, kept_topics
-from resources.lake import Lake
-from resources.sql_files import workbench
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.sql_files import workbench
+from resources.lake.tables import Tables
 
 TEXT = "please explain how the garbage collector of this runtime finds cycles between objects"
 
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def cleaned(tables, rows, settings=None, feedback=()):
@@ -211,7 +211,7 @@ def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
     _, together = cleaned(tables, rows)
     clean(tables, "tutor", days_of(rows), CurationSettings())
     assert {row["interaction_id"]: row for row in read(tables, "cleaned_interactions")} == together
-    apart = Tables(Lake.open(tmp_path / "apart"))
+    apart = Tables(LakeLayout.open(tmp_path / "apart"))
     store(apart, "interactions", rows)
     for day in reversed(days_of(rows)):
         clean(apart, "tutor", [day], CurationSettings())
@@ -223,8 +223,8 @@ def test_parts_of_a_day_give_the_same_rows_and_counts(tables, tmp_path, monkeypa
     rows = [interaction(number, f"{TEXT} for person{number % 5}@example.org", "It marks and sweeps.", session_id=f"s{number % 7}",
                         ts=START + timedelta(hours=3 * number)) for number in range(12)]
     at_once, found = cleaned(tables, rows)
-    monkeypatch.setattr("resources.curating.clean.BYTES_AT_A_TIME", 1_400)
-    other = Tables(Lake.open(tmp_path / "other"))
+    monkeypatch.setattr("resources.curating.cleaning.BYTES_AT_A_TIME", 1_400)
+    other = Tables(LakeLayout.open(tmp_path / "other"))
     in_parts, found_in_parts = cleaned(other, rows)
     assert found_in_parts == found
     assert in_parts == at_once and at_once.pii == {"EMAIL": 12}
@@ -332,7 +332,7 @@ def asked(count, first=0):
 
 
 def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypatch):
-    monkeypatch.setattr("resources.curating.clean.BYTES_OF_TOPICS", 1_000)  # long prompts: a part has few people
+    monkeypatch.setattr("resources.curating.cleaning.BYTES_OF_TOPICS", 1_000)  # long prompts: a part has few people
     _, found = cleaned(tables, asked(LEAST_PEOPLE))
     shapes = defaultdict(set)
     for row in found.values():
@@ -381,7 +381,7 @@ def test_days_that_changed_since_they_were_cleaned_are_known(tables):
 
 
 def test_a_day_that_was_found_fresh_is_not_compared_again(tables, monkeypatch):
-    from resources.curating import clean as module
+    from resources.curating import cleaning as module
 
     rows = [interaction(1, "Go", "north"), interaction(2, "Go", "south", day=1), interaction(3, "Go", "east", day=2)]
     settings = CurationSettings()

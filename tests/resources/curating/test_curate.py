@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from interaction_rows import days_of, interaction, read, store, thumb
 
-from resources.artefacts.slice_digest import slice_digest
-from resources.curating.clean import clean
-from resources.curating.curate import CurationError, curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.curating.eval_items import EVAL_ITEMS
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.curating.decontamination import EVAL_ITEMS
+from resources.curating.selection import CurationError, curate
+from resources.digests.slices import slice_digest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 WORDS = [
     "river",
@@ -66,7 +66,7 @@ def eval_file(path, *items):
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def test_exact_copies_keep_the_best(tables, tmp_path):
@@ -252,7 +252,7 @@ def test_law_the_order_of_days_and_rows_does_not_matter(data, tmp_path_factory):
     results = []
     for order in (rows, data.draw(st.permutations(rows))):
         home = tmp_path_factory.mktemp("law")
-        tables = Tables(Lake.open(home / "lake"))
+        tables = Tables(LakeLayout.open(home / "lake"))
         if feedback:
             store(tables, "feedback", feedback)
         by_day = {}

@@ -10,19 +10,19 @@ import pytest
 from interaction_rows import days_of, interaction, read, store
 
 from resources.curating import decontamination
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.curating.eval_items import EVAL_ITEMS
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.curating.decontamination import EVAL_ITEMS
+from resources.curating.selection import curate
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 SETTINGS = CurationSettings()
 
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def suite_file(path, items):

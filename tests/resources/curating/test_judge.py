@@ -12,16 +12,16 @@ from interaction_rows import days_of, interaction, read, store
 from judge_server import completion, judge_server, scores
 from pydantic import ValidationError
 
-from resources.artefacts.slice_digest import slice_digest
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
-from resources.curating import judge as judging
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating import judgements as judging
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.curating.judge import judge
 from resources.curating.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings, read_reply
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.curating.judgements import judge
+from resources.curating.selection import curate
+from resources.digests.slices import slice_digest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("judge")]
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("judge")]
 @pytest.fixture
 def tables(tmp_path):
     """Four texts in five healthy rows, and one that failed."""
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     rows = [
         interaction(1, "what is a mill for", "it is for grain"),
         interaction(2, "what is a mill for", "it is for grain", minutes=1),

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from resources.curating.pii import Redactor, finder
-from resources.curating.pii_patterns import KINDS, find, iban, luhn, without_overlaps
-from resources.curating.pii_scan import might_hold
-from resources.curating.presidio import PresidioError, presidio_finder
-from resources.curating.secret_patterns import Span
+from resources.curating.personal_data.pii_scan import might_hold
+from resources.curating.personal_data.placeholders import Redactor, finder
+from resources.curating.personal_data.presidio import PresidioError, presidio_finder
+from resources.curating.personal_data.secret_patterns import Span
+from resources.curating.pii_patterns import PERSONAL_DATA_KINDS, find_personal_data, iban, luhn, without_overlaps
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_time_grows_as_the_text_does(unit):
         for _ in range(3):  # the least of them: the collector may sweep a whole suite's objects in any one
             began = time.process_time()
             might_hold(pa.array([text]))
-            find(text)
+            find_personal_data(text)
             measured.append(time.process_time() - began)
         return min(measured)
 
@@ -174,10 +174,10 @@ def test_time_grows_as_the_text_does(unit):
 
 def test_of_spans_that_overlap_the_first_kind_stays():
     generator = random.Random(5)
-    spans = [Span(start, start + generator.randint(1, 9), generator.choice(KINDS), "")
+    spans = [Span(start, start + generator.randint(1, 9), generator.choice(PERSONAL_DATA_KINDS), "")
              for start in (generator.randint(0, 300) for _ in range(120))]
     taken = []
-    for span in sorted(spans, key=lambda span: (KINDS.index(span.kind), span.start, -span.end)):
+    for span in sorted(spans, key=lambda span: (PERSONAL_DATA_KINDS.index(span.kind), span.start, -span.end)):
         if all(span.end <= other.start or span.start >= other.end for other in taken):
             taken.append(span)
     assert without_overlaps(spans) == tuple(sorted(taken))
@@ -189,7 +189,7 @@ def test_of_spans_that_overlap_the_first_kind_stays():
     "0.5, 4111111111111111", "0. 0171 2345678", "to 9\\DE89370400440532013000",
 ])
 def test_the_scan_overlooks_nothing_that_the_patterns_find(text):
-    assert find(text) and might_hold(pa.array([json.dumps([{"role": "user", "content": text}], ensure_ascii=False)]))[0]
+    assert find_personal_data(text) and might_hold(pa.array([json.dumps([{"role": "user", "content": text}], ensure_ascii=False)]))[0]
 
 
 @pytest.mark.parametrize("text", [
@@ -197,7 +197,7 @@ def test_the_scan_overlooks_nothing_that_the_patterns_find(text):
     "0.4111111111111111", "0.0171234567890",
 ])
 def test_the_scan_passes_over_look_alikes(text):
-    assert not find(text) and not might_hold(pa.array([json.dumps([{"role": "user", "content": text}])]))[0]
+    assert not find_personal_data(text) and not might_hold(pa.array([json.dumps([{"role": "user", "content": text}])]))[0]
 
 
 def test_presidio_adds_to_the_patterns(monkeypatch):
@@ -244,7 +244,7 @@ def test_presidio_adds_to_the_patterns(monkeypatch):
     ("FAX 555-234-5678 days", ["555-234-5678"]), ("card 4485 9833 5624 2217, exp 12/29", ["4485 9833 5624 2217"]),
 ])
 def test_values_in_code_are_found(text, values):
-    assert [text[span.start:span.end] for span in find(text)] == values
+    assert [text[span.start:span.end] for span in find_personal_data(text)] == values
 
 
 def test_ids_that_join_a_call_with_its_result_stay():

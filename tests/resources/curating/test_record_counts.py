@@ -2,8 +2,8 @@
 
 import pytest
 
-from resources.artefacts.manifest import Manifest
 from resources.curating.record_counts import CountsError, RecordCounts
+from resources.manifests.manifest import Manifest
 
 COUNTS = {"read": 4, "kept": 2, "dropped": {"clean: error": 1}, "quarantined": {"ingest: wrong_type": 1}}
 

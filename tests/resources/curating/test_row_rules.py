@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from interaction_rows import days_of, interaction, read, store, thumb
 
-from resources.curating.clean import clean, cleaned_with, stale_days
+from resources.curating.cleaning import clean, cleaned_with, stale_days
 from resources.curating.curation import CurationSettings
 from resources.curating.quality import measures
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 TEXT = "please explain how the garbage collector of this runtime finds cycles between objects"
 TOOLS = json.dumps([{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}])
@@ -21,7 +21,7 @@ def judge(tmp_path):
     """Cleans rows and returns by id (rule, detail, cleaned row)."""
 
     def judged(rows, settings=None, feedback=()):
-        tables = Tables(Lake.open(tmp_path / "lake"))
+        tables = Tables(LakeLayout.open(tmp_path / "lake"))
         store(tables, "interactions", rows)
         if feedback:
             store(tables, "feedback", list(feedback))
@@ -274,7 +274,7 @@ def test_what_people_liked_passes_the_rules_of_taste_where_the_recipe_says_so(ju
     assert rules(judge(rows, feedback=thumbs))["i1"] == "repeated_pattern"
     liked = {"feedback": {"keep_thumbs_up": True}}
     assert rules(judge(rows, liked, thumbs)) == {"i1": "kept", "i2": "repeated_pattern", "i3": "broken_tool_call"}
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     assert stale_days(tables, "tutor", CurationSettings(**liked)) == []
     store(tables, "feedback", [*thumbs, thumb(1, interaction_id="i2")])
     assert stale_days(tables, "tutor", CurationSettings(**liked)) == days_of(rows)
@@ -283,7 +283,7 @@ def test_what_people_liked_passes_the_rules_of_taste_where_the_recipe_says_so(ju
 def test_another_threshold_makes_days_stale_and_another_stage_does_not(judge, tmp_path):
     rows = [interaction(1, TEXT, "no " * 40)]
     judge(rows)
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     assert stale_days(tables, "tutor", CurationSettings()) == []
     assert stale_days(tables, "tutor", CurationSettings(decontamination={"threshold": 0.9})) == []
     assert stale_days(tables, "tutor", CurationSettings(near_duplicates={"similarity": 0.9})) == []
@@ -308,13 +308,13 @@ def test_the_first_rule_broken_is_the_verdict(judge):
 
 
 def test_a_day_in_parts_is_the_day_whole(tmp_path, monkeypatch):
-    import resources.curating.clean
+    import resources.curating.cleaning
 
     rows = [interaction(n, f"{TEXT} {n} ann{n}@example.org", f"answer {n}", session_id=f"s{n % 9}", minutes=n) for n in range(60)]
     found = {}
     for name, size in (("whole", 1 << 30), ("parts", 2_000)):
-        monkeypatch.setattr(resources.curating.clean, "BYTES_AT_A_TIME", size)
-        tables = Tables(Lake.open(tmp_path / name))
+        monkeypatch.setattr(resources.curating.cleaning, "BYTES_AT_A_TIME", size)
+        tables = Tables(LakeLayout.open(tmp_path / name))
         store(tables, "interactions", rows)
         report = clean(tables, "tutor", days_of(rows), CurationSettings())
         assert report.read == report.kept == 60 and report.days[days_of(rows)[0]]["rows"] == 60

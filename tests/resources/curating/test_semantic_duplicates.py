@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 from interaction_rows import days_of, interaction, read, store, thumb
 
-from resources.curating import semantic_duplicates
-from resources.curating.clean import clean
-from resources.curating.curate import CurationError, curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.curating.near_duplicates import groups_of
-from resources.curating.semantic_duplicates import group_vectors
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.curating.duplicates import semantic_duplicates
+from resources.curating.duplicates.near_duplicates import groups_of
+from resources.curating.duplicates.semantic_duplicates import group_vectors
+from resources.curating.selection import CurationError, curate
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 
 def unit(vectors):
@@ -63,7 +63,7 @@ MEANT = CurationSettings(semantic_duplicates={"enabled": True, "model": "somewhe
 
 def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
     """A stand-in for the worker: the first letter of the answer is what a row means."""
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     long = "so the miller went down to the river and counted every sack of flour that the carts had brought"
     rows = [
         interaction(1, "What happened?", f"a {long} yesterday"), interaction(2, "What happened?", f"a {long} today", minutes=1),
@@ -89,7 +89,7 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
 
 
 def test_rows_that_consist_of_instructions_are_compared_with_none(tmp_path):
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     rules = " ".join(f"rule number {number} says that label {number} is for mill {number}" for number in range(12))
     rows = [interaction(number, f"{rules}. Sentence: the {word} is here", label) for number, (word, label) in enumerate(
         [("sack", "yes"), ("wheel", "no"), ("river", "yes"), ("cart", "no")])]
@@ -117,7 +117,7 @@ def test_a_worker_embeds_and_equal_texts_are_equal_vectors(tmp_path, monkeypatch
     import pyarrow as pa
     from tiny_models import write_target
 
-    from model_ops.job import Job
+    from model_ops.jobs.job import Job
     from resources.launching.launcher import WorkerError
     from resources.launching.local_launcher import LocalLauncher
 

@@ -6,12 +6,11 @@ import random
 import pyarrow as pa
 import pytest
 
-from resources.curating.clean import MACROS
+from resources.curating.cleaning import MACROS
 from resources.curating.curation import Decontamination, NearDuplicates
-from resources.curating.decontamination import find_items
-from resources.curating.eval_items import EVAL_ITEMS
-from resources.curating.near_duplicates import group_turns
-from resources.sql_files import run, workbench
+from resources.curating.decontamination import EVAL_ITEMS, find_items
+from resources.curating.duplicates.near_duplicates import group_turns
+from resources.lake.sql_files import run, workbench
 
 WORDS = [f"{one}{two}" for one in ["ba", "ko", "li", "mu", "ne", "po", "ra", "su", "ti", "ve"] for two in ["dan", "fel", "gor", "hin", "jus", "kem", "lor", "mit", "nop", "rus"]]
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.curating import minhash, shingles
+from resources.curating import shingles
 from resources.curating.curation import NearDuplicates
-from resources.curating.minhash import signatures, stamp
+from resources.curating.duplicates import minhash
+from resources.curating.duplicates.minhash import signatures, stamp
 from resources.curating.shingles import ngrams, shingle_sets, text_buffer, word_hashes
 
 LETTERS = "ab_9 .\n-éBÉ\u0301e水ひไทยß한\u1112\u1161İ\U0001f600٣\u00a0、"
@@ -124,7 +125,7 @@ def test_law_signatures_and_sets_are_those_of_plain_python(texts, size):
         expected.append([stamp(chosen), *bands] if row else [])
     columns = pa.array(asked, pa.string()), pa.array(said, pa.string())
     assert signatures(*columns, chosen).to_pylist() == expected
-    sets = shingles.Ragged.of_groups(list(shingle_sets(*map(text_buffer, columns), size)))
+    sets = shingles.RaggedLists.of_groups(list(shingle_sets(*map(text_buffer, columns), size)))
     wanted = []
     for question, answer in zip(asked, said, strict=True):
         wanted += [list(dict.fromkeys(shingles_of(question, "", size))), list(dict.fromkeys(shingles_of("", answer, size)))]

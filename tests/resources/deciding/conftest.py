@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from tests.resources.deciding.small_lake import trained_lake
 
 
@@ -16,4 +16,4 @@ def kept_lake(tmp_path_factory):
 @pytest.fixture
 def lake(kept_lake, tmp_path):
     shutil.copytree(kept_lake.root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")

@@ -3,27 +3,25 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-from resources.deciding.decision import Decision, Option
-from resources.deciding.estimate import Estimate
-from resources.deciding.evidence import Evidence, Trained
-from resources.deciding.facts import RecipeFacts
-from resources.deciding.options import Predicted
+from resources.deciding.decisions import Decision, Option
+from resources.deciding.evidence import Estimate, Evidence, RecipeFacts, TrainingRecord
+from resources.deciding.options import ActionForecast
 from resources.deciding.settings import DecideSettings
-from resources.releasing.model_policy import ModelPolicy
+from resources.stages.model_policy import ModelPolicy
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 SETTINGS = DecideSettings(enabled=True)
 FACTS = RecipeFacts("shop", ModelPolicy(off=frozenset({"second_sft", "merge", "teacher", "curation.judge", "datasets.rl_prompts",
                                                        "datasets.calibration", "datasets.preference"})), architecture="eagle3",
                     evaluation_prompts=200, decide=SETTINGS)
-DRAFTER, MODEL = Trained("d1", 1_000, "2026-06-01"), Trained("m1", 1_000, "2026-06-01")
+DRAFTER, MODEL = TrainingRecord("d1", 1_000, "2026-06-01"), TrainingRecord("m1", 1_000, "2026-06-01")
 SEEN = Evidence("shop", "r1", rows=1_300, newest_day=date(2026, 6, 9), drafter=DRAFTER, model=MODEL, drafter_tau=2.0,
                 requests_a_day=1_000_000, answer_tokens_a_request=100, tokens_per_second=1_000.0)
 PREDICTED = {
-    "drafter_continued": Predicted({"speculator": 900.0}, Estimate(0.05, 0.02, "")),
-    "drafter_new": Predicted({"speculator": 3_600.0}, Estimate(0.06, 0.03, "")),
-    "sft_continued": Predicted({"sft_model": 7_200.0}, Estimate(0.03, 0.02, "")),
-    "full": Predicted({"sft_model": 36_000.0}, Estimate(0.04, 0.03, "")),
+    "drafter_continued": ActionForecast({"speculator": 900.0}, Estimate(0.05, 0.02, "")),
+    "drafter_new": ActionForecast({"speculator": 3_600.0}, Estimate(0.06, 0.03, "")),
+    "sft_continued": ActionForecast({"sft_model": 7_200.0}, Estimate(0.03, 0.02, "")),
+    "full": ActionForecast({"sft_model": 36_000.0}, Estimate(0.04, 0.03, "")),
 }
 
 

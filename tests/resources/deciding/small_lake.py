@@ -10,11 +10,11 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef
-from resources.tables import SCHEMAS, Tables
+from resources.endpoints.actor import Actor
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.releases.release import ReleaseRef
 
 FIRST = date(2026, 6, 1)
 ANA = Actor("ana", "test", "looks right")
@@ -32,7 +32,7 @@ def log_day(lake, day, rows):
 
 def trained_lake(tmp_path, days=3, rows=100):
     """The lake, with a champion. Its drafter's learning curve rises by 0.1 tokens a doubling."""
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     for day in range(days):
         log_day(lake, FIRST + timedelta(day), rows)
     promote(lake, make_all(lake, read=days * rows))
@@ -44,7 +44,7 @@ def make_all(lake, read, run_id="", **of_drafter):
     registry = Registry(lake, "shop", run_id=run_id)
 
     def made(kind, name, inputs, metrics=None, files=None, **config):
-        draft = registry.draft(kind, name, name, ("resources/stages.py",), {"read": read, **config},
+        draft = registry.draft(kind, name, name, ("resources/stages/table.py",), {"read": read, **config},
                                [item.as_input() for item in inputs])
         draft.directory.mkdir(parents=True, exist_ok=True)
         for file, content in {"file": f"{name} {read}", **(files or {})}.items():

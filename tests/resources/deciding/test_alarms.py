@@ -4,8 +4,8 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from resources.deciding.alarms import episodes
-from resources.drifting.cusum import chart
+from resources.deciding.evidence import episodes
+from resources.drifting.acceptance_chart import chart
 
 FIRST = date(2026, 6, 1)
 

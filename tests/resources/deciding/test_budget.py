@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.deciding.budget import level, refusal
+from resources.deciding.policy import level, refusal
 from resources.deciding.settings import BudgetSettings
 from tests.resources.deciding.examples import NOW, decision
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import date
 
-from resources.deciding.alarms import Episode
 from resources.deciding.causes import causes
+from resources.deciding.evidence import Episode
 from tests.resources.deciding.examples import SEEN, SETTINGS
 
 

@@ -7,8 +7,8 @@ from examples import NOW, decision
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.deciding.correction import gain_ratio, ratio_of, recent
-from resources.deciding.estimate import Estimate
+from resources.deciding.evidence import Estimate
+from resources.deciding.options import gain_ratio, ratio_of, recent
 
 
 def test_no_outcome_changes_nothing():

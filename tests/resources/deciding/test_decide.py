@@ -8,16 +8,16 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from resources.deciding.decide import decide, preview
-from resources.deciding.decisions_table import Decisions
+from resources.deciding.decisions import Decisions
 from resources.deciding.gather import gather
-from resources.deciding.requests import Request
+from resources.deciding.policy import decide, preview
+from resources.deciding.requests import RetrainingRequest
 from resources.deciding.settings import BudgetSettings
-from resources.releasing.actor import Actor
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef
-from resources.tables import SCHEMAS, Tables
-from stores.mirror.bucket import Changed
+from resources.endpoints.actor import Actor
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.tables import SCHEMAS, Tables
+from resources.releases.release import ReleaseRef
+from stores.mirror.bucket import Conflict
 from stores.s3 import S3Error
 from tests.resources.deciding.examples import FACTS, SETTINGS
 from tests.resources.deciding.small_lake import log_day, make_all
@@ -112,7 +112,7 @@ def test_a_run_of_unknown_cost_is_refused_by_a_budget_of_costs_and_the_sentence_
 def test_a_request_may_set_the_budget_aside_that_an_unknown_cost_does_not_suffice_for(lake):
     untimed(lake)
     settings, given = BUSY.model_copy(update={"budget": BudgetSettings(device_hours_per_week=1)}), Actor("ana", "test", "now")
-    asked = [Request.of("shop", given, "full", despite) for despite in ((), ("budget",))]
+    asked = [RetrainingRequest.of("shop", given, "full", despite) for despite in ((), ("budget",))]
     started = [preview(each, lake, FACTS, settings, [], NOW)[0] for each in asked]
     assert [each.action for each in started] == ["nothing", "full"] and "millrace run" in started[0].why
 
@@ -137,7 +137,7 @@ def test_a_killed_process_leaves_a_claim_and_the_next_look_writes_its_row(lake):
 def test_a_claim_that_could_not_be_published_yields_to_another_machine(lake, monkeypatch):
     log_day(lake, date(2026, 6, 4), 400)
     made, ledger = decide(lake, FACTS, BUSY, [], NOW).decision, Decisions(lake, "shop")
-    answers = [S3Error("the store is away"), S3Error("the store is away"), Changed("another machine's claim is there")]
+    answers = [S3Error("the store is away"), S3Error("the store is away"), Conflict("another machine's claim is there")]
 
     def publish(path):
         if answers:
@@ -168,9 +168,9 @@ def test_days_in_the_future_are_not_counted(lake):
 
 
 def test_a_lake_that_was_never_trained_is_left_to_a_person(tmp_path):
-    from resources.lake import Lake
+    from resources.lake.lake import LakeLayout
 
-    lake = Lake.open(tmp_path / "empty")
+    lake = LakeLayout.open(tmp_path / "empty")
     log_day(lake, date(2026, 6, 4), 10)
     assert decide(lake, FACTS, BUSY, [], NOW).decision is None
 
@@ -236,7 +236,7 @@ def test_a_time_of_the_cron_is_decided_once_although_its_release_is_approved_mea
     first = decide(lake, facts, BUSY, [], NOW).decision
     assert (first.cause, first.action) == ("schedule", "full")
     ended = replace(first, run_id="run", outcome="released", settled_ts=NOW)
-    from resources.deciding import decide as module
+    from resources.deciding import policy as module
 
     gathered = module.gather
     monkeypatch.setattr(module, "gather", lambda *given: (replace((found := gathered(*given))[0], release="another"), found[1]))

@@ -1,4 +1,5 @@
-"""The payback of a release's drafter in one sentence: cost by stage, requests a day, concurrency; what is unknown has its reason."""
+"""The payback of a release's drafter in one sentence: cost by stage, requests a day, concurrency; what is unknown has its
+reason."""
 
 import json
 from datetime import UTC, datetime
@@ -7,11 +8,11 @@ import pytest
 from examples import SETTINGS
 from small_lake import trained_lake
 
-from model_ops.serving.drafting import NO_DRAFTING, with_drafter
-from model_ops.serving.drafting_choice import MeasuredDrafting, Rate, choose_in_server
-from resources.deciding.drafter_payback import drafter_payback
-from resources.releasing.drafting_decision import write_choice
-from resources.releasing.endpoints import Endpoint
+from model_ops.drafting.drafting_choice import MeasuredDrafting, Rate, choose_in_server
+from model_ops.drafting.drafts import NO_DRAFTING, with_drafter
+from resources.deciding.worth import drafter_payback
+from resources.endpoints.endpoints import Endpoint
+from resources.releases.drafting_decision import write_choice
 
 NOW = datetime(2026, 6, 4, 6, tzinfo=UTC)
 

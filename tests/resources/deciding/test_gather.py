@@ -10,17 +10,16 @@ import pyarrow as pa
 import pytest
 
 from model_ops.training.learning_curve import Rise, rise_a_doubling
-from resources.artefacts.manifest import external_input
 from resources.artefacts.registry import Registry
-from resources.deciding import base_revision
-from resources.deciding.base_revision import base_digests
+from resources.deciding import base_versions as base_revision
+from resources.deciding.base_versions import base_digests
+from resources.deciding.causes import due
 from resources.deciding.evidence import Evidence
-from resources.deciding.gains import drafter_gain, model_gain
-from resources.deciding.gather import gather
-from resources.deciding.learning_curve import points_of
-from resources.deciding.schedule import due
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
+from resources.deciding.gather import gather, points_of
+from resources.deciding.predictions import drafter_gain, model_gain
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.manifest import external_input
 from tests.resources.deciding.examples import DRAFTER, FACTS, SEEN, SETTINGS
 from tests.resources.deciding.small_lake import log_day, trained_lake
 
@@ -28,11 +27,11 @@ NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
 def test_a_base_whose_files_change_is_told_and_one_that_is_only_touched_is_not(tmp_path):
-    lake, base = Lake.open(tmp_path / "lake"), tmp_path / "base"
+    lake, base = LakeLayout.open(tmp_path / "lake"), tmp_path / "base"
     base.mkdir()
     (base / "model.safetensors").write_bytes(b"weights")
     registry = Registry(lake, "shop")
-    draft = registry.draft("model", "base_model", "import_base", ("resources/stages.py",), {}, [external_input(str(base))])
+    draft = registry.draft("model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))])
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     made = registry.finish(draft, {})
@@ -49,12 +48,12 @@ def test_a_base_whose_files_change_is_told_and_one_that_is_only_touched_is_not(t
 
 
 def test_a_large_base_is_hashed_over_several_looks(tmp_path, monkeypatch):
-    lake, base = Lake.open(tmp_path / "lake"), tmp_path / "base"
+    lake, base = LakeLayout.open(tmp_path / "lake"), tmp_path / "base"
     base.mkdir()
     for part in range(3):
         (base / f"model-{part}.safetensors").write_bytes(b"weights %d" % part)
     registry = Registry(lake, "shop")
-    draft = registry.draft("model", "base_model", "import_base", ("resources/stages.py",), {}, [external_input(str(base))])
+    draft = registry.draft("model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))])
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     made = registry.finish(draft, {})

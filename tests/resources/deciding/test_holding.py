@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from resources.deciding.holding import held_by
+from resources.deciding.causes import held_by
 from tests.resources.deciding.examples import NOW, SEEN, SETTINGS, decision
 
 

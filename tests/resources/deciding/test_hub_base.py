@@ -1,25 +1,26 @@
-"""A base model on the Hub: asked for at most once an hour, never offline, held back by nothing, and a cause where its files changed."""
+"""A base model on the Hub: asked for at most once an hour, never offline, held back by nothing, and a cause where its files
+changed."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from model_ops.errors import ModelError
-from model_ops.models import hub_model as hub_module
-from model_ops.models.hub_model import MODEL_FILES, hub_model, imported_commit, is_commit
+from model_ops.files import hub as hub_module
+from model_ops.files.hub import MODEL_FILES, hub_model, imported_commit, is_commit
+from model_ops.jobs.errors import ModelError
 from model_ops.operations.base_directory import TAKEN
 from model_ops.operations.import_base import download
-from resources.artefacts.manifest import artefact_version, external_input
 from resources.artefacts.registry import Registry
-from resources.artefacts.source_digest import source_digest
 from resources.deciding.actions import work_decided
+from resources.deciding.base_versions import hub_commits
 from resources.deciding.causes import causes
-from resources.deciding.decide import decide
-from resources.deciding.decisions_table import Decisions
-from resources.deciding.hub_base import hub_commits
-from resources.lake import Lake
-from resources.workshop.base_commit import commit_to_import, outside_name
+from resources.deciding.decisions import Decisions
+from resources.deciding.policy import decide
+from resources.digests.code import source_digest
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import artefact_version, external_input
+from resources.workshop.training_job import commit_to_import, outside_name
 from tests.hub_of_models import hub_of_models
 from tests.resources.deciding.examples import FACTS, SEEN, SETTINGS
 from tests.resources.deciding.small_lake import trained_lake
@@ -49,7 +50,7 @@ def imported(lake, revision, model=BASE, branch="", **config):
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 def test_another_commit_with_other_weights_is_told_and_the_hub_is_asked_once_an_hour(hub, lake):

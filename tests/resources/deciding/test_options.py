@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from resources.deciding.causes import Found
-from resources.deciding.estimate import Estimate
-from resources.deciding.options import Predicted, weigh
-from resources.releasing.model_policy import ModelPolicy
+from resources.deciding.causes import RetrainingCause
+from resources.deciding.evidence import Estimate
+from resources.deciding.options import ActionForecast, weigh
+from resources.stages.model_policy import ModelPolicy
 from tests.resources.deciding.examples import FACTS, PREDICTED, SEEN, SETTINGS, decision
 
-NEW_LOGS, ACCEPTANCE = Found("new_logs", "", ""), Found("acceptance", "", "")
+NEW_LOGS, ACCEPTANCE = RetrainingCause("new_logs", "", ""), RetrainingCause("acceptance", "", "")
 
 
 def chosen(cause=NEW_LOGS, seen=SEEN, predicted=PREDICTED, facts=FACTS, settings=SETTINGS, decisions=()):
@@ -29,15 +29,15 @@ def test_the_cheapest_that_pays_back_is_chosen():
 
 
 def test_the_lower_bound_decides_not_the_expected_gain():
-    unsure = {**PREDICTED, "drafter_continued": Predicted({"speculator": 900.0}, Estimate(0.5, 0.0, ""))}
+    unsure = {**PREDICTED, "drafter_continued": ActionForecast({"speculator": 900.0}, Estimate(0.5, 0.0, ""))}
     action, options, _ = chosen(predicted=unsure)
     assert action == "drafter_new" and "is not above 0" in options["drafter_continued"].why_not
 
 
 def test_an_endpoint_with_little_traffic_gets_nothing_and_is_told_from_where_on_it_would():
     action, options, why = chosen(seen=replace(SEEN, requests_a_day=100),
-                                  predicted={**PREDICTED, "sft_continued": Predicted({"sft_model": 1.0}, Estimate(0.0, 0.0, "")),
-                                             "full": Predicted({"sft_model": 1.0}, Estimate(0.0, 0.0, ""))})
+                                  predicted={**PREDICTED, "sft_continued": ActionForecast({"sft_model": 1.0}, Estimate(0.0, 0.0, "")),
+                                             "full": ActionForecast({"sft_model": 1.0}, Estimate(0.0, 0.0, ""))})
     assert action == "nothing" and "nothing pays back" in why
     assert "requests a day" in options["drafter_continued"].why_not
 
@@ -52,20 +52,20 @@ def test_without_speed_or_traffic_payback_is_unknown_unless_nobody_asks_for_it()
 
 
 def test_answers_that_got_worse_need_a_model_and_lost_acceptance_a_drafter():
-    assert chosen(Found("feedback", "", ""))[0] == "sft_continued"
+    assert chosen(RetrainingCause("feedback", "", ""))[0] == "sft_continued"
     assert chosen(ACCEPTANCE)[1]["sft_continued"].why_not == "other answers bring no acceptance back"
 
 
 def test_drift_of_the_traffic_alone_trains_nothing_unless_the_recipe_says_so():
-    action, _, why = chosen(Found("drift", "", ""))
+    action, _, why = chosen(RetrainingCause("drift", "", ""))
     assert action == "nothing" and "drift_trains" in why and "evaluation" in why
-    assert chosen(Found("drift", "", ""), settings=SETTINGS.model_copy(update={"drift_trains": True}))[0] == "drafter_continued"
+    assert chosen(RetrainingCause("drift", "", ""), settings=SETTINGS.model_copy(update={"drift_trains": True}))[0] == "drafter_continued"
 
 
 @pytest.mark.parametrize("kind", ["base_revision", "schedule"])
 def test_what_the_operator_asks_for_is_a_full_run_whatever_it_gains(kind):
-    nothing_known = {name: Predicted(each.stages, None) for name, each in PREDICTED.items()}
-    assert chosen(Found(kind, "", ""), predicted=nothing_known)[0] == "full"
+    nothing_known = {name: ActionForecast(each.stages, None) for name, each in PREDICTED.items()}
+    assert chosen(RetrainingCause(kind, "", ""), predicted=nothing_known)[0] == "full"
 
 
 def test_what_was_never_made_is_left_to_a_person():
@@ -80,7 +80,7 @@ def test_a_recipe_without_drafter_or_fine_tuning_has_no_such_option():
 
 
 def test_an_unknown_cost_is_not_chosen():
-    unknown = {**PREDICTED, "drafter_continued": Predicted(None, Estimate(0.05, 0.02, ""))}
+    unknown = {**PREDICTED, "drafter_continued": ActionForecast(None, Estimate(0.05, 0.02, ""))}
     action, options, _ = chosen(predicted=unknown)
     assert action == "drafter_new" and "unknown" in options["drafter_continued"].why_not
 
@@ -100,7 +100,7 @@ def test_a_release_of_form_adapter_is_fine_tuned_from_the_base_model():
 
 
 def test_stages_of_unknown_cost_are_named():
-    cause = Found("new_logs", "1,000 new rows", "w")
+    cause = RetrainingCause("new_logs", "1,000 new rows", "w")
     unknown = {**PREDICTED, "full": replace(PREDICTED["full"], stages=None, unknown=("quantized_model", "evaluation_report"))}
     options = {each.action: each for each in weigh(cause, SEEN, unknown, FACTS, SETTINGS, [])[0]}
     assert "no run of quantized_model and evaluation_report was seen" in options["full"].why_not

@@ -1,4 +1,5 @@
-"""What a faster drafter saves: nothing without a gain, all of the time with an endless one, and the cost after the payback days."""
+"""What a faster drafter saves: nothing without a gain, all of the time with an endless one, and the cost after the payback
+days."""
 
 import math
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.deciding.payback import break_even_requests, payback_days, saved_hours_a_day
+from resources.deciding.options import break_even_requests, payback_days, saved_hours_a_day
 
 HOURS = st.floats(0.01, 1e6)
 GAINS = st.floats(0.001, 10)

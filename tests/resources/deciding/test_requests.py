@@ -1,4 +1,5 @@
-"""Requests of people: kept once, decided once and before all that was noticed, held by what holds unless the person says not."""
+"""Requests of people: kept once, decided once and before all that was noticed, held by what holds unless the person says
+not."""
 
 import json
 from dataclasses import replace
@@ -6,15 +7,21 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from resources.deciding.decide import decide, preview
-from resources.deciding.decisions_table import Decisions
-from resources.deciding.pulse import pulse
-from resources.deciding.request_text import asked_sentence, preview_sentences
-from resources.deciding.requests import DESPITE, Request, RequestError, Requests, folder_of
+from resources.deciding.decisions import Decisions
+from resources.deciding.policy import decide, preview, pulse
+from resources.deciding.requests import (
+    DESPITE,
+    RequestError,
+    Requests,
+    RetrainingRequest,
+    asked_sentence,
+    folder_of,
+    preview_sentences,
+)
 from resources.deciding.settings import BudgetSettings
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from stores.mirror.bucket import Changed
+from resources.endpoints.actor import Actor
+from resources.lake.lake import LakeLayout
+from stores.mirror.bucket import Conflict
 from tests.resources.deciding.examples import FACTS, SETTINGS, decision
 from tests.resources.deciding.small_lake import log_day
 
@@ -25,7 +32,7 @@ QUIET = BUSY.model_copy(update={"quiet": ["* 9 * * *"]})
 
 
 def ask(lake, action="full", despite=(), by=ANA, now=NOW):
-    return Requests(lake, "shop").ask(Request.of("shop", by, action, despite), now)
+    return Requests(lake, "shop").ask(RetrainingRequest.of("shop", by, action, despite), now)
 
 
 def test_a_request_is_decided_before_a_new_day_and_its_row_says_who_asked_and_why(lake):
@@ -108,7 +115,7 @@ def test_an_action_that_the_recipe_cannot_do_is_answered_in_the_row_and_not_aske
 
 
 def test_the_first_run_of_a_lake_may_be_asked_for(tmp_path):
-    lake = Lake.open(tmp_path / "empty")
+    lake = LakeLayout.open(tmp_path / "empty")
     log_day(lake, date(2026, 6, 4), 10)
     ask(lake)
     made = decide(lake, FACTS, BUSY, [], NOW)
@@ -123,7 +130,7 @@ def test_a_dry_run_of_the_recipe_writes_what_it_would_do_and_the_request_waits(l
 
 
 def test_a_preview_keeps_nothing_and_says_what_would_hold_it(lake):
-    wanted = Request.of("shop", ANA, "drafter_continued")
+    wanted = RetrainingRequest.of("shop", ANA, "drafter_continued")
     found, hold = preview(wanted, lake, FACTS, QUIET, [], NOW)
     assert (found.action, found.dry_run, found.outcome) == ("drafter_continued", True, "not_run") and "quiet" in hold
     said = preview_sentences(found, hold)
@@ -161,7 +168,7 @@ def test_a_request_changes_the_pulse_that_lets_a_tick_look(lake):
 ])
 def test_wrong_requests_are_refused_in_one_sentence(by, action, despite, says):
     with pytest.raises(RequestError, match=says):
-        Request.of("shop", by, action, despite)
+        RetrainingRequest.of("shop", by, action, despite)
 
 
 def test_a_file_that_is_no_request_is_left_out(lake):
@@ -173,10 +180,10 @@ def test_a_file_that_is_no_request_is_left_out(lake):
 
 
 def test_the_same_request_on_two_machines_is_one(lake, monkeypatch):
-    other = Request.of("shop", ANA)
+    other = RetrainingRequest.of("shop", ANA)
 
     def publish(mirror, path):  # the other machine was faster; its file comes with the next look at the folder
-        raise Changed(path.name)
+        raise Conflict(path.name)
 
     def pull(mirror, folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,16 +7,16 @@ import pytest
 from examples import FACTS, SETTINGS
 from small_lake import trained_lake
 
+from model_ops.drafting.drafting_choice import CurvePoint, DraftingChoice
+from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
 from model_ops.operations.sft_settings import SftSettings
-from model_ops.serving.drafting import NO_DRAFTING, Drafting, with_drafter
-from model_ops.serving.drafting_choice import Choice, CurvePoint
-from model_ops.speculators.architectures.eagle3 import Eagle3Settings
+from model_ops.speculators.eagle3.architecture import Eagle3Settings
 from resources.artefacts.registry import Registry
-from resources.deciding.schedule import days_between
-from resources.deciding.training_worth import looked_up
-from resources.lake import Lake
-from resources.releasing.drafting_decision import write_choice
-from resources.releasing.endpoints import Endpoint
+from resources.deciding.causes import days_between
+from resources.deciding.worth import looked_up
+from resources.endpoints.endpoints import Endpoint
+from resources.lake.lake import LakeLayout
+from resources.releases.drafting_decision import write_choice
 from resources.workshop.training_job import counted_settings
 
 NOW = datetime(2026, 6, 4, 6, tzinfo=UTC)
@@ -31,7 +31,7 @@ def lake(tmp_path_factory):
 
 def drafter(lake, tokens, seconds, architecture="eagle3"):
     registry = Registry(lake, "shop")
-    draft = registry.draft("model", "speculator", "speculator", ("resources/stages.py",),
+    draft = registry.draft("model", "speculator", "speculator", ("resources/stages/table.py",),
                            {"architecture": architecture, "tokens": tokens}, [])
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "file").write_text("")
@@ -44,7 +44,7 @@ def found(lake, settings=DRAFTER, facts=FACTS, stage="speculator"):
 
 def test_a_training_that_is_not_asked_to_end_early_looks_nothing_up(tmp_path):
     settings = Eagle3Settings()
-    assert looked_up(settings, Lake.open(tmp_path / "lake"), "speculator", FACTS) is settings
+    assert looked_up(settings, LakeLayout.open(tmp_path / "lake"), "speculator", FACTS) is settings
 
 
 def test_decoding_takes_what_the_evaluation_measured_until_a_server_was_asked(lake):
@@ -87,7 +87,7 @@ def choice(drafting, **more):
                         tokens_per_second=speed, p99_s=1.0, ratio=1.0, p99_ratio=1.0)
              for each, level, speed in ((with_drafter(3), 1, 100.0), (with_drafter(3), 8, 400.0), (with_drafter(3), 32, 900.0),
                                         (NO_DRAFTING, 8, 5_000.0))]
-    return Choice(drafting=drafting, decided_by="server", reason="", concurrencies=[1, 8], curve=curve, **more)
+    return DraftingChoice(drafting=drafting, decided_by="server", reason="", concurrencies=[1, 8], curve=curve, **more)
 
 
 def test_the_release_says_how_fast_it_decodes_and_a_release_without_its_drafter_says_nothing(tmp_path):
@@ -103,7 +103,7 @@ def test_the_release_says_how_fast_it_decodes_and_a_release_without_its_drafter_
 
 
 def test_a_new_lake_knows_nothing_and_a_model_needs_no_traffic(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     assert found(lake).decode_hours_per_day is None
     model = SftSettings(early_end={"enabled": True, "nats_per_device_hour": 0.1})
     assert found(lake, model, stage="sft_model") == model.early_end

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from resources.tables import SCHEMAS
+from resources.lake.tables import SCHEMAS
 
 FIRST = date(2026, 6, 1)
 WORDS = ("mill", "river", "stone", "grain", "wheel", "flour", "sack", "gear", "bread", "water")

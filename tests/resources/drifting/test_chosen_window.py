@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
-from resources import sql_files
-from resources.drifting.chosen_window import ChosenWindow, Known, Window
+from resources.drifting.chosen_window import ChosenWindow, KnownVocabulary, ReferenceWindow
 from resources.drifting.days import Reference
 from resources.drifting.drift import COUNTED_BY, compare_traffic
 from resources.drifting.page import write_drift_page
 from resources.drifting.release_reference import ServedRelease
-from resources.drifting.session_counts import Seen, SessionCounts
+from resources.drifting.session_counts import SessionCounts, TestInputs
 from resources.drifting.settings import DriftSettings
-from resources.lake import Lake
-from resources.tables import SCHEMAS, Tables
-from stores.mirror.bucket import Changed
+from resources.lake import sql_files
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from stores.mirror.bucket import Conflict
 
 SETTINGS = DriftSettings(reference_days=4, windows=[1, 3], false_alarms_per_1000_days=10, least_sessions=5)
 END = FIRST + timedelta(4)
@@ -26,7 +26,7 @@ ROWS = days_of_rows(10, generator(1), sessions=12)
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def arrive(tables, *days):
@@ -42,7 +42,7 @@ def leave(tables, *days):
 def compared(tables, day, seen=None, **more):
     """The report of the morning after a day."""
     now = datetime.combine(FIRST + timedelta(day + 1), time(3), UTC)
-    return compare_traffic(tables, "tutor", SETTINGS, seen or Seen(), now=now, **more)
+    return compare_traffic(tables, "tutor", SETTINGS, seen or TestInputs(), now=now, **more)
 
 
 def shown(report, *columns):
@@ -52,7 +52,7 @@ def shown(report, *columns):
 
 @pytest.mark.parametrize("release", [ServedRelease(), ServedRelease("3f2a", made=END)])
 def test_days_are_compared_with_the_same_window_and_values_after_its_rows_are_gone(tables, tmp_path, release):
-    whole = Tables(Lake.open(tmp_path / "whole"))
+    whole = Tables(LakeLayout.open(tmp_path / "whole"))
     for each in (tables, whole):
         arrive(each, *range(5))
         assert compared(each, 4, release=release).days == [END]
@@ -91,7 +91,7 @@ def test_every_query_that_counts_a_session_decides_whether_kept_counts_can_be_us
     kept = ChosenWindow(tables.lake, "tutor", "", 4, "").with_counts()
     read, text = set(), sql_files.sql_text
     monkeypatch.setattr(sql_files, "sql_text", lambda name: read.add(f"sql/{name}") or text(name))
-    source = SessionCounts(tables, "tutor", kept.reference, SETTINGS, Seen(), known=kept.known)
+    source = SessionCounts(tables, "tutor", kept.reference, SETTINGS, TestInputs(), known=kept.known)
     assert source.of_day(END).shape[1] == kept.counts[FIRST + timedelta(1)].shape[1]
     assert {*read, "sql/drifting/categories"} - {"sql/tables/columns", "sql/tables/slice"} == set(COUNTED_BY)
 
@@ -101,7 +101,7 @@ def test_a_window_that_was_counted_otherwise_is_replaced_and_every_report_says_s
     compared(tables, 4)
     leave(tables, 0)
     arrive(tables, 5)
-    other = Seen(least={"stars": 3.0})
+    other = TestInputs(least={"stars": 3.0})
     report = compared(tables, 5, other)
     assert report.reference.start == FIRST + timedelta(1) and "the reference window was 2026-06-01 to 2026-06-04" in report.notes[0]
     arrive(tables, 6)
@@ -140,7 +140,7 @@ def test_older_logs_that_come_late_give_a_release_its_own_window_and_change_no_o
 
 def window(start=FIRST):
     days = tuple(start + timedelta(day) for day in range(4))
-    return Window(Reference(days[0], days[-1], days[:1], days[1:]), Known({"language": ["a1", ""]}, {"prompt_length": [3]}), "code",
+    return ReferenceWindow(Reference(days[0], days[-1], days[:1], days[1:]), KnownVocabulary({"language": ["a1", ""]}, {"prompt_length": [3]}), "code",
                   "files", dict.fromkeys(days, 100), {day: np.arange(6.0).reshape(2, 3) for day in days[1:]}, ("2026-05-01", "2026-05-04"))
 
 
@@ -161,12 +161,12 @@ def test_a_window_is_read_as_it_was_written_and_a_broken_file_is_none(tables):
 
 
 def test_of_two_machines_the_first_one_chooses(tables, tmp_path, monkeypatch):
-    other = Lake.open(tmp_path / "other")
+    other = LakeLayout.open(tmp_path / "other")
     ChosenWindow(other, "tutor", "", 4, "code").keep(window(FIRST + timedelta(7)))
     place = ChosenWindow(tables.lake, "tutor", "", 4, "code")
 
     def refuse(path):
-        raise Changed(path.name)
+        raise Conflict(path.name)
 
     def pull(path):
         path.write_bytes((other.root / path.relative_to(tables.lake.root)).read_bytes())

@@ -1,4 +1,5 @@
-"""Novelty by embeddings: far prompts alarm at the stated rate, each row is embedded once, and nothing stays of rows that are gone."""
+"""Novelty by embeddings: far prompts alarm at the stated rate, each row is embedded once, and nothing stays of rows that are
+gone."""
 
 import hashlib
 import json
@@ -11,16 +12,15 @@ import pytest
 from cleaned_rows import FIRST, days_of_rows, generator, store
 
 from resources.drifting import session_counts
-from resources.drifting.compare import Comparison
+from resources.drifting.compare import WindowComparison
 from resources.drifting.days import Reference
 from resources.drifting.drift import compare_traffic
-from resources.drifting.embedding_novelty import FAR, is_far, nearest, usual_similarity
 from resources.drifting.permutation import Columns
 from resources.drifting.prompt_vectors import Embedder, PromptVectors
-from resources.drifting.session_counts import Seen
+from resources.drifting.session_counts import FAR, TestInputs, is_far, nearest, usual_similarity
 from resources.drifting.settings import DriftEmbeddings, DriftSettings
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 SETTINGS = DriftSettings(reference_days=4, windows=[1], false_alarms_per_1000_days=10,
                          embeddings=DriftEmbeddings(model="/models/embedder"))
@@ -57,11 +57,11 @@ class Meaning:
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def compared(tables, meaning, settings=SETTINGS, digest="d" * 64):
-    return compare_traffic(tables, "tutor", settings, Seen(), now=NOW, embedder=Embedder(meaning, digest))
+    return compare_traffic(tables, "tutor", settings, TestInputs(), now=NOW, embedder=Embedder(meaning, digest))
 
 
 def far(report):
@@ -108,7 +108,7 @@ def alarms_of(seed, share, rate, windows, sessions=60):
     usual = usual_similarity(known, np.concatenate([numbers + sessions * place for place, (_, numbers) in enumerate(vocabulary)]))
     days = [FIRST + timedelta(place) for place in range(28)]
     quiet = simulated(rng, 21, sessions, topics, new, 0)
-    comparison = Comparison(
+    comparison = WindowComparison(
         Reference(days[0], days[-1], tuple(days[:7]), tuple(days[7:])),
         {day: counted(each, known, usual, sessions) for day, each in zip(days[7:], quiet, strict=True)},
         [Columns("novelty_embeddings", "rise", 0, 2)], DriftSettings(windows=[1]), rate, f"simulated {seed}")
@@ -157,9 +157,9 @@ def test_each_row_is_embedded_once_whatever_is_compared_with_it(tables):
 def test_without_a_model_no_such_test_is_there_and_the_others_are_the_same(tables, tmp_path):
     rows = days_of_rows(5, generator(3))
     store(tables, "cleaned_interactions", rows)
-    other = Tables(Lake.open(tmp_path / "other"))
+    other = Tables(LakeLayout.open(tmp_path / "other"))
     store(other, "cleaned_interactions", rows)
-    without = compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
+    without = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
     values = [{row["test"]: row["value"] for row in report.rows} for report in (without, compared(other, Meaning()))]
     assert set(values[1]) - set(values[0]) == {"novelty_embeddings"} and values[0].items() <= values[1].items()
     assert not (tables.lake.root / ".remembered" / "embeddings").exists()
@@ -182,7 +182,7 @@ def prompts(*numbers, text="the mill"):
 
 
 def test_vectors_of_rows_days_and_models_that_are_gone_do_not_stay(tmp_path):
-    lake, meaning, day = Lake.open(tmp_path / "lake"), Meaning(), date(2026, 6, 1)
+    lake, meaning, day = LakeLayout.open(tmp_path / "lake"), Meaning(), date(2026, 6, 1)
     kept = PromptVectors(lake, "tutor", Embedder(meaning, "a" * 64))
     first = kept.of_day(day, prompts(1, 2, 3))
     assert np.allclose(np.linalg.norm(first, axis=1), 1) and kept.has(day) and len(meaning.texts) == 3

@@ -8,11 +8,11 @@ from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
 from resources.drifting import kept_counts
 from resources.drifting.drift import compare_traffic
-from resources.drifting.kept_counts import KeptCounts
-from resources.drifting.session_counts import Seen, SessionCounts
+from resources.drifting.kept_counts import CountCache
+from resources.drifting.session_counts import SessionCounts, TestInputs
 from resources.drifting.settings import DriftSettings
-from resources.lake import Lake
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 
 SETTINGS = DriftSettings(reference_days=4, windows=[1, 2], false_alarms_per_1000_days=10)
 END, NOW = FIRST + timedelta(4), datetime(2026, 6, 20, tzinfo=UTC)
@@ -20,7 +20,7 @@ END, NOW = FIRST + timedelta(4), datetime(2026, 6, 20, tzinfo=UTC)
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 @pytest.fixture
@@ -38,15 +38,15 @@ def values(report):
 def test_the_next_day_is_compared_with_kept_counts_and_gives_the_very_same_values(tables, tmp_path, counted):
     rows, late = days_of_rows(5, generator(1), sessions=25), days_of_rows(1, generator(2), sessions=25, first=END + timedelta(1))
     store(tables, "cleaned_interactions", rows)
-    compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
+    compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
     assert counted == [FIRST + timedelta(day) for day in range(1, 5)]  # all but the vocabulary
     store(tables, "cleaned_interactions", late)
     counted.clear()
-    warm = compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
+    warm = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
     assert counted == [END + timedelta(1)] == warm.days  # the day before it, for the window of two days, is kept too
-    cold = Tables(Lake.open(tmp_path / "cold"))
+    cold = Tables(LakeLayout.open(tmp_path / "cold"))
     store(cold, "cleaned_interactions", [*rows, *late])
-    found = values(compare_traffic(cold, "tutor", SETTINGS, Seen(), now=NOW))
+    found = values(compare_traffic(cold, "tutor", SETTINGS, TestInputs(), now=NOW))
     assert values(warm) == [row for row in found if row["dt"] == END + timedelta(1)] and len(warm.rows) == 24
 
 
@@ -61,7 +61,7 @@ def test_other_rows_of_a_day_and_of_the_vocabulary_are_counted_again(tables, cou
             store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == day), cleaned(10**9, day, "late")])
         seen.append(cleaned(10**9 + len(seen), END, "one more"))
         store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == END), *seen])
-        compare_traffic(tables, "tutor", SETTINGS, Seen(), now=NOW)
+        compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
         return counted
 
     seen = []
@@ -80,7 +80,7 @@ def test_broken_files_are_counted_again_and_other_days_are_forgotten(tables):
         return np.full((2, 3), 1 / 3)
 
     def kept():
-        return KeptCounts(tables, "tutor", [FIRST], "digest", count)
+        return CountCache(tables, "tutor", [FIRST], "digest", count)
 
     days = [FIRST + timedelta(day) for day in range(3)]
     assert all(np.array_equal(kept().of_day(day), np.full((2, 3), 1 / 3)) for _ in range(2) for day in days) and asked == days
@@ -89,7 +89,7 @@ def test_broken_files_are_counted_again_and_other_days_are_forgotten(tables):
     for content in (b"", b"broken", whole[:100]):
         (folder / f"{days[0]}.npz").write_bytes(content)
         assert not kept().has(days[0]) and kept().of_day(days[0]).shape == (2, 3) and kept().has(days[0])
-    assert not KeptCounts(tables, "tutor", [FIRST], "other", count).has(days[1])
+    assert not CountCache(tables, "tutor", [FIRST], "other", count).has(days[1])
     kept().keep_days(days[:2])
     assert sorted(path.stem for path in folder.iterdir()) == [str(day) for day in days[:2]]
 
@@ -99,4 +99,4 @@ def test_a_lake_that_cannot_be_written_is_compared_all_the_same(tables, monkeypa
         raise OSError("no space left on device")
 
     monkeypatch.setattr(kept_counts, "replaced", full)
-    assert KeptCounts(tables, "tutor", [], "digest", lambda day: np.ones((1, 2))).of_day(FIRST).tolist() == [[1, 1]]
+    assert CountCache(tables, "tutor", [], "digest", lambda day: np.ones((1, 2))).of_day(FIRST).tolist() == [[1, 1]]

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from resources.drifting.novelty import novelty, vocabulary
+from resources.drifting.session_counts import novelty, vocabulary
 
 
 def test_new_and_known_n_grams_are_counted_by_text():

@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from resources.drifting import cusum
-from resources.drifting.acceptance import Served, acceptance
+from resources.drifting import acceptance_chart as cusum
+from resources.drifting.acceptance_chart import HourlyDrafts, acceptance, bound_for, chart
 from resources.drifting.chart_kernels import alarms_in
-from resources.drifting.cusum import bound_for, chart
 from resources.drifting.settings import DriftSettings
 
 START = datetime(2026, 6, 1, tzinfo=UTC)
@@ -26,7 +25,7 @@ def served(seed, days, *, falls_on=None, fall=0.05, drafts=4_000):
         noise = 0.5 * noise + rng.normal(0, 0.026)
         tau = 2.5 + 0.12 * np.sin(2 * np.pi * (hour % 24) / 24) + noise
         tau *= 1 - fall * (falls_on is not None and hour >= 24 * falls_on)
-        hours.append(Served(START + timedelta(hours=hour), drafts, int(drafts * (tau - 1))))
+        hours.append(HourlyDrafts(START + timedelta(hours=hour), drafts, int(drafts * (tau - 1))))
     return hours
 
 
@@ -40,9 +39,9 @@ def test_a_chart_sums_and_begins_again_after_an_alarm():
 
 
 def test_a_bound_keeps_its_rate_on_new_days():
-    """On average over histories: 24 of 28 days, each followed by 10,000 days with 100 expected alarms, 1.05 times as many in all.
-    Single histories have from 0.01 to 7 times the rate. A bound that is lower by a quarter of a nat has 1.37 times the rate, one
-    that is higher by half a nat 0.64 times."""
+    """On average over histories: 24 of 28 days, each followed by 10,000 days with 100 expected alarms, 1.05 times as many in
+    all. Single histories have from 0.01 to 7 times the rate. A bound that is lower by a quarter of a nat has 1.37 times the
+    rate, one that is higher by half a nat 0.64 times."""
     alarms = 0
     for seed in range(24):
         rng = np.random.default_rng(seed)
@@ -66,7 +65,7 @@ def test_a_rise_does_not_alarm():
 def test_looking_every_minute_sees_complete_hours_only():
     hours = served(4, 40)
     whole = charted(hours)
-    torn = [*hours, Served(hours[-1].hour + timedelta(hours=1), 10, 0)]
+    torn = [*hours, HourlyDrafts(hours[-1].hour + timedelta(hours=1), 10, 0)]
     assert charted(torn, now=hours[-1].hour + timedelta(minutes=90)).days == whole.days
 
 
@@ -81,7 +80,7 @@ def test_what_cannot_be_charted_is_said_in_words(hours, said):
 def test_hours_without_drafts_and_a_constant_series_are_charted():
     hours = [each for each in served(6, 40) if each.hour.hour > 3]
     assert len(charted(hours).days) == 12
-    constant = [Served(each.hour, 100, 150) for each in served(7, 40, drafts=100)]
+    constant = [HourlyDrafts(each.hour, 100, 150) for each in served(7, 40, drafts=100)]
     assert not any(day.alarm for day in charted(constant).days)
 
 

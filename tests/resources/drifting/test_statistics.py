@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.drifting.f_distribution import quantile, upper_tail
-from resources.drifting.many_tests import holm
-from resources.drifting.statistics import fall, population_stability, rise
+from resources.drifting.compare import holm
+from resources.drifting.dispersion import f_quantile, upper_tail
+from resources.drifting.permutation import fall, population_stability, rise
 
 
 def counts(*rows):
@@ -48,7 +48,7 @@ def test_the_far_tail_of_f_with_two_degrees_is_exact():
 
 @given(st.floats(1e-8, 0.9), st.floats(1, 60), st.floats(3, 500))
 def test_the_quantile_is_the_inverse_of_the_tail(probability, above, below):
-    assert upper_tail(quantile(probability, above, below), above, below) == pytest.approx(probability, rel=1e-3)
+    assert upper_tail(f_quantile(probability, above, below), above, below) == pytest.approx(probability, rel=1e-3)
 
 
 def test_degrees_of_freedom_of_nothing_are_refused():

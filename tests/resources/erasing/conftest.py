@@ -5,7 +5,7 @@ import shutil
 import pytest
 from filled_lake import filled, write_logs
 
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 
 
 @pytest.fixture(scope="module")
@@ -19,4 +19,4 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def lake(whole, tmp_path):
     shutil.copytree(whole[0].root, tmp_path / "lake")
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")

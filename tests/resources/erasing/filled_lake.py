@@ -4,18 +4,18 @@ import json
 import sqlite3
 from contextlib import closing
 
-from model_ops.atomic_files import write_json
-from resources.artefacts.manifest import Input
+from model_ops.files.atomic_files import write_json
 from resources.artefacts.registry import Registry
 from resources.catalog.build import rebuild
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
-from resources.curating.clean import clean
-from resources.curating.curate import curate
+from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.curating.selection import curate
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.manifests.manifest import Input
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 MARK = "zebra-quartz-4711"
 """In every text of the user ann."""
@@ -65,7 +65,7 @@ def sources(home):
 
 
 def made(registry, kind, name, inputs, fill, op=None):
-    draft = registry.draft(kind, name, op=op or name, sources=("resources/lake.py",), config={}, inputs=inputs)
+    draft = registry.draft(kind, name, op=op or name, sources=("resources/lake/lake.py",), config={}, inputs=inputs)
     if draft.finished is None:
         fill(draft.directory)
     return draft.finished or registry.finish(draft, {})
@@ -73,7 +73,7 @@ def made(registry, kind, name, inputs, fill, op=None):
 
 def filled(home, logs):
     """Logs to a release, by the project's own steps where they need no weights."""
-    lake = Lake.open(home)
+    lake = LakeLayout.open(home)
     tables, registry = Tables(lake), Registry(lake, "tutor")
     ingest(tables, "tutor", sources(logs))
     days = sorted(tables.rows_by_day("interactions", "tutor"))
@@ -118,14 +118,14 @@ def _side_by_side(lake):
 
 def _release(output, lake, model):
     from model_ops.speculators.registry import ARCHITECTURES
-    from resources.releasing.gate_settings import Gates
-    from resources.releasing.gates import Compared, check_gates
+    from resources.releases.release import write_release
+    from resources.releases.settings import Gates
+    from resources.releasing.gates import GateInputs, check_gates
     from resources.releasing.page import render
-    from resources.releasing.release import write_release
     from resources.releasing.summary import Summary
 
     output.mkdir(parents=True, exist_ok=True)
-    [gate] = check_gates(Gates(**{**dict.fromkeys(Gates.model_fields), "erased_rows": 0}), Compared([]))
+    [gate] = check_gates(Gates(**{**dict.fromkeys(Gates.model_fields), "erased_rows": 0}), GateInputs([]))
     write_release(output, "tutor", model, None, 0, [gate], ARCHITECTURES["eagle3"].serving)
     row = next(row["interaction_id"] for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
                if MARK in row["messages"])

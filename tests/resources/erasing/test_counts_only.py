@@ -8,20 +8,19 @@ from filled_lake import MARK, pair
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.current import current_manifests, up_to_date
-from resources.artefacts.manifest import changed_files
 from resources.artefacts.registry import Registry
-from resources.artefacts.slice_digest import all_digests
 from resources.artefacts.taint import tainted
-from resources.erasing.asked import ask_for
+from resources.digests.slices import all_digests
+from resources.endpoints.actor import Actor
 from resources.erasing.counts_only import is_learnt, keep_counts_only, rows_with_text
-from resources.erasing.forget import complete_unfinished, forget
-from resources.erasing.journal import unfinished
+from resources.erasing.erasure import complete_unfinished, forget
+from resources.erasing.journal import ask_for, unfinished
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
-from resources.lake_use import LakeInUse, at_work
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.releasing.actor import Actor
-from resources.tables import Tables
+from resources.lake.lake_use import LakeInUse, at_work
+from resources.lake.tables import Tables
+from resources.manifests.manifest import changed_files
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 from resources.workshop.workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("counts only")]
@@ -80,7 +79,7 @@ def test_other_code_makes_nothing_again_from_rows_that_are_gone(lake):
         model = workshop.build("model", "of_rows", "op", (code,), config, learnt, lambda output: (output / "m").touch() or {})
         return rows.version, model.version
 
-    code, other = "model_ops/job.py", "model_ops/errors.py"
+    code, other = "model_ops/jobs/job.py", "model_ops/jobs/errors.py"
     before = made(code)
     assert not set(made(other)) & set(before), "while the rows are there, other code makes others"
     before = made(other)
@@ -96,7 +95,7 @@ def test_a_killed_removal_keeps_the_digests_of_before(lake, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("resources.erasing.forget.keep", killed)
+        patched.setattr("resources.erasing.erasure.keep", killed)
         with pytest.raises(KeyboardInterrupt):
             keep_counts_only(lake, "tutor", BOTH)
     assert all_digests(Tables(lake), "tutor") != before

@@ -9,16 +9,16 @@ from filled_lake import CURATION, MARK, pair
 from pydantic import ValidationError
 
 from benchmarks.lake_bytes import places_of
-from resources.artefacts.slice_digest import slice_digest
-from resources.curating.clean import clean, stale_days
-from resources.curating.curate import curate
-from resources.erasing.asked import ask_for
-from resources.erasing.forget import forget
+from resources.curating.cleaning import clean, stale_days
+from resources.curating.selection import curate
+from resources.digests.slices import slice_digest
+from resources.endpoints.actor import Actor
+from resources.erasing.erasure import forget
+from resources.erasing.journal import ask_for
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.releasing.actor import Actor
-from resources.tables import Tables
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("emptied rows")]
 

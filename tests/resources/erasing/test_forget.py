@@ -9,22 +9,22 @@ from filled_lake import CURATION, MARK, made, pair, sources
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.current import up_to_date
-from resources.artefacts.manifest import ManifestError, changed_files, read_manifest
 from resources.artefacts.registry import Registry
 from resources.artefacts.taint import tainted
 from resources.catalog.catalog import query
-from resources.curating.clean import clean
-from resources.erasing import forget as forget_module
-from resources.erasing.asked import ForgetError, ask_for
-from resources.erasing.forget import complete_unfinished, forget, plan_erasure
+from resources.curating.cleaning import clean
+from resources.endpoints.actor import Actor
+from resources.endpoints.release_checks import recheck
+from resources.erasing import erasure as forget_module
+from resources.erasing.erasure import complete_unfinished, forget, plan_erasure
+from resources.erasing.journal import ForgetError, ask_for
 from resources.erasing.pages import NOTE
-from resources.lake import LakeError
-from resources.lake_use import LakeInUse, at_work
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.releasing.actor import Actor
-from resources.releasing.recheck import recheck
-from resources.tables import SCHEMAS, Tables
+from resources.lake.lake import LakeError
+from resources.lake.lake_use import LakeInUse, at_work
+from resources.lake.tables import SCHEMAS, Tables
+from resources.manifests.manifest import ManifestError, changed_files, read_manifest
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forget")]
@@ -68,13 +68,13 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
 
 def test_a_page_that_shows_answers_beside_ids_goes_whole_even_if_what_was_said_is_too_short_to_seek(tmp_path):
     """A prompt of a few words cannot be sought, but the row's id can, and answers to it stand beside it."""
-    from resources.erasing.pages import Page, clean_page
-    from resources.erasing.sought import Sought
+    from resources.erasing.pages import ReportFile, clean_page
+    from resources.erasing.sought import ErasedTexts
 
-    sought = Sought([], ["4864d30a9aee94cf"])
+    sought = ErasedTexts([], ["4864d30a9aee94cf"])
     for name, said in (("approval.html", NOTE), ("report.html", "<p>ann: hi</p><p>row [erased]</p>")):
         (tmp_path / name).write_text("<p>ann: hi</p><p>row 4864d30a9aee94cf</p>")
-        clean_page(Page(tmp_path / name, sought.in_bytes((tmp_path / name).read_bytes())), sought, "erasure")
+        clean_page(ReportFile(tmp_path / name, sought.in_bytes((tmp_path / name).read_bytes())), sought, "erasure")
         assert (tmp_path / name).read_text() == said
 
 

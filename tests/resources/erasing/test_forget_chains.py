@@ -8,19 +8,19 @@ from filled_lake import CURATION, made
 
 from benchmarks.lake_bytes import places_of
 from pipelines.erasing.forget_text import as_json
-from resources.artefacts.manifest import Input
 from resources.artefacts.registry import Registry
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
-from resources.curating.clean import clean, stale_days
-from resources.curating.curate import curate
-from resources.erasing.asked import ask_for
-from resources.erasing.forget import forget, plan_erasure
+from resources.curating.cleaning import clean, stale_days
+from resources.curating.selection import curate
+from resources.endpoints.actor import Actor
+from resources.erasing.erasure import forget, plan_erasure
+from resources.erasing.journal import ask_for
 from resources.erasing.retention import RetentionSettings, remove_old_data
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.releasing.actor import Actor
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.manifests.manifest import Input
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forget chains")]
 
@@ -58,7 +58,7 @@ def named(lake, name="cleaned_interactions"):
 def lake(tmp_path):
     log = tmp_path / "app.jsonl"
     log.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     tables, registry = Tables(lake), Registry(lake, "tutor")
     ingest(tables, "tutor", {"app": SourceSettings(uri=str(log))})
     clean(tables, "tutor", stale_days(tables, "tutor", CURATION), CURATION)

@@ -6,9 +6,9 @@ from datetime import date
 import pyarrow as pa
 from filled_lake import Lake, Tables, rebuild
 
-from resources.lake_use import at_work
-from resources.reading.user_hash import keyed_hash
-from resources.tables import SCHEMAS
+from resources.digests.user_hash import keyed_hash
+from resources.lake.lake_use import at_work
+from resources.lake.tables import SCHEMAS
 from tests.command import millrace
 
 

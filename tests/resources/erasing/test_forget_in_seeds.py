@@ -9,14 +9,14 @@ from filled_lake import MARK, SESSIONS, records
 
 from benchmarks.lake_bytes import places_of
 from resources.artefacts.registry import Registry
+from resources.composing.dataset_settings import SeedSettings
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
-from resources.composing.erased_seeds import Erased, drop_erased_seeds
-from resources.composing.seed_settings import SeedSettings
+from resources.composing.dropped_seeds import SeedTombstones, drop_erased_seeds
 from resources.composing.seeds import import_seeds
-from resources.erasing.asked import ask_for
-from resources.erasing.forget import forget, plan_erasure
-from resources.releasing.actor import Actor
-from resources.tables import Tables
+from resources.endpoints.actor import Actor
+from resources.erasing.erasure import forget, plan_erasure
+from resources.erasing.journal import ask_for
+from resources.lake.tables import Tables
 
 BY = Actor("tester", "test")
 
@@ -39,7 +39,7 @@ def seed_file(tmp_path):
 
 
 def imported(lake, output, seed, datasets=None):
-    erased = Erased.of(Tables(lake), "tutor")
+    erased = SeedTombstones.of(Tables(lake), "tutor")
     report = import_seeds({"handmade": seed}, output, datasets, erased)
     dropped = drop_erased_seeds(output, Tables(lake), "tutor")
     return report, dropped, pq.read_table(output / "seeds.parquet").to_pylist()
@@ -63,10 +63,10 @@ def test_a_seed_file_is_read_without_what_was_erased(lake, tmp_path, kind, name,
 @pytest.mark.slow
 def test_seeds_in_finished_datasets_go_with_the_interactions_that_they_repeat(lake, tmp_path):
     registry, seed = Registry(lake, "tutor"), seed_file(tmp_path)
-    seeds = registry.draft("dataset", "seed_examples", "import_seeds", ("resources/lake.py",), {}, [])
+    seeds = registry.draft("dataset", "seed_examples", "import_seeds", ("resources/lake/lake.py",), {}, [])
     imported(lake, seeds.directory, seed)
     made = registry.finish(seeds, {})
-    rows = registry.draft("dataset", "best", "build_sft_dataset", ("resources/lake.py",), {}, [made.as_input()])
+    rows = registry.draft("dataset", "best", "build_sft_dataset", ("resources/lake/lake.py",), {}, [made.as_input()])
     curated = registry.directory(registry.current("dataset", "curated_interactions")) / "curated.parquet"
     build_sft_dataset(curated, seeds.directory / "seeds.parquet", rows.directory, DatasetSettings(test_share=0, validation_share=0))
     registry.finish(rows, {})

@@ -5,8 +5,8 @@ from datetime import date
 import pyarrow as pa
 from filled_lake import Lake, Tables
 
-from model_ops.atomic_files import write_text
-from resources.tables import SCHEMAS
+from model_ops.files.atomic_files import write_text
+from resources.lake.tables import SCHEMAS
 from tests.command import millrace
 
 

@@ -9,19 +9,19 @@ from filled_lake import MARK
 from rich.console import Console
 
 from benchmarks.lake_bytes import places_of
-from model_ops.atomic_files import write_json
+from model_ops.files.atomic_files import write_json
 from pipelines.asking.why_text import print_history
-from resources.artefacts.manifest import read_manifest
 from resources.artefacts.registry import Registry
 from resources.catalog.why import history_of
-from resources.erasing.asked import ask_for
-from resources.erasing.forget import forget
+from resources.endpoints.actor import Actor
+from resources.erasing.erasure import forget
+from resources.erasing.journal import ask_for
 from resources.erasing.retention import RetentionSettings, old_data, remove_old_data
-from resources.lake_use import LakeInUse, at_work
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.releasing.actor import Actor
-from resources.tables import Tables
+from resources.lake.lake_use import LakeInUse, at_work
+from resources.lake.tables import Tables
+from resources.manifests.manifest import read_manifest
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 SECOND_DAY = datetime(2026, 6, 4, 12, tzinfo=UTC)
 """With rows_days 2, the rows of 1 June are too old and those of 2 June are not."""

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from resources.inspecting.far_days import day_of_record, far_days
+from resources.inspecting.overview import day_of_record, far_days
 
 JUNE = date(2026, 6, 1)
 

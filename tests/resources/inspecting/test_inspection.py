@@ -10,10 +10,10 @@ import pytest
 from pipelines.demo.traffic import write_traffic
 from pipelines.terminal.inspection_text import print_inspection
 from pipelines.terminal.plain_console import PlainConsole
+from resources.inspecting.findings import verdicts_of
 from resources.inspecting.inspection import InspectError, _uri_of, inspect
 from resources.inspecting.inspection_page import day_bars, sections, short, write_page
-from resources.inspecting.verdicts import verdicts_of
-from resources.reading.sources import SourceError
+from resources.sources.sources import SourceError
 
 
 def pair(number, prompt, answer, **changes):
@@ -205,7 +205,7 @@ def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
 
 
 def test_objects_that_cannot_be_read_are_named_with_the_reason(tmp_path, monkeypatch):
-    import resources.reading.prefetch as module
+    import resources.sources.prefetch as module
 
     write(tmp_path / "a.jsonl", [pair(1, "ask", "an answer of some words")])
     write(tmp_path / "shut.jsonl", [pair(2, "ask again", "an answer of some words")])

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.decoding.lookup import replay
-from model_ops.decoding.ngram import NgramIndex
-from resources.curating.shingles import Ragged
+from model_ops.drafting.lookup import replay
+from model_ops.drafting.ngram import NgramIndex
+from resources.curating.shingles import RaggedLists
 from resources.inspecting.prompt_lookup import pieces_of, replayed
 
 
 def ragged(lists):
     values = np.array([value for each in lists for value in each], np.uint64)
-    return Ragged(values, np.cumsum([0, *map(len, lists)]).astype(np.int64))
+    return RaggedLists(values, np.cumsum([0, *map(len, lists)]).astype(np.int64))
 
 
 def counted(rows, draft):

@@ -45,7 +45,7 @@ def test_inspect_prints_a_mapping_that_the_recipe_accepts(tmp_path):
 
     [source] = yaml.safe_load(str(raised.value).split("\n\n", 1)[1])["sources"].values()
     assert source["fields"]["prompt"] == "ask" and source["fields"]["answer"] == "reply"
-    from resources.reading.field_mapping import FieldMapping
+    from resources.records.field_mapping import FieldMapping
 
     found = inspect([source["uri"]], fields={source["uri"]: FieldMapping(**source["fields"])})
     assert found.totals["rows"] == 30 and not found.proposed

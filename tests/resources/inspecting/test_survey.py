@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from resources.inspecting.first_look import first_look
-from resources.inspecting.survey import survey
-from resources.reading.sources import SourceError, SourceSettings
+from resources.inspecting.overview import first_look
+from resources.inspecting.source_survey import survey
+from resources.sources.sources import SourceError, SourceSettings
 
 PAIR = {"request": {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "user": "u-1",
                     "tools": [{"type": "function", "function": {"name": "f"}}]},

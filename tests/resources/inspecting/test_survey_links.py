@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from resources.inspecting import survey as module
+from resources.inspecting import source_survey as module
 
 
 @pytest.mark.parametrize("spelled", ["link", "link/../logs", "file://{}/link", "./logs//"])

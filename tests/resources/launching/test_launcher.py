@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from model_ops.job import Job
+from model_ops.jobs.job import Job
 from resources.launching.launcher import WorkerError
 from resources.launching.local_launcher import LocalLauncher
 

@@ -14,7 +14,7 @@ import pytest
 from dagster_pipes import decode_param
 from safetensors.torch import load_file
 
-from model_ops.job import Job
+from model_ops.jobs.job import Job
 from resources.launching.launcher import WorkerError
 from resources.launching.local_launcher import LocalLauncher, accelerators, laid_out
 

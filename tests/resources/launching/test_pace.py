@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources.launching.pace import Pace
+from resources.launching.progress import PhasePace
 
 
 def event(done, at, total=800, phase="sft", unit="steps", **numbers):
@@ -10,7 +10,7 @@ def event(done, at, total=800, phase="sft", unit="steps", **numbers):
 
 
 def heard(*events):
-    pace = Pace()
+    pace = PhasePace()
     for one in events:
         pace.hear(one)
     return pace
@@ -73,7 +73,7 @@ def test_a_clock_that_stands_still_or_work_that_repeats_breaks_nothing():
     assert heard(*(event(done, 5.0) for done in range(1, 9))).how_fast() == ["starting"]
     assert heard(*(event(4, float(at)) for at in range(9))).how_fast() == ["starting"]
     assert heard(event(9, 1.0), event(3, 2.0)).how_far() == "3 of 800 steps"
-    empty = Pace()
+    empty = PhasePace()
     assert (empty.starting, empty.rate, empty.left_s) == (True, None, None)
 
 
@@ -83,7 +83,7 @@ def test_utilisation_and_tokens_come_once_measured():
 
 
 def test_a_closed_terminal_does_not_stop_what_reports_to_it(tmp_path):
-    from resources.launching.relay import relay
+    from resources.launching.progress import relay
 
     relay({"event": "note", "message": "still here"}, tmp_path / "gone" / "progress.jsonl")
     assert not (tmp_path / "gone").exists()

@@ -7,14 +7,14 @@ import sqlite3
 import psutil
 import pytest
 
-from resources.artefacts.source_digest import PACKAGES
-from resources.lake import Lake
+from resources.digests.code import PACKAGES
+from resources.lake.lake import LakeLayout
 from resources.launching.run_history import HOST_TAG, PROCESS_TAG, running, runs, seconds_of_steps, steps_underway
 
 
 @pytest.fixture
 def lake(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     folder = lake.dagster_home / "history" / "runs"
     folder.mkdir(parents=True)
     alive = f"{os.getpid()}@{psutil.Process().create_time():.2f}"
@@ -52,7 +52,7 @@ def test_what_is_not_there_or_no_database_is_no_runs(lake, tmp_path):
     assert seconds_of_steps(lake, "nowhere") == {}
     (lake.dagster_home / "history" / "runs.db").write_text("not a database, and long enough to be taken for one" * 40)
     assert runs(lake) == []
-    assert runs(Lake.open(tmp_path / "empty")) == []
+    assert runs(LakeLayout.open(tmp_path / "empty")) == []
 
 
 def test_what_dagster_itself_writes_is_read_as_dagster_reads_it(tmp_path):
@@ -61,7 +61,7 @@ def test_what_dagster_itself_writes_is_read_as_dagster_reads_it(tmp_path):
 
     from pipelines.running.instance import open_instance
 
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     instance = open_instance(lake)
 
     @dg.asset

@@ -12,9 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from resources.lineage_events.destination import destination
-from resources.lineage_events.events import Dataset, StepRun, event
-from resources.lineage_events.settings import OpenLineageError, OpenLineageSettings
+from pipelines.running.openlineage.destination import OpenLineageError, OpenLineageSettings, destination
+from pipelines.running.openlineage.events import Dataset, StepRun, event
 
 SCHEMA = json.loads((Path(__file__).parent / "run_event.schema.json").read_text())
 STEP = StepRun("millrace", "shop/sft_dataset", str(uuid.uuid4()), str(uuid.uuid4()), "shop/train")

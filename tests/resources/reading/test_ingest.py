@@ -11,15 +11,15 @@ import pytest
 from interaction_rows import heard
 
 from pipelines.demo.traffic import write_traffic
-from resources.lake import Lake
+from resources.digests.user_hash import keyed_hash
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.reading import batches as staging_module
 from resources.reading import commit as commit_module
-from resources.reading import staging as staging_module
-from resources.reading.ingest import CountsError, ingest, observe
-from resources.reading.ledger import Ledger
-from resources.reading.new_objects import new_objects
-from resources.reading.sources import SourceError, SourceSettings
-from resources.reading.user_hash import keyed_hash
-from resources.tables import SCHEMAS, Tables
+from resources.reading.ingestion import IngestCountsError, ingest, observe
+from resources.sources.ledger import Ledger
+from resources.sources.sources import SourceError, SourceSettings
+from resources.sources.unread_objects import new_objects
 from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ingest")]
@@ -53,7 +53,7 @@ def content(tables, *names):
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_day_by_day_is_the_same_as_all_at_once(demo, tables, tmp_path):
     _, sources, _ = demo
     for day in reversed(observe(tables, "assistant", sources).days):
         ingest(tables, "assistant", sources, days=[day])
-    whole = Tables(Lake.open(tmp_path / "whole"))
+    whole = Tables(LakeLayout.open(tmp_path / "whole"))
     ingest(whole, "assistant", sources)
     assert content(tables) == content(whole)
 
@@ -117,7 +117,7 @@ def test_an_object_that_cannot_be_read_for_its_days_has_the_reason_and_a_day(tab
         raise OSError(5, "Input/output error")
 
     write(tmp_path / "logs" / "a.jsonl", pair("1"))
-    monkeypatch.setattr("resources.reading.prefetch.open_object", refuse)
+    monkeypatch.setattr("resources.sources.prefetch.open_object", refuse)
     assert observe(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "logs"))}).unread_objects == 1
     with Ledger.open(tables, "w") as ledger:
         [entry] = ledger.entries()
@@ -153,7 +153,7 @@ def before_each_commit(monkeypatch, lake, copies):
 @pytest.mark.parametrize("commits", thorough_except([5], [1, 5, 9, 14]))
 def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commits):
     _, sources, _ = demo
-    calm, struck = Tables(Lake.open(tmp_path / "calm")), Tables(Lake.open(tmp_path / "struck"))
+    calm, struck = Tables(LakeLayout.open(tmp_path / "calm")), Tables(LakeLayout.open(tmp_path / "struck"))
     ingest(calm, "assistant", sources)
     mend = strike(monkeypatch, commits)
     monkeypatch.setattr(staging_module, "BATCH_BYTES", 200_000)
@@ -180,15 +180,15 @@ def two_states(tmp_path_factory):
         write(logs / "b.jsonl", pair("3"), pair("1"))
         write(logs / "e.jsonl", {"response_id": "3", "value": 1, "timestamp": 1780300000})
         write(logs / "c.jsonl", pair("4", ts=1780500000), pair("5", ts=1780500000))
-        ingest(Tables(Lake.open(home / "first")), "w", sources)
+        ingest(Tables(LakeLayout.open(home / "first")), "w", sources)
         # 1 of b returns, 5 of c is beaten by an earlier one, 6 repeats itself
         write(logs / "a.jsonl", pair("2", "changed", ts=1780400001), pair(SIX), pair(SIX, "other"))
         write(logs / "d.jsonl", pair("5", ts=1780490000), pair("7"), {"broken": 2})
         write(logs / "e.jsonl", {"response_id": "3", "value": -1, "timestamp": 1780300000})
         shutil.copytree(home / "first", home / "calm")
         struck = before_each_commit(patch, home / "calm", home / "struck")
-        ingest(Tables(Lake.open(home / "calm")), "w", sources)
-    return struck, sources, content(Tables(Lake.open(home / "calm")), *TABLES[:4])
+        ingest(Tables(LakeLayout.open(home / "calm")), "w", sources)
+    return struck, sources, content(Tables(LakeLayout.open(home / "calm")), *TABLES[:4])
 
 
 def test_both_states_are_read_as_their_records_say(two_states):
@@ -205,7 +205,7 @@ def test_killed_at_every_commit_while_objects_change_and_repeat_each_other(two_s
     struck, sources, calm = two_states
     assert len(struck) > 2 * KILLS_APART
     for commits in range(first, len(struck), KILLS_APART):
-        tables = Tables(Lake.open(struck[commits]))
+        tables = Tables(LakeLayout.open(struck[commits]))
         ingest(tables, "w", sources)
         assert content(tables, *TABLES[:4]) == calm, f"killed before commit {commits + 1}"
 
@@ -253,7 +253,7 @@ def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkey
     write(tmp_path / "logs/a.jsonl", pair("1"))
     write(tmp_path / "logs/b.jsonl", pair("2"))
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    import resources.reading.prefetch as prefetch
+    import resources.sources.prefetch as prefetch
 
     whole = prefetch.open_object
 
@@ -296,7 +296,7 @@ def test_workloads_are_the_records_own_where_the_recipe_maps_them(tables, tmp_pa
 
 
 def test_ids_do_not_depend_on_place(tables, tmp_path):
-    other = Tables(Lake.open(tmp_path / "other"))
+    other = Tables(LakeLayout.open(tmp_path / "other"))
     nameless = pair(None)
     write(tmp_path / "one/a.jsonl", pair("1"), nameless)
     write(tmp_path / "two/deep/z.jsonl", nameless, pair("1"), nameless)
@@ -331,7 +331,7 @@ def test_counts_that_do_not_add_up_stop_the_run_before_any_commit(tables, tmp_pa
         return real(connection, name, **parameters)
 
     monkeypatch.setattr(commit_module, "run", losing)
-    with pytest.raises(CountsError, match="2 records were read, but 1 kept"):
+    with pytest.raises(IngestCountsError, match="2 records were read, but 1 kept"):
         ingest(tables, "w", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     assert tables.open("interactions") is None
 
@@ -379,7 +379,7 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
 
     files = ["\n".join([line("a"), line("b")]), "\n".join([line("b"), line("a")])]
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     for number in order:
         path = tmp_path / f"logs/dt=2026-06-0{number + 1}/{number}.jsonl"
         path.parent.mkdir(parents=True)
@@ -392,9 +392,9 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
 
 
 def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("resources.tables.MANY_FILES", 4)
+    monkeypatch.setattr("resources.lake.tables.MANY_FILES", 4)
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    tables, whole = Tables(Lake.open(tmp_path / "lake")), Tables(Lake.open(tmp_path / "whole"))
+    tables, whole = Tables(LakeLayout.open(tmp_path / "lake")), Tables(LakeLayout.open(tmp_path / "whole"))
     for number in range(11):
         path = tmp_path / f"logs/dt=2026-06-01/{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -425,7 +425,7 @@ def test_a_changed_recipe_reads_its_objects_again(tables, tmp_path):
         total, waits = read(**settings)
         assert total.kept == 3 and waits.objects == 1 and waits.days
         digests.add(waits.digest)
-        anew = Tables(Lake.open(tmp_path / f"lake{len(digests)}"))
+        anew = Tables(LakeLayout.open(tmp_path / f"lake{len(digests)}"))
         read(anew, **settings)
         assert content(tables) == content(anew), settings
         total, waits = read(**settings)
@@ -489,7 +489,7 @@ def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
 def test_of_two_thumbs_of_one_moment_the_lower_holds_whatever_their_order(tmp_path):
     values = {}
     for place, names in (("one", "ab"), ("two", "ba")):
-        tables = Tables(Lake.open(tmp_path / f"lake-{place}"))
+        tables = Tables(LakeLayout.open(tmp_path / f"lake-{place}"))
         write(tmp_path / place / "r.jsonl", pair("1"))
         for name, value in zip(names, ("up", "down"), strict=True):
             write(tmp_path / place / f"{name}.jsonl", {"response_id": "1", "value": value, "timestamp": 1780300001})

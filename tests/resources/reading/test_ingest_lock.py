@@ -4,15 +4,15 @@ import subprocess
 import sys
 import threading
 
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
 from resources.reading.ingest_lock import ingesting
 
-HOLD = ("import sys, time; from resources.reading.ingest_lock import ingesting; from resources.lake import Lake\n"
+HOLD = ("import sys, time; from resources.reading.ingest_lock import ingesting; from resources.lake.lake import Lake\n"
         "with ingesting(Lake.open(sys.argv[1])): print('held', flush=True); time.sleep(60)")
 
 
 def test_a_second_ingest_waits_for_the_first_and_a_killed_one_gives_way(tmp_path, caplog):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(lake.root)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "held\n"
     entered = threading.Event()

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from test_formats import pair, read
 from test_span_events import span, traces
 
-from resources.reading import extraction, staging
-from resources.reading.extraction import LINES, in_calls
+from resources.reading import batches as staging
+from resources.records import extraction
+from resources.records.extraction import LINES, in_calls
 
 
 def long_pair(number, characters):

@@ -6,11 +6,11 @@ import shutil
 import pytest
 from test_formats import pair, read
 
-from resources.lake import Lake
-from resources.reading.ingest import ingest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 from resources.reading.ingest_notes import notes_on
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 ID = "resp_67ccd2bed1ec8190b14f964abc054267"
 
@@ -86,7 +86,7 @@ def test_an_id_that_comes_back_with_many_contents_identifies_none(tmp_path):
 def test_the_order_of_arrival_and_a_second_reading_change_nothing(tmp_path):
     found = []
     for number, order in enumerate([("abc",), ("c", "b", "a")]):
-        logs, tables = tmp_path / f"logs{number}", Tables(Lake.open(tmp_path / f"lake{number}"))
+        logs, tables = tmp_path / f"logs{number}", Tables(LakeLayout.open(tmp_path / f"lake{number}"))
         logs.mkdir()
         sources = {"gateway": SourceSettings(uri=str(logs))}
         for names in order:

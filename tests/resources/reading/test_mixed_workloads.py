@@ -1,10 +1,10 @@
 """A source whose records name several workloads is told of, and read as before."""
 
-from resources.lake import Lake
-from resources.reading.ingest import ingest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 from resources.reading.ingest_notes import notes_on
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 from tests.resources.inspecting.test_survey import PAIR, put
 
 
@@ -15,7 +15,7 @@ def asked(number, workload):
 
 def read(tmp_path, workloads):
     put(tmp_path / "log.jsonl", *[asked(number, "shop" if number % 3 == 0 else "farm") for number in range(9)])
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     report = ingest(tables, "farm", {"app": SourceSettings(uri=str(tmp_path / "log.jsonl"), workloads=workloads)})
     return list(notes_on(report)), sum(tables.rows_by_day("interactions", "farm").values())
 

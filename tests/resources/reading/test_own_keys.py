@@ -5,16 +5,16 @@ import json
 import pytest
 
 from benchmarks.first_day import CHATS, KEYS, write_logs
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_nothing_that_a_product_says_is_lost(tmp_path, kind):
     write_logs(kind, tmp_path / "logs")
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     report = ingest(tables, "support", {"bot": SourceSettings(uri=str(tmp_path / "logs"))})
     rows = tables.open("interactions").to_pyarrow_table()
     assert {column: rows[column].null_count for column in KEYS[kind] if column != "feedback"} == dict.fromkeys(
@@ -30,7 +30,7 @@ def test_a_word_a_currency_and_a_workload_beside_whole_answers(tmp_path):
     records = [{"status": "failed"}, {"cost": 0.2, "currency": "EUR"}, {"cost": 0.2}, {"status_code": 500, "cut": True}]
     (tmp_path / "logs.jsonl").write_text("".join(json.dumps({**pair, "request_id": f"r{n}", "team": "tutor" if n == 2 else "x", **more} | (
         {"response": {"choices": [{**answer, "finish_reason": None}]}} if "cut" in more else {})) + "\n" for n, more in enumerate(records)))
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     ingest(tables, "shop", {"app": SourceSettings(uri=str(tmp_path / "logs.jsonl"), fields={"workload": "team"},
                                                   workloads={"tutor": "math"})})
     rows = {row["request_id"]: row for row in tables.open("interactions").to_pyarrow_table().to_pylist()}

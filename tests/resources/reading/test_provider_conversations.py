@@ -1,5 +1,5 @@
-"""A conversation with thoughts, parallel calls and their results, logged turn by turn in each provider's form: every request repeats
-the answers before it, and the dataset recognises them (sql/composing/datasets.sql)."""
+"""A conversation with thoughts, parallel calls and their results, logged turn by turn in each provider's form: every request
+repeats the answers before it, and the dataset recognises them (sql/composing/datasets.sql)."""
 
 import json
 
@@ -8,8 +8,8 @@ import pytest
 from test_formats import litellm, read
 
 from resources.composing.seeds import SEEDS
-from resources.curating.clean import MACROS
-from resources.sql_files import run, workbench
+from resources.curating.cleaning import MACROS
+from resources.lake.sql_files import run, workbench
 
 QUESTION, MORE = "Which city is warmer?", "And Rome?"
 CALLS = [("c1", "weather", {"city": "Oslo", "days": 1}), ("c2", "weather", {"city": "Bergen", "days": 2.0})]

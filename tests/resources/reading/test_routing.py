@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from resources.lake import Lake
-from resources.reading import decompress, log_reader
-from resources.reading import staging as staging_module
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading import batches as staging_module
+from resources.reading.ingestion import ingest
+from resources.records.objects import decompress, log_reader
+from resources.sources.sources import SourceSettings
 from tests.thorough_cases import thorough_except
 
 SAID, ANSWER = [{"role": "user", "content": "hi"}], {"role": "assistant", "content": "hello"}
@@ -40,7 +40,7 @@ def read(tmp_path, lines, form="auto"):
     path = tmp_path / "logs/a.jsonl"
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
-    tables = Tables(Lake.open(tmp_path / "lake"))
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
     total = ingest(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "logs"), format=form)}).total
     found = {}
     for name in ("interactions", "feedback", "quarantine"):

@@ -9,13 +9,13 @@ from datetime import date
 import pytest
 
 from benchmarks.s3_server import KEY, SECRET, s3_server
-from resources.lake import Lake
-from resources.reading import prefetch
-from resources.reading.ingest import ingest, observe
-from resources.reading.new_objects import new_objects
-from resources.reading.sources import SourceError, SourceSettings, list_objects, objects_after, open_object
-from resources.sql_files import attach_slice, workbench
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.sql_files import attach_slice, workbench
+from resources.lake.tables import Tables
+from resources.reading.ingestion import ingest, observe
+from resources.sources import prefetch
+from resources.sources.sources import SourceError, SourceSettings, list_objects, objects_after, open_object
+from resources.sources.unread_objects import new_objects
 from stores import s3
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]
@@ -41,7 +41,7 @@ def bucket(server, monkeypatch, request):
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def record(number: int, answer: str = "fine", day: str = "2026-06-01") -> bytes:
@@ -133,7 +133,7 @@ def test_a_changed_object_replaces_its_rows_and_rereading_or_vanishing_changes_n
 
 
 def test_an_object_that_changes_between_listing_and_reading_is_read_next_time(server, bucket, tables, monkeypatch):
-    import resources.reading.ingest as module
+    import resources.reading.ingestion as module
 
     server.put(bucket, "logs/a.jsonl", record(1))
     server.put(bucket, "logs/b.jsonl", record(2))
@@ -274,19 +274,19 @@ def test_a_profile_brings_its_keys_and_endpoint(server, bucket, monkeypatch, tmp
     "s3://bucket/x?AWSAccessKeyId=hunter2", "https://host/x?a=1;token=hunter2",
 ])
 def test_a_uri_with_credentials_is_refused_and_not_shown(uri, tmp_path):
-    from pipelines.contract.problems import RecipeError
+    from pipelines.contract.problems import RecipeProblemsError
     from pipelines.contract.recipe import load_recipe
 
     with pytest.raises(ValueError, match="carries credentials") as refused:
         SourceSettings(uri=uri)
     assert "hunter2" not in str(refused.value)
     (tmp_path / "r.yaml").write_text(json.dumps({"workload": "w", "base_model": "tiny", "sources": {"g": {"uri": uri}}}))
-    with pytest.raises(RecipeError, match=r"sources.g.uri: the uri carries credentials") as refused:
+    with pytest.raises(RecipeProblemsError, match=r"sources.g.uri: the uri carries credentials") as refused:
         load_recipe(tmp_path / "r.yaml")
     assert "hunter2" not in str(refused.value)
     (tmp_path / "r.yaml").write_text(json.dumps({"workload": "w", "base_model": "tiny", "sources": {"g": {"uri": "logs"}},
                                                  "evals": {"suite": {"uri": uri}}}))
-    with pytest.raises(RecipeError, match=r"evals.suite.uri: the uri carries credentials") as refused:
+    with pytest.raises(RecipeProblemsError, match=r"evals.suite.uri: the uri carries credentials") as refused:
         load_recipe(tmp_path / "r.yaml")
     assert "hunter2" not in str(refused.value)
 

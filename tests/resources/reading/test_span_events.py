@@ -5,11 +5,12 @@ import os
 
 import pytest
 
-from resources.lake import Lake
-from resources.reading import span_events, staging
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
-from resources.tables import Tables
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.reading import batches as staging
+from resources.reading import span_events
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 from tests.thorough_cases import thorough_except
 
 TRACE = "5b8efff798038103d269b633813fc60c"
@@ -79,7 +80,7 @@ def put(folder, name, *documents, modified=1_780_300_000):
 
 def read(folder):
     """Interactions by request id, quarantine, records by rule of what was dropped, and the report."""
-    tables = Tables(Lake.open(folder / "lake"))
+    tables = Tables(LakeLayout.open(folder / "lake"))
     report = ingest(tables, "shop", {"otel": SourceSettings(uri=str(folder / "logs"))})
     found = {}
     for name in ("interactions", "quarantine", "decisions"):
@@ -122,7 +123,7 @@ def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, first):
         put(tmp_path, name, document)
         rows, bad, dropped, _ = read(tmp_path)
     assert set(rows) == {"chatcmpl-1"} and not bad and not dropped
-    choices = Tables(Lake.open(tmp_path / "lake")).open("interactions").to_pyarrow_table().to_pylist()
+    choices = Tables(LakeLayout.open(tmp_path / "lake")).open("interactions").to_pyarrow_table().to_pylist()
     assert sorted((row["choice_index"], told(row)[1], row["finish_reason"]) for row in choices) == [
         (0, "1", "stop"), (1, "or 2", "length")]
     again = read(tmp_path)

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from interaction_rows import heard, interaction, read, store, thumb
 
-from resources.artefacts.slice_digest import slice_digest
-from resources.lake import Lake
-from resources.reading.ingest import ingest
-from resources.reading.sources import SourceSettings
+from resources.digests.slices import slice_digest
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import SCHEMAS, Tables
+from resources.reading.ingestion import ingest
 from resources.reading.ties import tie
-from resources.tables import SCHEMAS, Tables
+from resources.sources.sources import SourceSettings
 
 
 @pytest.fixture
 def tables(tmp_path):
-    return Tables(Lake.open(tmp_path / "lake"))
+    return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
 def ties(tables):
@@ -92,7 +92,7 @@ def test_whatever_the_order_of_reading_the_ties_are_the_same(tmp_path):
     for number, order in enumerate([*permutations(files)][::2]):
         home = tmp_path / str(number)
         home.mkdir()
-        tables = Tables(Lake.open(home / "lake"))
+        tables = Tables(LakeLayout.open(home / "lake"))
         for name in order:
             (home / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in files[name]))
             report = ingest(tables, "w", {"g": SourceSettings(uri=f"{home}/*.jsonl")})
@@ -111,7 +111,7 @@ def test_feedback_of_no_workload_is_tied_where_its_interaction_is(tables, tmp_pa
 
 
 def test_feedback_is_tied_again_only_where_something_was_written(tables, monkeypatch):
-    from resources.reading import remembered_ties as module
+    from resources.reading import ties as module
 
     asked, original = [], module.tie
     monkeypatch.setattr(module, "tie", lambda *given: (asked.append(1), original(*given))[1])

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pytest
 from test_formats import read
 
+from resources.digests.user_hash import keyed_hash
 from resources.erasing import raw_keys
 from resources.erasing.raw_keys import named_in_logs
-from resources.lake import Lake
-from resources.reading.formats import FORMATS
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
 from resources.reading.ingest_notes import notes_on
-from resources.reading.keys_read import keys_read, looks_beside
 from resources.reading.unread_keys import UnreadKey, unread_in, unread_text
-from resources.reading.user_hash import keyed_hash
-from resources.tables import Tables
+from resources.records.extraction import keys_read, looks_beside
+from resources.records.formats import FORMATS
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
 SAID = {"id": "chatcmpl-abc1234567", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}]}
@@ -37,7 +37,7 @@ def test_columns_of_two_formats_and_what_nothing_reads(tmp_path):
     assert list(notes_on(report))[-2:] == [
         "gateway: 1 record with two values of user: user_id is read, not user (`fields` can name another path)",
         "gateway: 3 keys are read by nothing: actor.login (1 record), region (1 record), user (1 record)"]
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     assert unread_in(Tables(lake)) == {("shop", "gateway"): report.unread_keys["gateway"]}
     [said] = named_in_logs(lake, "bob")
     assert said.startswith("source gateway: this user stands under actor.login in 1 record (") and "fields: {user: actor.login}" in said

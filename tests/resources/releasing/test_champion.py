@@ -5,21 +5,21 @@ import json
 
 import pytest
 
-from resources.artefacts.manifest import read_manifest
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
-from resources.releasing.actor import Actor
+from resources.endpoints.actor import Actor
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.rollback import roll_back
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import read_manifest
+from resources.releases.release import Part, Release, ReleaseRef
 from resources.releasing.champion import champion_to_beat
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import Part, Release, ReleaseRef
-from resources.releasing.rollback import roll_back
 
 BY = Actor("ana", "test", "")
 
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 def release(lake, weights, number=0, drafter=None, shape=8):
@@ -27,7 +27,7 @@ def release(lake, weights, number=0, drafter=None, shape=8):
     registry = Registry(lake, "tutor")
 
     def made(kind, name, config, fill):
-        draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [])
+        draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), config, [])
         if draft.finished is None:
             fill(draft.directory)
         return draft.finished or registry.finish(draft, {})
@@ -62,7 +62,7 @@ def test_the_last_champion_with_other_weights(lake):
 
 
 def test_after_a_rollback_the_earlier_champion_counts(lake, monkeypatch):
-    monkeypatch.setattr("resources.releasing.rollback.recheck", lambda *_: [])
+    monkeypatch.setattr("resources.endpoints.rollback.recheck", lambda *_: [])
     first, _ = release(lake, "one")
     second, _ = release(lake, "two")
     _, three = release(lake, "three")

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from model_ops.evaluation.measurement import Measurement
-from resources.lake import Lake
+from resources.endpoints.release_checks import recheck
+from resources.lake.lake import LakeLayout
+from resources.releases.gate_result import GateResult, missed
+from resources.releases.release import served_bits
+from resources.releases.settings import Gates
 from resources.releasing.champion import Champion
-from resources.releasing.gate_result import GateResult, missed
-from resources.releasing.gate_settings import Gates
-from resources.releasing.gates import Compared, check_gates
-from resources.releasing.quantized_bits import served_bits
-from resources.releasing.recheck import recheck
+from resources.releasing.gates import GateInputs, check_gates
 
 OFF = dict.fromkeys(Gates.model_fields)
 def only(**bounds):
@@ -32,11 +32,11 @@ def length(drafter="eagle3"):
 
 
 def results(gates, *found, **known):
-    return {result.name: result.passed for result in check_gates(gates, Compared(found, **{"drafter": "eagle3", **known}))}
+    return {result.name: result.passed for result in check_gates(gates, GateInputs(found, **{"drafter": "eagle3", **known}))}
 
 
 def gate(gates, *found, **known):
-    [result] = check_gates(gates, Compared(found, **known))
+    [result] = check_gates(gates, GateInputs(found, **known))
     assert result.passed == (missed(result) is None)
     return result
 
@@ -123,11 +123,11 @@ def test_a_model_that_the_server_does_not_load_misses_each_gate(name):
 
 def test_one_gate_is_enough_to_say_that_nothing_was_loaded():
     why = dict.fromkeys(("target in a server", "target with drafter in a server"), "vllm did not load it: no kernel")
-    found = check_gates(only(served_agreement=0.9, served_distance=0.2), Compared([], why, in_server=BOTH))
+    found = check_gates(only(served_agreement=0.9, served_distance=0.2), GateInputs([], why, in_server=BOTH))
     assert [(each.name, each.passed, each.nothing_to_compare) for each in found] == [
         ("served_agreement", False, False), ("served_distance", True, True)]
     with_drafter = {"target with drafter in a server": "vllm did not load it: unknown drafter"}
-    found = check_gates(only(served_agreement=0.9, served_distance=0.2), Compared([served(**FAR)], with_drafter, in_server=BOTH))
+    found = check_gates(only(served_agreement=0.9, served_distance=0.2), GateInputs([served(**FAR)], with_drafter, in_server=BOTH))
     assert [each.passed for each in found] == [False, False]
 
 
@@ -136,7 +136,7 @@ def test_an_unquantized_form_that_does_not_load_misses_no_gate_and_a_server_with
     assert gate(only(served_agreement=0.9), served(), in_server=forms, not_measured={"reference in a server": "too large"}).passed
     unknown = gate(only(served_agreement=0.9), in_server=ALONE, not_measured={"served_agreement of target": "no token ids"})
     assert unknown.passed and unknown.why == "nothing to compare: no token ids"
-    found = check_gates(only(served_agreement=0.9), Compared.of({"measurements": [], "in_server": ALONE}))
+    found = check_gates(only(served_agreement=0.9), GateInputs.of({"measurements": [], "in_server": ALONE}))
     assert [each.passed for each in found] == [False]
 
 
@@ -145,7 +145,7 @@ def test_each_suite_has_its_gate_over_sampled_answers_where_there_are_some():
     greedy = measured(**shared, on="gsm8k", sampling="greedy", value=-0.3, low=-0.4, high=-0.2)
     sampled = measured(**shared, on="gsm8k", sampling="sampled", value=0.0, low=-0.05, high=0.05)
     worse = measured(**shared, on="calls", sampling="greedy", value=-0.08, low=-0.15, high=-0.01)
-    found = check_gates(only(accuracy_below_base=0.1), Compared([greedy, sampled, worse], {"code": "no seccomp"}, ("gsm8k", "calls", "code")))
+    found = check_gates(only(accuracy_below_base=0.1), GateInputs([greedy, sampled, worse], {"code": "no seccomp"}, ("gsm8k", "calls", "code")))
     assert [(each.name, each.passed, each.sampling) for each in found] == [
         ("accuracy_below_base/gsm8k", True, "sampled"), ("accuracy_below_base/calls", False, "greedy"),
         ("accuracy_below_base/code", False, "")]
@@ -197,7 +197,7 @@ def test_the_gate_reads_the_drafter_that_is_released():
     (1.114, None, False), (1.0004, None, True), (1.02, None, False),    # one test row
 ])
 def test_recovery_beyond_1_by_more_than_its_noise_fails(value, low, passed):
-    [result] = check_gates(only(recovery=0.99), Compared([recovery(value, low, 2 * value - low if low else None)]))
+    [result] = check_gates(only(recovery=0.99), GateInputs([recovery(value, low, 2 * value - low if low else None)]))
     assert result.passed == passed and (result.low, result.measured) == (low, value)
     assert ("beyond 1 by more than its noise" in result.why and "run the recipe again" in result.why) != passed
     assert (missed(result) is None) == passed
@@ -210,14 +210,14 @@ def test_a_number_that_is_none_was_not_measured():
 
 
 def test_a_gate_that_release_json_says_was_passed_is_judged_again(tmp_path, make_release):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     assert recheck(lake, make_release(lake, 1)) == []
     [problem] = recheck(lake, make_release(lake, 2, recovery=1.114))
     assert "1.114 is beyond 1" in problem
 
 
 def test_the_refusal_beyond_1_names_a_remedy_that_can_help():
-    [result] = check_gates(only(recovery=0.99), Compared([recovery(1.02, 1.01, 1.03, n=5)]))
+    [result] = check_gates(only(recovery=0.99), GateInputs([recovery(1.02, 1.01, 1.03, n=5)]))
     assert result.rows == 5
     assert result.why.endswith("run the recipe again, and if it stays so, "
                              "add test rows (5 now) or set release.gates.recovery to null")
@@ -234,7 +234,7 @@ def kept(on="calls", value=0.9, low=0.8, high=0.97, **fields):
 def test_a_score_that_quantization_costs():
     found = [QUANTIZED, kept("all suites", 0.96, 0.93, 0.985), kept("calls"), kept("maths", 0.9, 0.84, 0.94)]
     given = {each.name: each for each in check_gates(only(accuracy_kept=0.99, accuracy_kept_each=0.95),
-                                                     Compared(found, suites=("calls", "maths")))}
+                                                     GateInputs(found, suites=("calls", "maths")))}
     assert {name: each.passed for name, each in given.items()} == {
         "accuracy_kept": False, "accuracy_kept_each/calls": True, "accuracy_kept_each/maths": False}
     assert "0.8400 to 0.9400" in given["accuracy_kept_each/maths"].why
@@ -243,7 +243,7 @@ def test_a_score_that_quantization_costs():
 
 def test_sampled_scores_are_read_before_greedy_ones():
     found = [QUANTIZED, kept(sampling="greedy", value=0.5, high=0.6), kept(sampling="sampled")]
-    results = check_gates(only(accuracy_kept_each=0.95), Compared(found, suites=("calls",)))
+    results = check_gates(only(accuracy_kept_each=0.95), GateInputs(found, suites=("calls",)))
     assert [each.measured for each in results] == [0.9]
 
 
@@ -259,17 +259,17 @@ def test_long_contexts_are_a_gate_of_their_own():
     long = measured("recovery", against="reference", on="long context", value=0.95, low=0.94, high=0.96, counted="contexts")
     held_out = measured("recovery", against="reference", value=0.999, low=0.998, high=1.0, unit="ratio")
     both = {each.name: each.passed for each in check_gates(
-        only(recovery=0.99, recovery_long_context=0.98), Compared([QUANTIZED, long, held_out]))}
+        only(recovery=0.99, recovery_long_context=0.98), GateInputs([QUANTIZED, long, held_out]))}
     assert both == {"recovery": True, "recovery_long_context": False}
     short = gate(only(recovery_long_context=0.98), QUANTIZED, not_measured={"long context": "the test rows are too short"})
     assert short.passed and "too short" in short.why
-    assert check_gates(only(recovery_long_context=0.98), Compared([])) == [], "nothing is quantized"
+    assert check_gates(only(recovery_long_context=0.98), GateInputs([])) == [], "nothing is quantized"
 
 
 def test_a_missed_recovery_names_the_block_that_costs_most():
     report = {"measurements": [measured("recovery", against="reference", value=0.9, low=0.89, high=0.91, unit="ratio").model_dump()],
               "against_reference": {"blocks": [{"block": 7, "cost": 0.0612}, {"block": 0, "cost": 0.01}]}}
-    [result] = check_gates(only(recovery=0.99), Compared.of(report))
+    [result] = check_gates(only(recovery=0.99), GateInputs.of(report))
     assert missed(result).endswith("of the model's blocks, number 7 costs most: with its unquantized weights the divergence is "
                                    "0.0612 nats per token lower")
 

@@ -11,22 +11,20 @@ import pytest
 from huggingface_hub import ModelCard
 
 from model_ops.evaluation.measurement import HELD_OUT, PAIRED, Measurement
-from model_ops.speculators.serving import Serving
-from resources.artefacts.manifest import read_manifest
-from resources.artefacts.source_digest import PACKAGES
+from model_ops.speculators.serving import DrafterServing
 from resources.curating.record_counts import RecordCounts
-from resources.lake import Lake
+from resources.digests.code import PACKAGES
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import read_manifest
+from resources.releases.gate_result import GateResult, verdict_of
+from resources.releases.release import read_release
+from resources.releases.section import ReportSection
 from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import Champion
-from resources.releasing.charts import Bar, bars, lines
+from resources.releasing.charts import Bar, bars, lines, report_charts
 from resources.releasing.comparison import flat, gates_by_name
-from resources.releasing.gate_result import GateResult
-from resources.releasing.release import read_release
 from resources.releasing.release_facts import facts_of, short_name
-from resources.releasing.report_charts import report_charts
-from resources.releasing.section import Section
 from resources.releasing.summary import Summary
-from resources.releasing.verdict import verdict_of
 
 HELD = GateResult(name="recovery", wanted=0.99, measured=0.998, low=0.996, high=0.999, passed=True, of="target", against="reference",
                   on=HELD_OUT, rows=300)
@@ -66,7 +64,7 @@ ROW = {"change": 0.7, "target_loss": 2.0, "champion_loss": 1.3, "tokens": 12, "t
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 @pytest.fixture
@@ -78,7 +76,7 @@ def page(lake, make_release, tmp_path):
     facts = facts_of(lake, release, directory.name, served, champion.name)
     summary = Summary(
         workload="tutor", records=RecordCounts(read=5, kept=4, dropped={"clean: error": 1}, quarantined={}), dataset={},
-        evaluation=deepcopy(REPORT), models={}, has_drafter=True, serving=Serving("eagle3"), gates=[HELD, MISSED, EMPTY], release=directory.name,
+        evaluation=deepcopy(REPORT), models={}, has_drafter=True, serving=DrafterServing("eagle3"), gates=[HELD, MISSED, EMPTY], release=directory.name,
         measured_at=datetime(2026, 6, 20, tzinfo=UTC), speed=SPEED, facts=facts)
     out = tmp_path / "out"
     out.mkdir()
@@ -205,7 +203,7 @@ def test_charts_escape_names_and_bear_any_number():
     (["0.9980", "-1,234.5", "", "not measured"], True), (["1.2 to 3.4", "12 (10 to 14)"], True), (["0.35 MB", "5 %", "-"], True),
     (["1.00 0.98"], False), (["at least 0.95"], False), (["", ""], False), (["8b"], False)])
 def test_columns_of_figures_are_aligned(cells, figures):
-    assert Section("t", ["c"], [[cell] for cell in cells]).is_figure == [figures]
+    assert ReportSection("t", ["c"], [[cell] for cell in cells]).is_figure == [figures]
 
 
 def approval(page, lake, rows, champion=True, report=REPORT, **unlike):

@@ -5,12 +5,12 @@ from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef
-from resources.releasing.rollback import roll_back
-from resources.tables import SCHEMAS, Tables
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.rollback import roll_back
+from resources.lake.tables import SCHEMAS, Tables
+from resources.releases.release import ReleaseRef
 
 FIRST, DAYS = date(2026, 6, 1), 40
 TESTS = ("prompt_shapes", "novelty", "language", "prompt_length", "answer_length", "tools", "errors", "refusals", "feedback_given", "acceptance")

@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 from pipelines.commands import trace  # noqa: F401 - adds the command
 from pipelines.terminal.shared_options import app
 from resources.catalog.catalog import CatalogError
-from resources.lake import Lake
-from resources.launching.run_history import SeenRun
-from resources.releasing.endpoints import Aliases, Endpoint
-from resources.releasing.release import ReleaseRef
+from resources.endpoints.endpoints import Aliases, Endpoint
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.launching.run_history import RunRecord
+from resources.releases.release import ReleaseRef
 from resources.reporting import dashboard_facts
 from resources.reporting.dashboard import tiles, write_dashboard
 from resources.reporting.dashboard_facts import Facts, facts_of
 from resources.reporting.day_charts import columns, day_lines, nice_bounds, nice_top, short_number
-from resources.tables import Tables
 from tests.resources.reporting.busy_lake import DAYS, FIRST, add, fill
 
 
@@ -27,7 +27,7 @@ from tests.resources.reporting.busy_lake import DAYS, FIRST, add, fill
 def busy(tmp_path_factory, make_release):
     """A filled lake, its releases, and its page."""
     home = tmp_path_factory.mktemp("busy")
-    lake = Lake.open(home / "lake")
+    lake = LakeLayout.open(home / "lake")
     releases = fill(lake, make_release)
     page = write_dashboard(lake, "tutor", home / "tutor.html", datetime(2026, 12, 1, tzinfo=UTC)).read_text()
     return lake, releases, page
@@ -45,7 +45,7 @@ def test_the_page_needs_no_network_and_holds_no_words_of_users(busy):
 
 
 def test_rated_answers_of_millrace_chat_are_no_traffic(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     add(Tables(lake), "interactions", [
         {"dt": FIRST, "interaction_id": str(source), "ts": datetime(2026, 6, 1, tzinfo=UTC), "status": "success", "source": source}
         for source in ("gateway", None, "millrace_chat")])
@@ -67,7 +67,7 @@ def test_each_section_shows_the_numbers_of_its_tables(busy):
 
 
 def test_feedback_is_bad_below_the_least_good_value_of_its_name(tmp_path, monkeypatch):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     add(Tables(lake), "feedback", [{"dt": FIRST, "name": name, "value": value} for name, value in (
         ("stars", 2.0), ("stars", 4.0), ("thumb", -1.0), ("thumb", 0.0), ("comment", None))])
     curated = SimpleNamespace(config={"feedback": {"least": {"stars": 4.0}}}, metrics={})
@@ -96,19 +96,19 @@ def test_without_a_comparison_there_is_no_word_on_drift():
 
 def test_a_run_costs_what_its_steps_and_the_time_around_them_took(tmp_path, monkeypatch):
     at = datetime(2026, 7, 11, tzinfo=UTC)
-    seen = [SeenRun("b", "train", "SUCCESS", at + timedelta(seconds=50), at + timedelta(seconds=170), workload="tutor", submitted="s"),
-            SeenRun("a", "logs", "SUCCESS", at, at + timedelta(seconds=40), workload="tutor", submitted="s"),
-            SeenRun("x", "train", "SUCCESS", at, at + timedelta(seconds=40), workload="other"),
-            SeenRun("k", "train", "STARTED", at, None, process="999999@5.00", workload="tutor")]
+    seen = [RunRecord("b", "train", "SUCCESS", at + timedelta(seconds=50), at + timedelta(seconds=170), workload="tutor", submitted="s"),
+            RunRecord("a", "logs", "SUCCESS", at, at + timedelta(seconds=40), workload="tutor", submitted="s"),
+            RunRecord("x", "train", "SUCCESS", at, at + timedelta(seconds=40), workload="other"),
+            RunRecord("k", "train", "STARTED", at, None, process="999999@5.00", workload="tutor")]
     steps = {"a": {"interactions": 20.0, "cleaned_interactions": 10.0}, "b": {"sft_model": 60.0, "sft_model_learnt_nothing_held_out": 2.0}}
     monkeypatch.setattr(dashboard_facts, "runs", lambda lake: seen)
     monkeypatch.setattr(dashboard_facts, "seconds_of_steps", lambda lake, run: steps.get(run, {}))
-    [run] = facts_of(Lake.open(tmp_path / "lake"), "tutor", at + timedelta(days=1)).runs
+    [run] = facts_of(LakeLayout.open(tmp_path / "lake"), "tutor", at + timedelta(days=1)).runs
     assert run.seconds == {"traffic": 30.0, "models": 60.0, "around steps": 70.0} and run.total_s == 160  # 40 s and 120 s
 
 
 def test_a_candidate_that_missed_a_gate_says_so(tmp_path, make_release):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     Endpoint(lake, "tutor").nominate(ReleaseRef.of(make_release(lake, 1, recovery=0.5)))
     page = write_dashboard(lake, "tutor", tmp_path / "t.html").read_text()
     assert "missed 1 gate" in page and "gate recovery: 0.5" in section(page, "releases")
@@ -116,12 +116,12 @@ def test_a_candidate_that_missed_a_gate_says_so(tmp_path, make_release):
 
 
 def test_an_empty_lake_says_in_words_what_there_is_not(tmp_path):
-    page = write_dashboard(Lake.open(tmp_path / "lake"), "tutor", tmp_path / "t.html").read_text()
+    page = write_dashboard(LakeLayout.open(tmp_path / "lake"), "tutor", tmp_path / "t.html").read_text()
     assert page.count('class="empty"') == 10 and "<svg" not in page and "millrace run RECIPE makes one" in page
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(busy, tmp_path, make_release):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     (release,) = [make_release(lake, 1)]
     (release / "release.json").write_text("{")
     (lake.root / "endpoints").mkdir(exist_ok=True)

@@ -13,19 +13,18 @@ from pipelines.commands import trace  # noqa: F401 - adds the command
 from pipelines.terminal.shared_options import app
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError
-from resources.lake import Lake
-from resources.reporting.column_statistics import MOST_CHARACTERS, column_statistics, files_relation
+from resources.lake.lake import LakeLayout
+from resources.lake.sql_files import attach_slice, workbench
+from resources.lake.tables import SCHEMAS, Tables
 from resources.reporting.data_report import write_data_report
-from resources.reporting.row_preview import PEOPLE, rows_without_texts
-from resources.sql_files import attach_slice, workbench
-from resources.tables import SCHEMAS, Tables
+from resources.reporting.statistics import MOST_CHARACTERS, PEOPLE, column_statistics, files_relation, rows_without_texts
 
 NASTY = "<script>alert(1)</script>\u202e" + "x" * 200
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    lake = Lake.open(tmp_path_factory.mktemp("report") / "lake")
+    lake = LakeLayout.open(tmp_path_factory.mktemp("report") / "lake")
     rows = [{"workload": "tutor", "dt": date(2026, 6, 1 + n % 2), "interaction_id": f"i{n}", "request_id": NASTY, "prompt_tokens": 10 * n,
              "status": "success" if n else "error", "messages": json.dumps([{"content": NASTY}])} for n in range(4)]
     Tables(lake).append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))

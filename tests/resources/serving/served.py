@@ -5,7 +5,7 @@ import time
 
 import urllib3
 
-from resources.front.pass_through import RELEASE_HEADER
+from resources.gateway.pass_through import RELEASE_HEADER
 
 
 class Served:

@@ -14,23 +14,23 @@ import urllib3
 import zstandard
 
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
-from resources.capture.capture import CaptureSettings
-from resources.front.front import Front
-from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef, read_release
-from resources.releasing.rollback import roll_back
-from resources.scraping.scraper import Scraper
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.rollback import roll_back
+from resources.gateway.capture import CaptureSettings
+from resources.gateway.front import Front
+from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from resources.monitoring.metrics.scraper import Scraper
+from resources.releases.release import ReleaseRef, read_release
 from resources.serving import release_server
+from resources.serving.endpoint_server import TrafficSettings, scraping, serve
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
-from resources.serving.serve import Traffic, scraping, serve
 from resources.serving.server_host import ServerHost
-from resources.tables import Tables
 from tests.resources.serving.served import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following")]
@@ -41,7 +41,7 @@ AGREES = {"tokens": 10, "agreed": 10, "nll": 1.0, "prompts": 1, "same_prompts": 
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_windows_are_those_of_each_release_from_its_first_request_to_its_last(la
 def test_a_lake_that_cannot_be_written_is_served_without_metrics(lake):
     said = []
     (lake.root / ".serving").write_text("no folder")
-    with scraping(lake, "tutor", Traffic(), said.append) as scraper:
+    with scraping(lake, "tutor", TrafficSettings(), said.append) as scraper:
         assert scraper is None
     assert said and said[0].startswith("metrics of the servers are not kept: ")
 
@@ -336,7 +336,7 @@ def test_serving_ends_with_the_server_where_nothing_is_followed(lake, settings, 
             threading.Timer(0.2, os.kill, (started_by_it, signal.SIGKILL)).start()
 
     with pytest.raises(ServeError, match=f"the server of release {release.name} ended by itself"):
-        serve(lake, "tutor", Traffic(port=0), settings, say, every_s=0.05)
+        serve(lake, "tutor", TrafficSettings(port=0), settings, say, every_s=0.05)
 
 
 def test_the_traffic_of_a_release_is_captured_with_the_digest_of_its_weights(lake, settings, make_release, tmp_path):
@@ -353,7 +353,7 @@ def test_the_traffic_of_a_release_is_captured_with_the_digest_of_its_weights(lak
 
     captured = CaptureSettings(str(tmp_path / "captured"), ask_for_ids=True)
     with pytest.raises(ServeError, match="ended by itself"):
-        serve(lake, "tutor", Traffic(port=0, capture=captured), settings, say, every_s=0.05)
+        serve(lake, "tutor", TrafficSettings(port=0, capture=captured), settings, say, every_s=0.05)
     [path] = (tmp_path / "captured").glob("dt=*/hour=*/traffic-*")
     [record] = map(json.loads, zstandard.ZstdDecompressor().decompress(path.read_bytes()).splitlines())
     digest = read_release(release).target.digest
@@ -363,12 +363,12 @@ def test_the_traffic_of_a_release_is_captured_with_the_digest_of_its_weights(lak
 
 def test_names_that_are_not_there(lake, settings, make_release):
     with pytest.raises(ServeError, match="has no endpoint of 'tutor'; there are: none yet"):
-        serve(lake, "tutor", Traffic(port=0), settings, print)
+        serve(lake, "tutor", TrafficSettings(port=0), settings, print)
     champion(lake, make_release(lake, 1))
     with pytest.raises(ServeError, match="--canary champion is the alias that is served anyway"):
-        serve(lake, "tutor", Traffic(port=0, canary="champion"), settings, print)
+        serve(lake, "tutor", TrafficSettings(port=0, canary="champion"), settings, print)
     with Front("127.0.0.1", 0) as front, pytest.raises(ServeError, match="another program listens there"):
-        serve(lake, "tutor", Traffic(port=front.port), settings, print)
+        serve(lake, "tutor", TrafficSettings(port=front.port), settings, print)
 
 
 def _serves(process, lake):

@@ -16,20 +16,20 @@ from benchmarks.small_adapter import small_adapter
 from benchmarks.small_release import small_release
 from benchmarks.stand_in_vllm import behave, stand_in_vllm, started
 from model_ops.serving.service import fingerprint
-from resources.front.front import Front
-from resources.front.pass_through import RELEASE_HEADER, TARGET_HEADER
-from resources.lake import Lake
-from resources.releasing.actor import Actor
-from resources.releasing.approvals import approve
-from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseRef, read_release
-from resources.releasing.rollback import roll_back
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import approve
+from resources.endpoints.endpoints import Endpoint
+from resources.endpoints.rollback import roll_back
+from resources.gateway.front import Front
+from resources.gateway.pass_through import RELEASE_HEADER, TARGET_HEADER
+from resources.lake.lake import LakeLayout
+from resources.releases.release import ReleaseRef, read_release
 from resources.serving import release_server
 from resources.serving.adapter_host import AdapterHost
+from resources.serving.endpoint_server import TrafficSettings, serve
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
-from resources.serving.serve import Traffic, serve
 from tests.resources.serving.served import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following adapters")]
@@ -41,7 +41,7 @@ BOTH = ("tutor", "support")
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake.open(tmp_path / "lake")
+    return LakeLayout.open(tmp_path / "lake")
 
 
 @pytest.fixture(autouse=True)
@@ -268,13 +268,13 @@ def test_a_changed_adapter_is_not_served(lake, settings):
 
 def test_the_names_of_the_workloads_are_checked(lake, settings):
     champion(lake, small_adapter(lake, 1))
-    for traffic, why in ((Traffic(port=0, beside=("support",)), "has no endpoint of 'support'; there are: tutor"),
-                         (Traffic(port=0, beside=("tutor",)), "tutor is named twice")):
+    for traffic, why in ((TrafficSettings(port=0, beside=("support",)), "has no endpoint of 'support'; there are: tutor"),
+                         (TrafficSettings(port=0, beside=("tutor",)), "tutor is named twice")):
         with pytest.raises(ServeError, match=why):
             serve(lake, "tutor", traffic, settings, print)
     champion(lake, small_adapter(lake, 1, "support"))
     with pytest.raises(ServeError, match="--canary goes with one workload"):
-        serve(lake, "tutor", Traffic(port=0, beside=("support",), canary="canary"), settings, print)
+        serve(lake, "tutor", TrafficSettings(port=0, beside=("support",), canary="canary"), settings, print)
 
 
 def test_a_single_workload_whose_release_is_an_adapter_is_switched_without_another_server(lake, settings, tmp_path):
@@ -287,5 +287,5 @@ def test_a_single_workload_whose_release_is_an_adapter_is_switched_without_anoth
                 raise KeyboardInterrupt
             releases.append(champion(lake, small_adapter(lake, 2)))
 
-    serve(lake, "tutor", Traffic(port=0), settings, say, watch=True, every_s=0.05)
+    serve(lake, "tutor", TrafficSettings(port=0), settings, say, watch=True, every_s=0.05)
     assert len(started(tmp_path / "vllm")) == 1 and len(releases) == 2 and f"release {releases[1].name} answers" in said[-1]

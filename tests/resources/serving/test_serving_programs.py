@@ -7,13 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.stand_in_vllm import stand_in_vllm
-from model_ops.errors import Misuse
-from model_ops.precision import Speeds
+from model_ops.jobs.errors import Misuse
+from model_ops.machine.precision import Speeds
 from model_ops.serving import cpu_dtype
 from model_ops.serving.server_process import NotRunnable
 from pipelines.cli import app
-from resources.lake import Lake
-from resources.releasing.release import read_release
+from resources.lake.lake import LakeLayout
+from resources.releases.release import read_release
 from resources.serving import programs, release_server
 from resources.serving.programs import Program, ServeError, command_of, find_program
 from resources.serving.release_server import ReleaseServer, ServeSettings
@@ -54,7 +54,7 @@ def test_without_one_the_first_server_that_is_installed_is_taken(tmp_path, monke
 
 @pytest.mark.parametrize(("kind", "called"), [("vllm", "serve"), ("sglang", "sglang.launch_server")])
 def test_the_script_of_the_release_starts_the_program_that_was_chosen(kind, called, tmp_path, make_release):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     release = make_release(lake, 1)
     python = tmp_path / "with space" / "python"
     python.parent.mkdir()
@@ -74,7 +74,7 @@ def test_the_script_of_the_release_starts_the_program_that_was_chosen(kind, call
     ("no tools", "serve --port 1"),
 ])
 def test_vllm_is_told_how_the_target_writes_tool_calls(template, words, tmp_path, make_release):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     release = make_release(lake, 1)
     (lake.root / read_release(release).target.path / "chat_template.jinja").write_text(template)
     script = release / "serve-vllm.sh"
@@ -88,7 +88,7 @@ def test_vllm_is_told_how_the_target_writes_tool_calls(template, words, tmp_path
 
 
 def test_transformers_serves_the_target_under_the_name_of_the_workload(tmp_path, make_release):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     release = make_release(lake, 1)
     with command_of(Program("transformers", ("python", "serve")), lake, release) as command:
         assert command.words == ["python", "serve", "tutor"]
@@ -96,7 +96,7 @@ def test_transformers_serves_the_target_under_the_name_of_the_workload(tmp_path,
 
 
 def test_a_release_without_the_server_s_script_is_named(tmp_path, make_release):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     release = make_release(lake, 1)
     (release / "serve-vllm.sh").unlink()
     with pytest.raises(ServeError, match=r"has no serve-vllm.sh: serve it with another --server"), \
@@ -109,7 +109,7 @@ def test_a_release_without_the_server_s_script_is_named(tmp_path, make_release):
     (("--", "--max-model-len", "4096"), "name a workload before --"),
 ])
 def test_what_is_asked_for_in_vain_ends_before_a_server_is_sought(tmp_path, words, sentence):
-    Lake.open(tmp_path / "lake")
+    LakeLayout.open(tmp_path / "lake")
     done = CliRunner().invoke(app, ["serve", "--lake", str(tmp_path / "lake"), "--program", "/nowhere", *words])
     assert sentence in f"{done.exception} {done.output}"
 
@@ -131,7 +131,7 @@ def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given,
     monkeypatch.setattr(release_server, "running_server", running_server)
     monkeypatch.setattr(cpu_dtype, "cpu_speeds", lambda threads: Speeds(float32=12.0, bfloat16=0.5))
     monkeypatch.setattr(cpu_dtype, "ACCELERATORS", ())
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     settings = ServeSettings(Program("vllm", ("vllm",)), tmp_path / "logs", given)
     release = make_release(lake, 1)
     (lake.root / read_release(release).target.path / "config.json").write_text("{}")

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from model_ops.job import Job
+from model_ops.jobs.job import Job
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings

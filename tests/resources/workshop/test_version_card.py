@@ -5,9 +5,9 @@ import json
 import yaml
 from huggingface_hub import ModelCard
 
-from resources.artefacts.manifest import changed_files, digest_holds, files_digest, read_manifest
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import changed_files, digest_holds, files_digest, read_manifest
 from resources.workshop.workshop import Workshop
 
 
@@ -19,7 +19,7 @@ def made(workshop, name, op, inputs=(), metrics=None, kind="model", **config):
             (output / "adapter" / "adapter_config.json").write_text("{}")
         return metrics or {}
 
-    return workshop.build(kind, name, op, ("model_ops/job.py",), config, list(inputs), work)
+    return workshop.build(kind, name, op, ("model_ops/jobs/job.py",), config, list(inputs), work)
 
 
 def card_of(workshop, manifest):
@@ -28,7 +28,7 @@ def card_of(workshop, manifest):
 
 
 def test_the_card_says_base_licence_data_metrics_and_how_to_load_it(tmp_path):
-    workshop = Workshop(Registry(Lake.open(tmp_path / "lake"), "tutor"), None, threads=1)
+    workshop = Workshop(Registry(LakeLayout.open(tmp_path / "lake"), "tutor"), None, threads=1)
     outside = tmp_path / "qwen"
     outside.mkdir()
     (outside / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
@@ -56,7 +56,7 @@ def test_the_card_says_base_licence_data_metrics_and_how_to_load_it(tmp_path):
 
 
 def test_the_card_is_listed_and_does_not_count_in_the_digest(tmp_path):
-    one, other = (Workshop(Registry(Lake.open(tmp_path / name), "tutor"), None, threads=1) for name in ("one", "other"))
+    one, other = (Workshop(Registry(LakeLayout.open(tmp_path / name), "tutor"), None, threads=1) for name in ("one", "other"))
     first, second = made(one, "sft_model", "sft", steps=1), made(other, "sft_model", "sft", steps=2)
     assert first.version != second.version and first.digest == second.digest, "the cards differ, the models do not"
     directory = one.directory(first)
@@ -68,7 +68,7 @@ def test_the_card_is_listed_and_does_not_count_in_the_digest(tmp_path):
 
 
 def test_datasets_get_none_and_a_card_of_the_operation_stays(tmp_path):
-    workshop = Workshop(Registry(Lake.open(tmp_path / "lake"), "tutor"), None, threads=1)
+    workshop = Workshop(Registry(LakeLayout.open(tmp_path / "lake"), "tutor"), None, threads=1)
     rows = made(workshop, "rows", "curate", kind="dataset")
     assert not (workshop.directory(rows) / "README.md").exists()
 
@@ -76,5 +76,5 @@ def test_datasets_get_none_and_a_card_of_the_operation_stays(tmp_path):
         (output / "README.md").write_text("its own")
         return {}
 
-    kept = workshop.build("model", "base_model", "import_base", ("model_ops/job.py",), {}, [], work)
+    kept = workshop.build("model", "base_model", "import_base", ("model_ops/jobs/job.py",), {}, [], work)
     assert (workshop.directory(kept) / "README.md").read_text() == "its own" and read_manifest(workshop.directory(kept)) == kept

@@ -7,9 +7,9 @@ import pytest
 
 from assets.presentation import shown
 from model_ops.speculators.registry import speculator_settings
-from resources.artefacts.manifest import ManifestError
 from resources.artefacts.registry import Registry
-from resources.lake import Lake
+from resources.lake.lake import LakeLayout
+from resources.manifests.manifest import ManifestError
 from resources.workshop.workshop import Workshop
 
 
@@ -23,11 +23,11 @@ class Launcher:
 
 @pytest.fixture
 def workshop(tmp_path):
-    return Workshop(Registry(Lake.open(tmp_path / "lake"), "tutor"), Launcher(), threads=1)
+    return Workshop(Registry(LakeLayout.open(tmp_path / "lake"), "tutor"), Launcher(), threads=1)
 
 
 def dataset(workshop, text):
-    draft = workshop.registry.draft("dataset", "speculator_dataset", "generate", ("model_ops/job.py",), {"text": text}, [])
+    draft = workshop.registry.draft("dataset", "speculator_dataset", "generate", ("model_ops/jobs/job.py",), {"text": text}, [])
     (draft.directory / "rows.txt").write_text(text)
     return workshop.registry.finish(draft, {})
 
@@ -63,7 +63,7 @@ def test_a_directory_from_outside_is_an_input_by_what_it_holds(workshop, tmp_pat
 
 def test_a_step_refuses_a_parent_that_is_out_of_date_and_names_what_to_materialize(workshop):
     def make(kind, name, text, *inputs):
-        return workshop.build(kind, name, name, ("model_ops/job.py",), {"text": text}, [item.as_input() for item in inputs],
+        return workshop.build(kind, name, name, ("model_ops/jobs/job.py",), {"text": text}, [item.as_input() for item in inputs],
                               lambda output: (output / "content.txt").write_text(text) and {})
 
     old = make("model", "sft_model", "1 step")
@@ -83,7 +83,7 @@ def test_a_reused_step_says_when_and_by_which_run_it_was_made_and_shows_no_old_s
 
     def run(run_id):
         working = Workshop(Registry(workshop.lake, "tutor", run_id=run_id), None, threads=1)
-        manifest = working.build("model", "sft_model", "sft", ("model_ops/job.py",), {}, [], work=fill)
+        manifest = working.build("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {}, [], work=fill)
         return shown(manifest, working).metadata
 
     def fill(output):

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.reading.providers import anthropic_api, converse_api, gemini_api
-from resources.reading.providers.blocks import UnknownBlock, finish_reason
-from resources.reading.providers.calls import call_of
-from resources.reading.providers.litellm_calls import provider_chat_of
-from resources.reading.providers.streams import joined
+from resources.records.providers import anthropic_api, converse_api, gemini_api
+from resources.records.providers.blocks import UnknownBlock, finish_reason
+from resources.records.providers.calls import call_of
+from resources.records.providers.litellm_calls import provider_chat_of
+from resources.records.providers.streams import joined
 
 arguments = st.dictionaries(st.text(max_size=4), st.none() | st.integers(-9, 9) | st.text(max_size=4), max_size=3)
 words = st.text(min_size=1, max_size=6)

@@ -1,0 +1,226 @@
+"""LoRA (arXiv 2106.09685): a frozen weight W and a trained low-rank adapter, y = x W^T + scaling (x A^T) B^T.
+
+    layers = add_adapters(model, LoraSettings(rank=16))   # freezes the model, adds adapters to every linear layer
+    merge_adapters(model)                                 # back to plain linear layers with W + scaling B A
+
+The frozen weight has no gradient, no optimizer state and no float32 copy; it keeps the dtype of its file. A and B are float32;
+their products run in autocast's precision. One autograd function computes frozen product and adapter: the backward pass
+computes dX (two products), dA and dB, and the forward pass saves only x and x A^T.
+
+By default every linear layer of the blocks gets an adapter. Routers (a change there affects every token) and experts that are
+stored as one three-dimensional weight get one where `targets` names them (`lora_parameters`); `left_out_parameters` counts
+the weights of such experts without an adapter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from model_ops.adapters.lora_parameters import (
+    adaptable_parameters,
+    adapted_parameters,
+    add_parameter_adapter,
+    merge_parameter_adapter,
+)
+from model_ops.adapters.lora_settings import LoraSettings
+from model_ops.families import ROUTERS
+from model_ops.jobs import ModelError
+
+SHOWN = 8
+
+
+class LoraLinear(nn.Linear):
+    """A linear layer with frozen weight and bias, whose names do not change, and an adapter lora_A [rank, in], lora_B [out,
+    rank]."""
+
+    lora_A: nn.Parameter
+    lora_B: nn.Parameter
+
+    @classmethod
+    def over(cls, linear: nn.Linear, settings: LoraSettings, generator: torch.Generator) -> LoraLinear:
+        """Wraps `linear`. A is Kaiming uniform as in PEFT and B is zero, so outputs do not change yet."""
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        layer.in_features, layer.out_features = linear.in_features, linear.out_features
+        layer.take(linear)
+        layer.scaling = settings.scaling
+        layer.dropout = settings.dropout
+        device = linear.weight.device
+        bound = 1 / math.sqrt(linear.in_features)
+        drawn = (torch.rand(settings.rank, linear.in_features, generator=generator) * 2 - 1) * bound
+        layer.lora_A = nn.Parameter(drawn.to(device))
+        layer.lora_B = nn.Parameter(torch.zeros(linear.out_features, settings.rank, device=device))
+        return layer.train(linear.training)
+
+    def take(self, linear: nn.Linear) -> None:
+        """Stores the frozen weight. Subclasses with another storage format override this and `frozen`."""
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def frozen(self, dtype: torch.dtype) -> Float[Tensor, "out in"]:
+        """The frozen weight for a product in `dtype`."""
+        return self.weight.to(dtype)
+
+    def forward(self, input: Float[Tensor, "... in"]) -> Float[Tensor, "... out"]:
+        kind = input.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else input.dtype
+        rows = input.to(dtype).reshape(-1, self.in_features)
+        down, up = self.lora_A.to(dtype), self.lora_B.to(dtype)
+        seen = F.dropout(rows, self.dropout, self.training) if self.dropout and self.training else None
+        with torch.autocast(kind, enabled=False):
+            output = _Adapted.apply(rows, seen, down, up, self)
+        return output.view(*input.shape[:-1], self.out_features)
+
+    def update(self) -> Float[Tensor, "out in"]:
+        """The adapter's update of the weight, scaling B A, in float32."""
+        return self.scaling * (self.lora_B.float() @ self.lora_A.float())
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, rank={self.lora_A.shape[0]}, scaling={self.scaling:g}"
+
+
+class _Adapted(torch.autograd.Function):
+    """Frozen product plus adapter. seen: the adapter's input after dropout; None if it equals `rows`."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, seen: Tensor | None, down: Tensor, up: Tensor, layer: LoraLinear) -> Tensor:
+        bias = None if layer.bias is None else layer.bias.to(rows.dtype)
+        low = (rows if seen is None else seen) @ down.T
+        ctx.save_for_backward(rows if seen is None else seen, down, up, low)
+        ctx.layer, ctx.dropped = layer, seen is not None
+        # not in place: selective checkpointing saves the results of products, which must not change
+        return torch.addmm(F.linear(rows, layer.frozen(rows.dtype), bias), low, up.T, alpha=layer.scaling)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        seen, down, up, low = ctx.saved_tensors
+        layer = ctx.layer
+        of_low = (gradient @ up).mul_(layer.scaling)
+        of_down = of_low.T @ seen if ctx.needs_input_grad[2] else None
+        of_up = (gradient.T @ low).mul_(layer.scaling) if ctx.needs_input_grad[3] else None
+        of_rows = gradient @ layer.frozen(gradient.dtype) if ctx.needs_input_grad[0] else None
+        of_seen = None
+        if ctx.dropped:
+            of_seen = of_low @ down if ctx.needs_input_grad[1] else None
+        elif of_rows is not None:
+            of_rows.addmm_(of_low, down)
+        return of_rows, of_seen, of_down, of_up, None
+
+
+@dataclass(frozen=True)
+class AdapterCounts:
+    """Counts of adapters and weights."""
+
+    adapted_layers: int
+    trained_parameters: int
+    frozen_parameters: int
+    left_out_parameters: int
+    """Weights of experts without an adapter."""
+
+
+def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,
+                 kind: type[LoraLinear] = LoraLinear) -> AdapterCounts:
+    """Freezes every weight of `model` and adds adapters to the layers in `settings.targets`, in place.
+
+    The same seed gives the same adapters on every device. Raises ModelError for a target that matches nothing or takes no
+    adapter.
+    """
+    names = adapted_names(model, settings.targets)
+    model.requires_grad_(False)
+    left_out = sum(parameter.numel() for name, parameter in model.named_parameters()
+                   if _is_of_experts(name, parameter) and name not in names)
+    generator = torch.Generator().manual_seed(seed)
+    frozen = sum(parameter.numel() for parameter in model.parameters())
+    parameters = set(adaptable_parameters(model))
+    for name in names:
+        if name in parameters:
+            add_parameter_adapter(model, name, settings, generator)
+            continue
+        parent, _, last = name.rpartition(".")
+        linear = model.get_submodule(name)
+        setattr(model.get_submodule(parent), last, kind.over(linear, settings, generator))
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return AdapterCounts(len(names), trained, frozen, left_out)
+
+
+def adapted_names(model: PreTrainedModel, targets: list[str] | None) -> list[str]:
+    """Names of the layers that get adapters, then of the weights: all linear layers of the blocks, or those whose name ends
+    with a target (q_proj, self_attn.q_proj, layers.3.mlp.up_proj). Fused experts and routers are named with their
+    module (experts, experts.down_proj, mlp.gate). Raises ModelError for a target that matches none."""
+    linear = adaptable_names(model)
+    if targets is None:
+        return linear
+    parameters = adaptable_parameters(model)
+    routers = [name for name, module in model.named_modules()
+               if isinstance(module, nn.Linear) and name.rpartition(".")[2] in ROUTERS]
+    chosen: set[str] = set()
+    for target in targets:
+        matched = [name for name in (*linear, *routers) if _ends_with(name, target)]
+        matched += [name for name in parameters if _ends_with(name.rpartition(".")[0], target)
+                    or ("." in target and _ends_with(name, target))]
+        if not matched:
+            known = sorted({name.rpartition(".")[2] for name in linear} | {_last_two(name) for name in parameters})
+            others = [name for name, _ in [*model.named_modules(), *model.named_parameters()] if _ends_with(name, target)]
+            why = (f"matches {others[0]}, which takes no adapter by this name" if others else "matches no layer of the model")
+            raise ModelError(f"lora target {target!r} {why}; there are {', '.join(known[:SHOWN])}, such as {linear[0]}")
+        chosen.update(matched)
+    return [name for name in (*linear, *routers, *parameters) if name in chosen]
+
+
+def adaptable_names(model: PreTrainedModel) -> list[str]:
+    """Names of all linear layers except head and routers. Raises ModelError if there are none."""
+    head = model.get_output_embeddings()
+    able = [name for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and module is not head and name.rpartition(".")[2] not in ROUTERS]
+    if not able:
+        raise ModelError(f"{type(model).__name__} has no linear layer to put an adapter on; use method: full")
+    return able
+
+
+def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
+    """The layers with adapters, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
+
+
+@torch.no_grad()
+def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) -> float:
+    """Replaces adapters by plain linear layers with W + scaling B A, rounded once to `dtype`, in place.
+
+    Returns the rounding error relative to the adapters' update (Frobenius norms over all layers); a merged weight cannot hold
+    an update smaller than its own precision. 0 if the adapters change nothing.
+    """
+    lost = added = 0.0
+    for name in adapted_parameters(model):
+        error, size = merge_parameter_adapter(model, name, dtype)
+        lost, added = lost + error, added + size
+    for name, layer in adapted_layers(model).items():
+        update = layer.update()
+        exact = layer.frozen(torch.float32) + update
+        merged = exact.to(dtype)
+        lost += float((merged.float() - exact).square().sum())
+        added += float(update.square().sum())
+        plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+        plain.weight = nn.Parameter(merged, requires_grad=False)
+        if layer.bias is not None:
+            plain.bias = nn.Parameter(layer.bias.detach(), requires_grad=False)
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, plain.train(layer.training))
+    return math.sqrt(lost / added) if added else 0.0
+
+
+def _ends_with(name: str, target: str) -> bool:
+    return name == target or name.endswith(f".{target}")
+
+
+def _last_two(name: str) -> str:
+    return ".".join(name.split(".")[-2:])
+
+
+def _is_of_experts(name: str, parameter: nn.Parameter) -> bool:
+    return ".experts." in name and parameter.ndim == 3

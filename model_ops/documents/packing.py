@@ -1,0 +1,181 @@
+"""Packs documents into rows and assigns rows to optimizer steps.
+
+    plan = PackedPlan(documents, settings)         # a BatchSource (model_ops.tensors.batch)
+    plan.step(0)                                   # the micro-batches of the first step
+    to_batches(documents)                          # every document once, for an evaluation
+
+Documents are assigned to rows once, by length (model_ops.documents.bin_packing). Attention stays within a document, so rows
+only decide which documents share a step. Steps vary as follows:
+
+- Rows are shuffled in every pass with a generator of (seed, pass), so step i is a function of i and the settings.
+- In every pass documents of the same length swap places at random. Rows stay as full as before, similar documents that are
+  neighbours in the dataset are separated, and documents share rows with different ones in each pass.
+- Rows that begin with a long document are filled with short ones. With many short documents the last rows hold only short ones,
+  so the number of targets varies between steps if tokens_per_step is one or two rows. The gradient is divided by the targets of
+  its own step, so tokens of such steps have different weights. Eight rows per step even this out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Int
+
+from model_ops.documents.bin_packing import pack
+from model_ops.documents.documents import AnyBatch, Document, lengths_and_targets, prefix_tokens, to_batch
+from model_ops.tensors import Batch
+from model_ops.training import TrainingSettings
+
+MICRO_BATCH_TOKENS = 4_096
+"""Default of settings.micro_batch_tokens: rows of a step are concatenated up to this many tokens, because large products are
+faster."""
+
+
+def to_batches(documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS,
+               kind: type[AnyBatch] = Batch) -> list[AnyBatch]:
+    """Every document once, batched by similar length. A batch has at most `batch_tokens` tokens, or one longer document."""
+    lengths = lengths_and_targets(documents)[0].tolist()
+    order = sorted(range(len(documents)), key=lambda i: (lengths[i], i))
+    return [to_batch([documents[i] for i in part], kind) for part in _by_tokens(order, lengths, batch_tokens)]
+
+WEIGHED_ROWS = 100_000
+"""The heaviest micro-batch is searched among the steps of this many first rows; other passes hold the same rows."""
+TARGET_WEIGHT = 1 / 8
+"""Memory of a target relative to a token: a target adds its last hidden state, the gradient of it, and a share of a chunk of
+logits; a token has a dozen or more such vectors in every layer for the backward pass."""
+
+PREFIX_WEIGHT = 0.3
+"""Memory of a token before a branch relative to a token: attention keeps its keys and values once more for each branch.
+Measured on a tiny model (1.6 kB of 5.3 kB a token); less where keys have few heads."""
+
+
+class Streams(Protocol):
+    """Further streams of documents, made when a batch needs them."""
+
+    kind: type[Batch]
+    """Class of the batches, which declares the streams."""
+
+    def added_to(self, document: Document, index: int) -> Document:
+        """The document with its streams; index: its place among the documents of the plan."""
+
+
+class PackedPlan:
+    """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average.
+
+    streams: what the batches hold besides the documents' tokens."""
+
+    def __init__(self, documents: Sequence[Document], settings: TrainingSettings, streams: Streams | None = None):
+        self.documents, self.streams = documents, streams
+        self.seed = settings.seed
+        self.lengths, self.targets = lengths_and_targets(documents)
+        self.prefixes = prefix_tokens(documents)
+        longest = int(self.lengths.max(initial=1))
+        capacity = min(settings.max_length, max(settings.tokens_per_step, longest))
+        if settings.micro_batch_tokens is not None:
+            capacity = min(capacity, max(settings.micro_batch_tokens, longest))
+        self.rows = pack(self.lengths, capacity)
+        self.row_tokens = self.rows.sums(self.lengths).tolist()
+        self.micro_batch_tokens = max(capacity, settings.micro_batch_tokens or MICRO_BATCH_TOKENS)
+        self.rows_per_step = max(1, round(settings.tokens_per_step / capacity))
+        passes = math.ceil((settings.epochs or 0) * len(self.rows) / self.rows_per_step)
+        self.steps = 0 if not len(self.rows) else settings.steps if settings.steps is not None else max(1, passes)
+        self._by_length = np.argsort(self.lengths, kind="stable")
+        self._in_pass = lru_cache(maxsize=2)(self._exchanged)
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
+        """This rank's rows of step `index`, concatenated into micro-batches; see BatchSource."""
+        cut = self._positions(index, ranks)
+        batches = [self._batch(part) for part in cut[rank]]
+        missing = max(len(parts) for parts in cut) - len(batches)
+        silent = [index * self.rows_per_step]
+        return batches + [self._batch(silent).silenced()] * missing
+
+    def documents_of(self, index: int) -> list[Document]:
+        """The documents of step `index`, of all ranks."""
+        (mine,) = self._positions(index, 1)
+        return [self.documents[i] for part in mine for position in part for i in self._documents_at(position)]
+
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
+        """This rank's micro-batch with the highest estimated memory, by tokens and, with less weight, targets and the tokens
+        before branches; ties go to the longest document, which needs most memory for attention."""
+        steps = min(self.steps, max(1, WEIGHED_ROWS // self.rows_per_step))
+        parts = {(index, place): part for index in range(steps)
+                 for place, part in enumerate(self._positions(index, ranks)[rank])}
+        if not parts:
+            return self.step(0, rank, ranks)[0]
+        tokens = {key: sum(self.row_tokens[self._row_at(position)] for position in part) for key, part in parts.items()}
+        most = max(tokens.values())
+        near = [key for key in parts if tokens[key] * (1 + TARGET_WEIGHT) >= most or self.prefixes.any()]
+
+        def weight(key: tuple[int, int]) -> tuple[float, int]:
+            documents = [document for position in parts[key] for document in self._documents_at(position)]
+            return (tokens[key] + TARGET_WEIGHT * int(self.targets[documents].sum())
+                    + PREFIX_WEIGHT * int(self.prefixes[documents].sum())), int(self.lengths[documents].max())
+
+        return self._batch(parts[max(near, key=weight)])
+
+    def _positions(self, index: int, ranks: int) -> list[list[list[int]]]:
+        """Rows of step `index` by rank and micro-batch, as positions in the endless sequence of shuffled rows."""
+        if not 0 <= index < self.steps:
+            raise IndexError(index)
+        first = index * self.rows_per_step
+        positions = range(first, first + self.rows_per_step)
+        tokens = {position: self.row_tokens[self._row_at(position)] for position in positions}
+        return [_by_tokens(mine, tokens, self.micro_batch_tokens) for mine in share(positions, tokens, ranks)]
+
+    def _batch(self, positions: Sequence[int]) -> Batch:
+        members = [i for position in positions for i in self._documents_at(position)]
+        if self.streams is None:
+            return to_batch([self.documents[i] for i in members])
+        return to_batch([self.streams.added_to(self.documents[i], i) for i in members], self.streams.kind)
+
+    def _row_at(self, position: int) -> int:
+        return int(_order(len(self.rows), self.seed, position // len(self.rows))[position % len(self.rows)])
+
+    def _documents_at(self, position: int) -> list[int]:
+        return self._in_pass(position // len(self.rows))[self.rows[self._row_at(position)]].tolist()
+
+    def _exchanged(self, number: int) -> Int[np.ndarray, " documents"]:
+        """The permutation of documents of equal length in pass `number`."""
+        keys = np.random.default_rng((self.seed, number, 1)).random(len(self.lengths))
+        stand_ins = np.empty(len(self.lengths), dtype=np.int64)
+        stand_ins[self._by_length] = np.lexsort((keys, self.lengths))
+        return stand_ins
+
+
+def share(items: Sequence[int], tokens: Sequence[int] | dict[int, int], ranks: int) -> list[list[int]]:
+    """Distributes items over ranks with about equal tokens: longest first, each to the rank with the fewest tokens."""
+    if ranks == 1:
+        return [list(items)]
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    held = [0] * ranks
+    for item in sorted(items, key=lambda item: -tokens[item]):
+        least = min(range(ranks), key=held.__getitem__)
+        shares[least].append(item)
+        held[least] += tokens[item]
+    return shares
+
+
+@lru_cache(maxsize=4)
+def _order(rows: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.default_rng((seed, epoch)).permutation(rows)
+
+
+def _by_tokens(indices: Sequence[int], tokens: Sequence[int] | dict[int, int], limit: int) -> list[list[int]]:
+    """Splits indices into consecutive groups of at most `limit` tokens; a single item may exceed it."""
+    parts: list[list[int]] = []
+    held = 0
+    for index in indices:
+        if not parts or held + tokens[index] > limit:
+            parts.append([])
+            held = 0
+        parts[-1].append(index)
+        held += tokens[index]
+    return parts

@@ -1,0 +1,32 @@
+"""Drafting without a trained network, and the measurement of any drafter: n-gram and suffix lookup, acceptance with intervals,
+and the choice of what a server drafts with.
+
+Trained drafters are in `speculators`. Start with `acceptance.py` (acceptance length, gain, intervals), then
+`measure_acceptance.py`, which decodes prompts with several drafters. `drafts.py` describes what a server can draft with;
+`drafting_choice.py` picks the fastest from measurements.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.drafting.acceptance import LARGEST_EXPONENT, AcceptanceRow, is_looping, paired_gain, summarize, tau_of
+    from model_ops.drafting.drafting_choice import (
+        P99_ABOVE,
+        CurvePoint,
+        DraftingChoice,
+        MeasuredDrafting,
+        Rate,
+        ReplayResult,
+        choose_by_replay,
+        choose_in_server,
+        varying,
+    )
+    from model_ops.drafting.drafts import LOOKUPS, NO_DRAFTING, Drafting, with_drafter
+    from model_ops.drafting.lookup import replay
+    from model_ops.drafting.measure_acceptance import AcceptanceRun, baselines, measure
+    from model_ops.drafting.student_t import error_of, moves, student, variance
+    from model_ops.drafting.suffix import SuffixCache
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,0 +1,191 @@
+"""Acceptance statistics of drafters: acceptance length (tau) with confidence interval, by group, and gains. Imports no torch.
+
+    summary = summarize(rows)                             # rows of one drafter and temperature
+    gain = paired_gain([kl_rows], [lk_rows])              # two drafters on the same prompts, with a 95 % interval
+    gain = paired_gain([kl_0, kl_1, kl_2], [lk_0, lk_1, lk_2])     # three trainings of each
+
+tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards, without the prompt's prefill.
+`tau_of_drafts` counts only forwards that verify a draft, as servers' counters do; for a drafter that always drafts both are
+equal. Accepted drafts beyond an answer's end count, as in servers (see `model_ops.decoding.decode_loop`). Intervals are
+Student's t over prompts, since tokens of one answer are not independent, and over trainings.
+An answer loops if a pattern of 1 to 13 tokens repeats without interruption over at least 32 tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from model_ops.drafting.student_t import error_of, moves, student, variance
+
+LONGEST_PATTERN = 13
+LOOP_TOKENS = 32
+SEED_INTERVALS = "Student's t over prompts and trainings"
+SHORTEST_BUCKET = 128
+"""Prompts with fewer tokens form one group; longer ones are grouped by powers of two."""
+MANY_TURNS = 4
+LARGEST_EXPONENT = 700.0
+"""exp of a larger number is infinite."""
+
+
+@dataclass(frozen=True)
+class AcceptanceRow:
+    """Counts for one prompt with one drafter (`none`: the target alone) at one temperature."""
+
+    drafter: str
+    temperature: float
+    num_speculative_tokens: int
+    row_id: str
+    workload: str
+    prompt_shape: str
+    prompt_tokens: int
+    turns: int
+    has_system: bool
+    has_tools: bool
+    tokens: int
+    finish_reason: str
+    looping: bool
+    forwards: int
+    drafts: int
+    drafted: int
+    accepted: int
+    accepted_at: list[int]
+    sampling: str = ""
+    """How the rows of one measurement were sampled: `greedy`, `temperature 1`, `as logged`."""
+
+
+GROUPS: dict[str, Callable[[AcceptanceRow], str]] = {
+    "workload": lambda row: row.workload,
+    "prompt_shape": lambda row: row.prompt_shape,
+    "prompt_tokens": lambda row: length_bucket(row.prompt_tokens),
+    "turns": lambda row: str(row.turns) if row.turns < MANY_TURNS else f"{MANY_TURNS} or more",
+    "system": lambda row: "system message" if row.has_system else "none",
+    "tools": lambda row: "tools offered" if row.has_tools else "none",
+}
+"""Groupings of prompts in the report. acceptance.parquet has the columns for any other grouping."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Relative gain in tau of the second drafter over the first, with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+    prompts: int
+
+
+def summarize(rows: Sequence[AcceptanceRow]) -> dict[str, Any]:
+    """Totals over rows of one drafter and temperature: tau with its interval, by position and by group."""
+    forwards, accepted = _column(rows, "forwards"), _column(rows, "accepted")
+    drafts = sum(row.drafts for row in rows)
+    drafted = sum(row.drafted for row in rows)
+    positions = np.array([row.accepted_at for row in rows], dtype=np.float64).sum(axis=0)
+    return {
+        "prompts": len(rows),
+        "tokens": sum(row.tokens for row in rows),
+        "forwards": int(forwards.sum()),
+        "drafts": drafts,
+        "drafted": drafted,
+        "accepted": int(accepted.sum()),
+        **_tau_with_interval(rows),
+        "tau_of_drafts": tau_of(drafts, accepted.sum()),
+        "acceptance_rate": float(accepted.sum() / drafted) if drafted else 0.0,
+        "accepted_by_position": [float(count / max(1.0, forwards.sum())) for count in positions],
+        "tau_by": {name: _by(rows, group) for name, group in GROUPS.items()},
+        "looping_share": float(np.mean([row.looping for row in rows])),
+    }
+
+
+def tau_of(forwards: float, accepted: float) -> float:
+    """Acceptance length: 1 + accepted / forwards; 1 without any forward."""
+    return 1 + float(accepted) / float(forwards) if forwards else 1.0
+
+
+def tau_interval(forwards: np.ndarray, accepted: np.ndarray, most: float) -> tuple[float, float]:
+    """95 % interval of tau over prompts, within [1, most], its possible values; of a single prompt, all of these."""
+    if not forwards.sum():
+        return 1.0, 1.0
+    if len(forwards) < 2:
+        return 1.0, most
+    tau, reach = tau_of(forwards.sum(), accepted.sum()), student(len(forwards) - 1) * variance(moves(forwards, accepted)) ** 0.5
+    return max(1.0, tau - reach), min(most, tau + reach)
+
+
+def paired_gain(first: Sequence[Sequence[AcceptanceRow]], second: Sequence[Sequence[AcceptanceRow]]) -> Gain:
+    """Relative gain in acceptance length of the second drafter, on the same prompts at the same temperature.
+
+    Each drafter is given as the rows of one or more trainings (seeds), whose mean tau is compared. The interval covers the
+    choice of prompts, the same ones for both drafters, and, with several trainings, of seeds: the variance of the logarithm of
+    the ratio is the sum of both (Welch and Satterthwaite). What sampling adds is in both, so that the interval is rather too
+    wide than too narrow. Raises ValueError if the prompts or temperatures differ.
+    """
+    runs = [*first, *second]
+    keys = [sorted((row.row_id, row.temperature) for row in rows) for rows in runs]
+    if not keys or not keys[0] or any(key != keys[0] for key in keys[1:]):
+        raise ValueError("a paired gain needs the same prompts and temperature under both drafters")
+    most, prompts = max(map(_most, runs)), len(keys[0])
+    means, moved, sources = [], [], []
+    for side in (first, second):
+        counts = [(_column(rows, "forwards"), _column(rows, "accepted"))
+                  for rows in (sorted(rows, key=lambda row: (row.row_id, row.temperature)) for rows in side)]
+        taus = np.array([tau_of(forwards.sum(), accepted.sum()) for forwards, accepted in counts])
+        means.append(float(taus.mean()))
+        moved.append(np.mean([moves(*count) for count in counts], axis=0) / means[-1])
+        if len(side) > 1:
+            sources.append((float(taus.var(ddof=1)) / len(side) / means[-1] ** 2, len(side) - 1))
+    share, low, high = means[1] / means[0], 1 / most, most
+    if prompts > 1:
+        error, freedom = error_of([(variance(moved[1] - moved[0]), prompts - 1), *sources])
+        factor = math.exp(min(student(freedom) * error, LARGEST_EXPONENT))
+        low, high = max(low, share / factor), min(high, share * factor)
+    return Gain(share - 1, low - 1, high - 1, prompts)
+
+
+def is_looping(tokens: Sequence[int]) -> bool:
+    """Whether a pattern of at most 13 tokens repeats without interruption over 32 tokens or more."""
+    ids = np.asarray(tokens)
+    for period in range(1, LONGEST_PATTERN + 1):
+        same = ids[period:] == ids[:-period] if len(ids) > period else np.zeros(0, bool)
+        run = 0
+        for equal in same.tolist():
+            run = run + 1 if equal else 0
+            if run + period >= LOOP_TOKENS:
+                return True
+    return False
+
+
+def length_bucket(tokens: int) -> str:
+    """The group of a prompt's length: `1-127`, `128-255`, `256-511`, ..."""
+    low = SHORTEST_BUCKET
+    if tokens < low:
+        return f"1-{low - 1}"
+    while tokens >= 2 * low:
+        low *= 2
+    return f"{low}-{2 * low - 1}"
+
+
+def _by(rows: Sequence[AcceptanceRow], group: Callable[[AcceptanceRow], str]) -> dict[str, dict[str, Any]]:
+    members: dict[str, list[AcceptanceRow]] = {}
+    for row in rows:
+        members.setdefault(group(row), []).append(row)
+    return {name: {"prompts": len(found), **_tau_with_interval(found)} for name, found in sorted(members.items())}
+
+
+def _tau_with_interval(rows: Sequence[AcceptanceRow]) -> dict[str, float]:
+    forwards, accepted = _column(rows, "forwards"), _column(rows, "accepted")
+    low, high = tau_interval(forwards, accepted, _most(rows))
+    return {"tau": tau_of(forwards.sum(), accepted.sum()), "tau_low": low, "tau_high": high}
+
+
+def _column(rows: Sequence[AcceptanceRow], name: str) -> np.ndarray:
+    return np.array([getattr(row, name) for row in rows], dtype=np.float64)
+
+
+def _most(rows: Sequence[AcceptanceRow]) -> float:
+    """The largest tau that is possible: every draft is accepted."""
+    return 1.0 + max(row.num_speculative_tokens for row in rows)

@@ -1,1 +1,0 @@
-"""Kinds of evaluation tasks: one file each with its typed item and its scorer; asking models, unit tests, the judge."""

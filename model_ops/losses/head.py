@@ -1,0 +1,189 @@
+"""Computes a loss at a model's head in chunks of rows, without holding logits of shape [tokens, vocab].
+
+    head = Head.of(model)                                  # None if the head is not a linear layer
+    total, losses = chunked_head(hidden, head, rows_loss)  # differentiable in hidden, head.weight and head.bias
+
+Gradients are computed in the forward pass, and the backward pass scales them: the gradient of a chunk's logits overwrites the
+logits, is multiplied with hidden states and weight, and is freed. Products have autocast's precision, the softmax float32. No
+gradient is computed for frozen parameters. Formulas: Liger-Kernel's fused linear cross entropy; soft cap: Gemma 2 (arXiv
+2408.00118, section 2); logit scale: Cohere's and Granite's configs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from model_ops.tensors import fused_rows
+
+CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
+"""Most logits in a chunk, by kind of device: 8 MiB or 256 MiB in bfloat16; a chunk has at least FEWEST_ROWS rows."""
+
+FEWEST_ROWS = 256
+"""Fewest rows in a chunk. Products with fewer rows are slow: with a vocabulary of 151,936 on a CPU of 0.4 TFLOP/s, the weight's
+gradient reaches 0.17 TFLOP/s with 128 rows and 0.31 with 256."""
+
+SOFTMAX_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 27}
+"""Logits per softmax in float32; on a CPU as many as fit into its cache."""
+
+ADDED_AT_ONCE = 4_096
+"""Rows of the weight's gradient that are added at a time on a CPU."""
+
+RowsLoss = Callable[[Float[Tensor, "rows vocab"], slice, bool], tuple[Float[Tensor, " rows"], Tensor | None]]
+"""(logits, slice of rows, whether a gradient is needed) -> (loss of each row, d sum(loss) / d logits).
+
+It may overwrite the logits and return them as the gradient."""
+
+
+@runtime_checkable
+class InPlaceLoss(Protocol):
+    """A RowsLoss that can also compute a whole chunk in one pass on a CPU."""
+
+    def in_place(self, logits: Tensor, where: slice, gradient_wanted: bool) -> Tensor:
+        """Losses of the rows; overwrites the logits (model_ops.tensors.fused_rows.takes) with their gradient."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head: logits = cap * tanh(scale * (hidden @ weight.T + bias) / cap); without a cap, scale * (...)."""
+
+    weight: Float[Tensor, "vocab hidden"]
+    bias: Float[Tensor, " vocab"] | None = None
+    scale: float = 1.0
+    soft_cap: float | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Head | None:
+        """The head of a causal language model of transformers; None if it is not a linear layer."""
+        linear, config = model.get_output_embeddings(), model.config
+        if not isinstance(linear, nn.Linear):
+            return None
+        scale = getattr(config, "logit_scale", None) or 1.0
+        divisor = getattr(config, "logits_scaling", None) or 1.0
+        return cls(linear.weight, linear.bias, scale / divisor, getattr(config, "final_logit_softcapping", None))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether logits are the products."""
+        return self.bias is None and self.scale == 1.0 and self.soft_cap is None
+
+    def rows(self, start: int, size: int) -> Head:
+        """The head for token ids [start, start + size) only."""
+        bias = None if self.bias is None else self.bias[start:start + size]
+        return replace(self, weight=self.weight[start:start + size], bias=bias)
+
+    def shaped(self, products: Float[Tensor, "rows vocab"]) -> tuple[Float[Tensor, "rows vocab"], Tensor | None]:
+        """(logits, their derivative with respect to the products) from float32 `products`, which are overwritten.
+
+        The derivative is None if it is just the scale.
+        """
+        if self.bias is not None:
+            products += self.bias.detach()
+        if self.scale != 1.0:
+            products *= self.scale
+        if self.soft_cap is None:
+            return products, None
+        capped = products.div_(self.soft_cap).tanh_()
+        derivative = capped.square().neg_().add_(1.0)
+        return capped.mul_(self.soft_cap), derivative
+
+    def logits(self, hidden: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows vocab"]:
+        """Float32 logits without gradient; products are in the dtype of `hidden`."""
+        with torch.no_grad():
+            return self.shaped((hidden @ self.weight.to(hidden.dtype).T).float())[0]
+
+
+def products(hidden: Tensor, head: Head) -> Tensor:
+    """Hidden states in the dtype in which a head's products are computed."""
+    kind = hidden.device.type
+    return hidden.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else head.weight.dtype)
+
+
+def chunked_head(
+    hidden: Float[Tensor, "rows hidden"], head: Head, rows_loss: RowsLoss, chunk_rows: int | None = None,
+) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:
+    """(sum of a loss over rows of logits, differentiable in `hidden` and the head; loss of each row, not differentiable)."""
+    if chunk_rows is None:
+        chunk_rows = max(FEWEST_ROWS, CHUNK_ELEMENTS.get(hidden.device.type, CHUNK_ELEMENTS["cpu"]) // head.weight.shape[0])
+    wanted = (False, False, False)
+    if torch.is_grad_enabled():
+        wanted = (hidden.requires_grad, head.weight.requires_grad, head.bias is not None and head.bias.requires_grad)
+    return _ChunkedHead.apply(hidden, head.weight, head.bias, head, rows_loss, chunk_rows, wanted)
+
+
+class _ChunkedHead(torch.autograd.Function):
+    """Computes gradients in the forward pass; the backward pass multiplies them by the upstream scalar."""
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: Head, rows_loss: RowsLoss,
+                chunk_rows: int, wanted: tuple[bool, bool, bool]):
+        kind = hidden.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        hidden_gradient = torch.empty_like(hidden) if wanted[0] else None
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
+        bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] else None
+        losses = hidden.new_empty(len(hidden), dtype=torch.float32)
+        with torch.autocast(kind, enabled=False):
+            matrix = weight.to(dtype)
+            for start in range(0, len(hidden), chunk_rows):
+                end = min(start + chunk_rows, len(hidden))
+                chunk = hidden[start:end].to(dtype)
+                products = chunk @ matrix.T
+                if head.is_plain and isinstance(rows_loss, InPlaceLoss) and fused_rows.takes(products):
+                    losses[start:end] = rows_loss.in_place(products, slice(start, end), any(wanted))
+                else:
+                    losses[start:end] = _in_parts(products, head, rows_loss, start, any(wanted), bias_gradient)
+                if wanted[0]:
+                    hidden_gradient[start:end] = products @ matrix
+                if wanted[1]:
+                    add_product(weight_gradient, products, chunk)
+        ctx.gradients = [
+            None if gradient is None else gradient.to(given.dtype)
+            for gradient, given in ((hidden_gradient, hidden), (weight_gradient, weight), (bias_gradient, bias))
+        ]
+        ctx.mark_non_differentiable(losses)
+        return losses.sum(), losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream: Tensor, _: Tensor):
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place and returned
+        return *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients), None, None, None, None
+
+
+def _in_parts(products: Tensor, head: Head, rows_loss: RowsLoss, start: int, wanted: bool,
+              bias_gradient: Tensor | None) -> Float[Tensor, " rows"]:
+    """Losses of the chunk's rows, a few at a time in float32. Overwrites the products with their gradient if it is wanted.
+    start: index of the chunk's first row."""
+    elements = SOFTMAX_ELEMENTS.get(products.device.type, SOFTMAX_ELEMENTS["cpu"])
+    at_once, losses = max(1, elements // products.shape[1]), []
+    for first in range(0, len(products), at_once):
+        within = slice(first, min(first + at_once, len(products)))
+        logits, derivative = head.shaped(products[within].float())
+        of_part, gradient = rows_loss(logits, slice(start + within.start, start + within.stop), wanted)
+        losses.append(of_part)
+        if gradient is None:
+            continue
+        if derivative is not None:
+            gradient *= derivative
+        if head.scale != 1.0:
+            gradient *= head.scale
+        products[within] = gradient  # the gradient reuses the memory of the products
+        if bias_gradient is not None:
+            bias_gradient += gradient.sum(0)
+    return torch.cat(losses)
+
+
+def add_product(total: Float[Tensor, "vocab hidden"], gradient: Float[Tensor, "rows vocab"],
+                 chunk: Float[Tensor, "rows hidden"]) -> None:
+    """total += gradient.T @ chunk. On a CPU a part of the vocabulary at a time, so that products stay in the cache: adding a
+    whole bfloat16 product to a float32 sum takes two to three times as long as the product itself."""
+    step = ADDED_AT_ONCE if total.device.type == "cpu" else len(total)
+    for first in range(0, len(total), step):
+        total[first:first + step] += (gradient[:, first:first + step].T @ chunk).float()

@@ -1,0 +1,33 @@
+"""This machine: known accelerators, the fastest precision of matrix products, memory that goes back to the system, compiled
+kernels, the end of a process.
+
+Nothing here knows models. Start with `devices.py` (memory and speed by name) and `precision.py` (what `precision: auto`
+stands for; `python -m model_ops.machine.precision` prints its measurements). `torch_environment.py` has to run before torch
+is imported.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.machine import precision
+    from model_ops.machine.backoff import Backoff, pause_after
+    from model_ops.machine.compilation import compiled, compiled_arithmetic
+    from model_ops.machine.devices import ALSO_CALLED, DEVICES, DRIVER_NAMES, Device, parse_devices, peak_bf16_flops
+    from model_ops.machine.heap import give_back_memory, keep_freed_memory
+    from model_ops.machine.precision import (
+        AUTO,
+        Concrete,
+        Precision,
+        concrete,
+        cpu_speeds,
+        decided,
+        faster_on,
+        products_dtype,
+        products_in,
+    )
+    from model_ops.machine.process_end import end_process
+    from model_ops.machine.torch_environment import set_torch_environment
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

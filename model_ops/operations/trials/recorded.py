@@ -1,0 +1,92 @@
+"""The recorded result of trying every operation on every family, and the tables made of it. Importing it imports no torch.
+
+    found = recorded()
+    found.families["gemma2"]["int8"]          # None: works; else why not
+
+`python -m benchmarks.families` tries everything and writes the record. A slow test tries everything again, a fast one three
+families.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from model_ops.families import FAMILIES
+
+FILE = Path(__file__).with_name("recorded.json")
+PACKAGES = ("torch", "transformers", "compressed-tensors")
+"""Packages whose version may change what works."""
+
+
+class TrialRecord(BaseModel):
+    """The recorded trials."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    versions: dict[str, str]
+    """Version of each package that was tried."""
+    families: dict[str, dict[str, str | None]]
+    """model_type -> operation -> None, or why it does not work."""
+
+    @property
+    def whole(self) -> list[str]:
+        """Families in which every operation works."""
+        return [name for name, found in self.families.items() if not any(found.values())]
+
+
+def recorded() -> TrialRecord:
+    """The record in the package."""
+    return TrialRecord.model_validate_json(FILE.read_text())
+
+
+def record(families: dict[str, dict[str, str | None]]) -> TrialRecord:
+    """Writes the record of a run with the installed versions."""
+    found = TrialRecord(versions=installed(), families=families)
+    FILE.write_text(json.dumps(found.model_dump(), indent=1) + "\n")
+    return found
+
+
+def installed() -> dict[str, str]:
+    """Versions of PACKAGES, without local parts (torch's +cpu)."""
+    return {name: importlib.metadata.version(name).split("+")[0] for name in PACKAGES}
+
+
+def rows_of(families: dict[str, dict[str, str | None]]) -> list[dict[str, str]]:
+    """One row for each family: what the table knows of it, and each operation, "yes" or "no"."""
+    rows = []
+    for name, found in families.items():
+        family = FAMILIES[name]
+        rows.append({
+            "family": family.title, "model_type": name, "attention": family.attention, "norms": family.norms,
+            "router": family.router or "none", "rows": family.rows, "decoding": _decoding(name),
+            **{operation: "yes" if why is None else "no" for operation, why in found.items()}})
+    return rows
+
+
+def reasons(families: dict[str, dict[str, str | None]]) -> list[str]:
+    """A sentence for each operation that does not work or leaves something out."""
+    return [*(f"{FAMILIES[name].title}, {operation}: {why}" for name, found in families.items()
+              for operation, why in found.items() if why is not None),
+            *(f"{FAMILIES[name].title}: {FAMILIES[name].note}" for name in families if FAMILIES[name].note)]
+
+
+def as_markdown(families: dict[str, dict[str, str | None]]) -> str:
+    """Both tables of docs/models.md: what a family has, and what works."""
+    rows = rows_of(families)
+    known = ("family", "model_type", "attention", "norms", "router", "rows", "decoding")
+    tables = [_table(rows, known), _table(rows, ("family", *[name for name in rows[0] if name not in known]))]
+    return "\n\n".join([*tables, *(f"- {why}" for why in reasons(families))]) + "\n"
+
+
+def _decoding(name: str) -> str:
+    family = FAMILIES[name]
+    return "fused" if family.fast else "own blocks, ragged cache" if family.rows == "packed" else "own cache, row by row"
+
+
+def _table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> str:
+    lines = [columns, ["---"] * len(columns), *([row[name] for name in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,63 @@
+"""Resolves `precision: auto` for a job: one precision for all its processes and restarts.
+
+    with run_precision(job.output / ".work", progress) as used:
+        metrics = operation.run(job, progress)         # decided("auto", device) is the same throughout
+    used                                               # {"precision": "float32"}; {} if nothing asked
+
+The first answer is kept in work/precision.json: a job that continues on another machine keeps its precision. Processes on
+unlike machines take float32 as soon as one of them is faster with it: emulated bfloat16 costs more than a processor's bfloat16
+units gain.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from model_ops.files import write_json
+from model_ops.jobs import Progress
+from model_ops.machine import AUTO, Concrete, faster_on
+
+
+@contextmanager
+def run_precision(work: Path, progress: Progress) -> Iterator[dict[str, Concrete]]:
+    """Context manager of a job. In a group of processes each enters it, and the first one knows `work`."""
+    used: dict[str, Concrete] = {}
+
+    def of_run(device: torch.device) -> Concrete:
+        if not used:
+            used["precision"] = _agreed(work / "precision.json", faster_on(device), progress)
+        return used["precision"]
+
+    if dist.is_initialized():  # now, since all processes have to take part
+        of_run(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    AUTO.append(of_run)
+    try:
+        yield used
+    finally:
+        AUTO.remove(of_run)
+
+
+def _agreed(file: Path, own: Concrete, progress: Progress) -> Concrete:
+    """The precision of all processes: what the file of the first one has, else what suits all of them. own: suits this one."""
+    leads = not dist.is_initialized() or dist.get_rank() == 0
+    kept = json.loads(file.read_text())["precision"] if leads and file.exists() else None
+    found = [(kept, own)]
+    if dist.is_initialized():
+        found *= dist.get_world_size()
+        dist.all_gather_object(found, (kept, own))
+    kept, answers = found[0][0], {answer for _, answer in found}
+    chosen = kept or ("bfloat16" if answers == {"bfloat16"} else "float32")
+    if kept not in (None, own):
+        progress.event("note", message=f"precision: the run continues in {kept}, in which it began; this machine is faster in "
+                                       f"{own}")
+    if len(answers) > 1:
+        progress.event("note", message=f"precision: the machines of this run are not alike, so all compute in {chosen}")
+    if leads and kept is None:
+        write_json(file, {"precision": chosen})
+    return chosen

@@ -1,0 +1,188 @@
+"""Cuts a model's MLP neurons, attention heads and hidden channels (structured pruning, Minitron, arXiv 2407.14679).
+
+    widths = widths_of(config, mlp=0.5, heads=None, hidden=None)  # ModelError for a family that cannot be cut
+    narrow = make_narrower(model, widths, Importance(...))       # model_ops.pruning.width_importance measures it
+
+Neurons and heads are chosen in each layer, channels once for the whole residual stream. Heads go in whole key-value groups. The
+mean square of an RMSNorm is over fewer channels then, so its weight grows by sqrt(channels / channels kept): cutting channels
+that are always zero changes nothing but the part of eps.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from model_ops.jobs import ModelError
+
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "granite", "seed_oss")
+"""Dense families with gated MLPs and grouped attention, whose tensors this file knows."""
+SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3_text")
+"""Families that multiply embeddings by sqrt(hidden size): fewer channels would change the scale of the residual stream."""
+LARGEST_STEP = 128
+
+
+@dataclass(frozen=True)
+class Widths:
+    """What remains: neurons of each MLP, attention (query) heads, hidden channels. None: all."""
+
+    mlp: int | None = None
+    heads: int | None = None
+    hidden: int | None = None
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Per layer and neuron, per layer and key-value group, and per hidden channel."""
+
+    mlp: Float[Tensor, "layers mlp"]
+    groups: Float[Tensor, "layers kv_heads"]
+    hidden: Float[Tensor, " hidden"]
+
+
+def widths_of(config: PreTrainedConfig, mlp: float | None, heads: float | None, hidden: float | None) -> Widths:
+    """Numbers from shares (below 1) or numbers. A share of neurons or channels is rounded to a multiple of the largest power of
+    two, up to 128, that divides the teacher's width; one of heads to whole key-value groups.
+
+    Raises ModelError for a family that cannot be cut, more than the teacher has, a share that cuts nothing, or heads that are
+    no whole groups.
+    """
+    if mlp is None and heads is None and hidden is None:
+        return Widths()
+    kind = config.model_type
+    if kind not in FAMILIES:
+        raise ModelError(f"student.mlp_width, heads and hidden_size cut models of {', '.join(FAMILIES)}, and the teacher is a "
+                         f"{kind}: leave them out and set student.layers")
+    if hidden is not None and kind in SCALED_EMBEDDING:
+        raise ModelError(f"student.hidden_size does not work with {kind}, which scales embeddings by the hidden size: leave it "
+                         "out and set student.mlp_width or student.heads")
+    group = config.num_attention_heads // config.num_key_value_heads
+    return Widths(_number("mlp_width", mlp, config.intermediate_size, _step(config.intermediate_size)),
+                  _number("heads", heads, config.num_attention_heads, group),
+                  _number("hidden_size", hidden, config.hidden_size, _step(config.hidden_size)))
+
+
+def _step(width: int) -> int:
+    return min(LARGEST_STEP, width & -width)
+
+
+def _number(key: str, wanted: float | None, width: int, step: int) -> int | None:
+    if wanted is None:
+        return None
+    count = max(1, round(wanted * width / step)) * step if wanted < 1 else int(wanted)
+    if wanted < 1 and count == width:
+        below = int(wanted * width) if key != "heads" else int(wanted * width) // step * step
+        remedy = f"give a number, such as {below}, or leave it out" if below else "leave it out"
+        raise ModelError(f"student.{key} is {wanted:g}, which in steps of {step} is all {width} of the teacher: {remedy}")
+    if count > width:
+        raise ModelError(f"student.{key} is {wanted:g}, and the teacher has {width}; give at most {width}, or a share below 1")
+    if key == "heads" and count % step:
+        raise ModelError(f"student.heads is {count}, and the teacher's {width} heads share keys and values in groups of "
+                         f"{step}; give a multiple of {step}")
+    return count
+
+
+def head_dim(config: PreTrainedConfig) -> int:
+    """Width of one attention head."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def narrower_config(config: PreTrainedConfig, widths: Widths) -> PreTrainedConfig:
+    """A copy of the config with these widths; the width of a head stays."""
+    if widths == Widths():
+        return config
+    config, of_head, group = copy.deepcopy(config), head_dim(config), config.num_attention_heads // config.num_key_value_heads
+    config.intermediate_size = widths.mlp or config.intermediate_size
+    config.hidden_size, config.head_dim = widths.hidden or config.hidden_size, of_head
+    config.num_attention_heads = widths.heads or config.num_attention_heads
+    config.num_key_value_heads = config.num_attention_heads // group
+    return config
+
+
+@torch.no_grad()
+def make_narrower(model: PreTrainedModel, widths: Widths, importance: Importance) -> PreTrainedModel:
+    """A copy of the model with the most important neurons, groups of heads and channels. Loads in plain transformers."""
+    config, of_head, cut = model.config, head_dim(model.config), narrower_config(model.config, widths)
+    mlp, hidden, kept_groups = cut.intermediate_size, cut.hidden_size, cut.num_key_value_heads
+    channels = kept_channels(importance, hidden)
+    scale = (config.hidden_size / hidden) ** 0.5
+    weights = {}
+    for name, value in model.state_dict().items():
+        layer = re.search(r"\.layers\.(\d+)\.", name)
+        if layer:
+            index = int(layer[1])
+            neurons, chosen = _best(importance.mlp[index], mlp), _best(importance.groups[index], kept_groups)
+            value = _cut_layer(name, value, neurons, chosen, config, of_head)
+        value = _cut_channels(name, value, channels, config.hidden_size, scale)
+        weights[name] = value.clone()
+    parameter = next(model.parameters())
+    narrow = type(model)(cut)
+    narrow.load_state_dict(weights, strict=True)
+    narrow.set_attn_implementation("packed")
+    narrow.generation_config = copy.deepcopy(model.generation_config)
+    return narrow.to(parameter.device, parameter.dtype)
+
+
+def kept_channels(importance: Importance, count: int) -> Int[Tensor, " count"]:
+    """The teacher's channels that a model with `count` channels keeps, ascending."""
+    return _best(importance.hidden, count)
+
+
+def _best(importance: Float[Tensor, " units"], count: int) -> Int[Tensor, " count"]:
+    """The most important units, in their order; of equal ones the first."""
+    return torch.argsort(importance, descending=True, stable=True)[:count].sort().values
+
+
+def _rows(units: Int[Tensor, " units"], width: int) -> Int[Tensor, " rows"]:
+    """The rows of units that are `width` rows each."""
+    return (units[:, None] * width + torch.arange(width, device=units.device)).flatten()
+
+
+def _cut_layer(name: str, value: Tensor, neurons: Tensor, groups: Tensor, config: PreTrainedConfig, of_head: int) -> Tensor:
+    """The tensor without the neurons and groups that go."""
+    per_group, heads = config.num_attention_heads // config.num_key_value_heads, config.num_attention_heads
+    queries, keys = _rows(groups, per_group * of_head), _rows(groups, of_head)
+    neurons, queries, keys = (each.to(value.device) for each in (neurons, queries, keys))
+    if re.search(r"mlp\.(gate|up)_proj\.(weight|bias)$", name):
+        return value[neurons]
+    if name.endswith("mlp.gate_up_proj.weight"):
+        return value[torch.cat([neurons, neurons + config.intermediate_size])]
+    if name.endswith("mlp.down_proj.weight"):
+        return value[:, neurons]
+    if re.search(r"self_attn\.q_proj\.(weight|bias)$", name):
+        return value[queries]
+    if re.search(r"self_attn\.[kv]_proj\.(weight|bias)$", name):
+        return value[keys]
+    if name.endswith("self_attn.qkv_proj.weight"):
+        first = heads * of_head
+        return value[torch.cat([queries, first + keys, first + config.num_key_value_heads * of_head + keys])]
+    if name.endswith("self_attn.o_proj.weight"):
+        return value[:, queries]
+    return value
+
+
+READS = re.compile(r"(embed_tokens|lm_head|q_proj|k_proj|v_proj|qkv_proj|gate_proj|up_proj|gate_up_proj)\.weight$")
+WRITES = re.compile(r"(o_proj|down_proj)\.(weight|bias)$")
+NORMS = re.compile(r"(layernorm|\.norm)\.weight$")
+"""Tensors by what they share with the residual stream: their columns, their rows, their only dim. Norms of queries and keys
+have their own names (q_norm, k_norm)."""
+
+
+def _cut_channels(name: str, value: Tensor, channels: Tensor, width: int, scale: float) -> Tensor:
+    """The tensor without the channels that go."""
+    if len(channels) == width:
+        return value
+    channels = channels.to(value.device)
+    if READS.search(name):
+        return value[:, channels]
+    if WRITES.search(name):
+        return value[channels]
+    if NORMS.search(name):
+        return value[channels] * scale
+    return value

@@ -1,0 +1,177 @@
+"""Decoder layers of drafters: the common interface, and the layers of EAGLE-3 and P-EAGLE.
+
+    layer = DraftLayer(config, first=True)
+    x = layer.reads(hidden, embedding)                             # input of attention's projections
+    hidden = layer.finish(hidden, attended)
+
+The first layer reads embedding and hidden state, each normalised, so the inputs of its projections are twice as wide. Further
+layers are plain Llama layers and read only the hidden state. Servers name the first layer `midlayer` (or layers.0), the others
+layers.1 and so on.
+
+Interface of drafters that run the same layers for each draft, on their own output: EAGLE-3, P-EAGLE, MTP.
+
+    hidden = model.fuse(captured)                                   # step 0 reads the target's hidden states
+    hidden = model.fed_back(hidden)                                 # later steps read the output of the step before
+    for layer in model.body:                                        # each a `draft_layers.BodyLayer`
+        ...
+    logits = model.logits(hidden)
+
+`unrolled_draft_steps` trains them and `eagle3_drafter` decodes with them; both use only this interface.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from model_ops.decoding import rotate
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.tensors import rms_norm
+
+
+class LayerShape(Protocol):
+    """Config fields that determine a layer's shapes."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+
+
+class Norm(nn.RMSNorm):
+    """RMSNorm in float32; the output has autocast's dtype in training, otherwise the weight's dtype."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return rms_norm(hidden if torch.is_autocast_enabled(hidden.device.type) else hidden.to(self.weight.dtype),
+                        self.weight, self.eps)
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: LayerShape, width: int):
+        super().__init__()
+        head_dim = self.head_dim = config.head_dim
+        self.q_proj = nn.Linear(width, config.num_attention_heads * head_dim, bias=False)
+        self.k_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
+        self.v_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
+        self.o_proj = nn.Linear(config.num_attention_heads * head_dim, config.hidden_size, bias=False)
+
+    def query(self, x: Float[Tensor, "*tokens width"], cos: Tensor, sin: Tensor) -> Tensor:
+        """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
+        return rotate(self.q_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
+
+    def key_value(self, x: Float[Tensor, "*tokens width"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
+        keys = rotate(self.k_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
+        return keys, self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+
+
+class Mlp(nn.Module):
+    def __init__(self, config: LayerShape):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.act_fn = nn.SiLU()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.down_proj(self.act_fn(self.gate_proj(hidden)) * self.up_proj(hidden))
+
+
+class BodyLayer(nn.Module, ABC):
+    """A layer of a drafter's body. self_attn: computes queries, keys and values from the result of `reads`."""
+
+    self_attn: nn.Module
+    post_attention_layernorm: Norm
+    mlp: Mlp
+
+    @abstractmethod
+    def reads(self, hidden: Float[Tensor, "*tokens hidden"],
+              embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:
+        """The input of attention."""
+
+    def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
+        """The tensor that attention's output is added to: by default the layer's input."""
+        return hidden
+
+    def finish(self, residual: Float[Tensor, "*tokens hidden"],
+               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+        """The layer's output from its attention's."""
+        hidden = residual + self.self_attn.o_proj(attended)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class DraftLayer(BodyLayer):
+    """A Llama decoder layer; the first one also reads the embedding."""
+
+    def __init__(self, config: LayerShape, first: bool):
+        super().__init__()
+        self.first = first
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        if first:
+            self.hidden_norm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = _Attention(config, (1 + first) * config.hidden_size)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = Mlp(config)
+
+    def reads(self, hidden: Float[Tensor, "*tokens hidden"],
+              embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:
+        """The input of attention's projections; width is 2 * hidden in the first layer."""
+        if not self.first:
+            return self.input_layernorm(hidden)
+        return torch.cat((self.input_layernorm(embedding), self.hidden_norm(hidden)), dim=-1)
+
+    def warm_start(self) -> None:
+        """Initialises random projections with small outputs, so that the layer begins close to the identity."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.ndim == 2:
+                    nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+                if name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
+                    parameter *= 0.1
+
+
+class RepeatedBody(DraftModel):
+    """A drafter whose layers ("body") are run once for each draft.
+
+    rotary: transformers' rotary embedding for its positions
+    norm, lm_head: final norm and output matrix
+    fc: the first projection of its inputs; its dtype is the module's
+    """
+
+    config: Any  # of its own kind, with num_layers, num_key_value_heads and head_dim
+    rotary: nn.Module
+    norm: nn.Module
+    lm_head: nn.Linear
+    fc: nn.Linear
+
+    @property
+    @abstractmethod
+    def body(self) -> Sequence[BodyLayer]:
+        """The layers, first to last."""
+
+    @abstractmethod
+    def fuse(self, captured: Float[Tensor, "*tokens features"]) -> Float[Tensor, "*tokens hidden"]:
+        """The first layer's `hidden` from the target's hidden states."""
+
+    @abstractmethod
+    def fed_back(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
+        """The next draft step's `hidden` from the last layer's output."""
+
+    @abstractmethod
+    def embed(self, tokens: Int[Tensor, "*tokens"], positions: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
+        """The first layer's embedding of tokens (ids of the target) at these rotary positions."""
+
+    def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens draft_vocab"]:
+        """Logits over the draft vocabulary, float32."""
+        return self.lm_head(self.norm(hidden)).float()
+
+    def scored(self, hidden: Float[Tensor, "rows hidden"],
+               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+        return self.norm(hidden), self.lm_head.weight

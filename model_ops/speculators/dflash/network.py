@@ -1,0 +1,245 @@
+"""DFlash draft model (Chen et al. 2026, arXiv 2602.06036): a whole block of drafts in one pass. Tensor names as in z-lab's
+files.
+
+    model = new_draft_model(SpeculatorSettings(architecture="dflash", num_speculative_tokens=7).resolved(), runner, ids)
+
+A block is the anchor, which is the token that the target has just drawn, and a mask token for each draft. Its tokens attend to
+each other without a causal mask, and to the text before the anchor, whose keys and values every layer computes from the
+target's states:
+
+    context = hidden_norm(fc(states of several of the target's layers))                  # at every token of the text
+    x = embedding(anchor, mask, mask, ...)
+    in every layer: k, v = k_proj, v_proj of context, then of input_layernorm(x); q = q_proj(input_layernorm(x))
+                    x = x + o_proj(attention(q_norm(q), k_norm(k), v)); x = x + mlp(post_attention_layernorm(x))
+    logits of the draft at a mask token = head(norm(x))
+
+Embedding and head are the target's (`attach` takes them from it) and not in the drafter's files, so the mask token is a token
+of the target. At index j the context ends at j, the anchor x[j+1] is at position j+1, and the mask at position j+1+k drafts
+x[j+1+k], which is step k - 1 of the interface. Drafts of a block do not depend on each other's tokens; verification is still
+exact, since each is drawn from a known distribution. Train with the block length that is served, because every mask token is
+an input of the others.
+
+Training drafts at several positions of an answer at once. All queries of a block see the same keys, so the tokens of a block
+enter attention as further heads of one query: the context is the causal part, and the block's own keys are visible to every
+query (`model_ops.speculators.backbone.draft_attention`). Memory is linear in the length of the document.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from model_ops.decoding import Runner, rotate
+from model_ops.families import drafter_shape
+from model_ops.jobs import ModelError
+from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_attention
+from model_ops.speculators.backbone.draft_layers import Mlp, Norm
+from model_ops.speculators.dflash.config import DFlashConfig, captured_boundaries
+from model_ops.speculators.dflash.drafter import DFlashDrafter
+from model_ops.speculators.dflash.export import read_dflash_config, save_dflash
+from model_ops.speculators.draft_model import DocumentWindows, DraftModel
+from model_ops.speculators.draft_model_files import rotary_embedding
+
+
+def default_mask_token(target: Runner) -> int:
+    """The target's padding token if it is not an eos token; otherwise the last token with an embedding, which is unused if the
+    vocabulary is padded or has reserved tokens, and rare otherwise."""
+    ends = target.config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    padding = target.config.pad_token_id
+    known = (target.embedding != 0).any(dim=1)
+    if isinstance(padding, int) and padding not in ends and 0 <= padding < len(known) and known[padding]:
+        return padding
+    return int(known.nonzero()[-1])
+
+
+@dataclass(frozen=True)
+class SharedWeights:
+    """Weights that the drafter shares with its target; its files do not hold them."""
+
+    embedding: Float[Tensor, "vocab hidden"]
+    head: Float[Tensor, "vocab hidden"]
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: DFlashConfig):
+        super().__init__()
+        hidden, self.head_dim = config.hidden_size, config.head_dim
+        self.q_proj = nn.Linear(hidden, config.num_attention_heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(hidden, config.num_key_value_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(hidden, config.num_key_value_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, hidden, bias=False)
+        self.q_norm = Norm(self.head_dim, config.rms_norm_eps)
+        self.k_norm = Norm(self.head_dim, config.rms_norm_eps)
+
+    def query(self, x: Float[Tensor, "*tokens hidden"], cos: Tensor, sin: Tensor) -> Tensor:
+        """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
+        return rotate(self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.head_dim))), cos, sin)
+
+    def key_value(self, x: Float[Tensor, "*tokens hidden"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
+        keys = self.k_norm(self.k_proj(x).unflatten(-1, (-1, self.head_dim)))
+        return rotate(keys, cos, sin), self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: DFlashConfig):
+        super().__init__()
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = _Attention(config)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = Mlp(config)
+
+    def finish(self, residual: Float[Tensor, "*tokens hidden"],
+               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+        """The layer's output from its attention's."""
+        hidden = residual + self.self_attn.o_proj(attended)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class DFlash(DraftModel):
+    """The draft model. `shared` is None until `attach` has been called with its target."""
+
+    config: DFlashConfig
+    trained_for = ("layer_ids", "mask_token_id")
+
+    def __init__(self, config: DFlashConfig):
+        super().__init__()
+        self.config = config
+        hidden = config.hidden_size
+        self.fc = nn.Linear(len(config.layer_ids) * hidden, hidden, bias=False)
+        self.hidden_norm = Norm(hidden, config.rms_norm_eps)
+        self.layers = nn.ModuleList(_Layer(config) for _ in range(config.num_layers))
+        self.norm = Norm(hidden, config.rms_norm_eps)
+        self.rotary = rotary_embedding(config)
+        self.shared: SharedWeights | None = None
+
+    @property
+    def capture(self) -> tuple[int, ...]:
+        return tuple(self.config.layer_ids)
+
+    @property
+    def longest_chain(self) -> int:
+        return self.config.block_size - 1
+
+    @property
+    def target_ids(self) -> Int[Tensor, " vocab"]:
+        return torch.arange(self.config.vocab_size, device=self.fc.weight.device)
+
+    @classmethod
+    def for_target(cls, target: Runner, target_ids: Int[Tensor, " vocab"], num_layers: int, block_size: int,
+                   captured_layers: int | None = None, mask_token_id: int | None = None) -> DFlash:
+        """A new drafter, initialised from the target. captured_layers None: 5, or fewer for a shallow target. mask_token_id
+        None: `default_mask_token`.
+
+        Raises ModelError for ids that are not the target's whole vocabulary, a mask token outside it, or too few layers.
+        """
+        config, vocab = target.config, target.embedding.shape[0]
+        if len(target_ids) != vocab:
+            raise ModelError(f"DFlash uses the target's head and needs its whole vocabulary of {vocab} tokens")
+        mask = default_mask_token(target) if mask_token_id is None else mask_token_id
+        if mask >= vocab:
+            raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose one of its tokens, "
+                             "if possible one that no text holds")
+        model = cls(DFlashConfig(
+            **drafter_shape(config), vocab_size=vocab, num_layers=num_layers, target_layers=config.num_hidden_layers,
+            layer_ids=captured_boundaries(config.num_hidden_layers, captured_layers),
+            block_size=block_size, mask_token_id=mask)).to(target.device)
+        model.warm_start(target.final_norm.float())
+        return model.attach(target)
+
+    def warm_start(self, final_norm: Float[Tensor, " hidden"]) -> None:
+        """Initialises the last norm from the target, `fc` to select the deepest state, and layers near the identity."""
+        with torch.no_grad():
+            self.norm.weight.copy_(final_norm)
+            for name, parameter in self.named_parameters():
+                if parameter.ndim == 2:
+                    nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+                if name.endswith(("self_attn.o_proj.weight", "mlp.down_proj.weight")):
+                    parameter *= 0.1
+            nn.init.normal_(self.fc.weight, std=0.02)
+            self.fc.weight[:, -self.config.hidden_size:] += torch.eye(self.config.hidden_size, device=self.fc.weight.device)
+
+    def attach(self, target: Runner) -> Self:
+        if tuple(target.embedding.shape) != (self.config.vocab_size, self.config.hidden_size):
+            raise ModelError(f"this drafter needs an embedding of {self.config.vocab_size} tokens and width "
+                             f"{self.config.hidden_size}, the target's is {list(target.embedding.shape)}: give its own target")
+        self.shared = SharedWeights(target.embedding.detach(), target.head.weight.detach())
+        return self
+
+    def of_target(self) -> SharedWeights:
+        """The weights shared with the target. Raises ModelError if no target is attached."""
+        if self.shared is None:
+            raise ModelError("a DFlash drafter has neither embedding nor head of its own: attach(target) first")
+        return self.shared
+
+    def context(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
+        """The input of every layer's keys and values, from the target's states."""
+        return self.hidden_norm(self.fc(captured.to(self.fc.weight.dtype)))
+
+    def embed(self, anchors: Int[Tensor, " blocks"], drafts: int) -> Float[Tensor, "blocks 1+drafts hidden"]:
+        """Input of the first layer: for each block the embeddings of its anchor and mask tokens."""
+        tokens = F.pad(anchors[:, None], (0, drafts), value=self.config.mask_token_id)
+        return F.embedding(tokens, self.of_target().embedding).to(self.fc.weight.dtype)
+
+    def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens vocab"]:
+        """Logits over the target's vocabulary, float32."""
+        return F.linear(self.norm(hidden), self.of_target().head.to(self.norm.weight.dtype)).float()
+
+    def unroll(self, documents: DocumentWindows, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+        """Outputs of the last layer (before the final norm) at every mask token of the blocks at the documents' anchors; zeros
+        at other entries."""
+        ids, (rows, tokens) = documents.ids, documents.ids.shape
+        anchors = _anchors(documents)
+        document, entry = anchors.nonzero(as_tuple=True)
+        index = documents.start[document] + entry
+        layout = WindowLayout.at(index, anchors.sum(1).tolist())
+        of_key, place = layout.keys()
+        context = self.context(documents.captured.flatten(0, 1)[of_key * tokens + place])
+        places = torch.arange(tokens + steps, device=ids.device)[None]
+        cos, sin = (table[0].to(context.dtype)[:, None] for table in self.rotary(context.float(), places))
+        stands = index[:, None] + 1 + torch.arange(1 + steps, device=ids.device)
+        hidden = self.embed(ids[document, index + 1], steps)
+        for layer in self.layers:
+            attention, x = layer.self_attn, layer.input_layernorm(hidden)
+            keys, values = attention.key_value(context, cos[place], sin[place])
+            own_keys, own_values = attention.key_value(x, cos[stands], sin[stands])
+            query = attention.query(x, cos[stands], sin[stands]).unflatten(2, (keys.shape[1], -1)).permute(0, 2, 3, 1, 4)
+            attended = draft_attention(query.flatten(1, 3), keys, values,
+                                       list(zip(own_keys.unbind(1), own_values.unbind(1), strict=True)), layout)
+            attended = attended.view_as(query).permute(0, 3, 1, 2, 4).flatten(2)
+            hidden = layer.finish(hidden, attended)
+        padded = document * documents.window + entry
+        return [hidden.new_zeros(rows * documents.window, hidden.shape[-1]).index_copy(0, padded, hidden[:, step + 1])
+                .view(rows, documents.window, -1) for step in range(steps)]
+
+    def scored(self, hidden: Float[Tensor, "rows hidden"],
+               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"]]:
+        return self.norm(hidden), self.of_target().head
+
+    def drafter(self, greedy: bool = False) -> DFlashDrafter:
+        return DFlashDrafter(self, greedy)
+
+    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
+             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+        save_dflash(self.config, self.state_dict(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
+
+    @classmethod
+    def from_config(cls, directory: Path, raw: dict[str, Any]) -> DFlash:
+        return cls(read_dflash_config(directory, raw))
+
+
+def _anchors(documents: DocumentWindows) -> Tensor:
+    """The entries of each window at which a block begins. [documents, window]"""
+    if documents.anchors is not None:
+        return documents.anchors
+    entries = torch.arange(documents.window, device=documents.ids.device)
+    if documents.windows is not None:
+        return entries < documents.windows[:, None]
+    return entries + documents.start[:, None] + 1 < documents.ids.shape[1]

@@ -1,0 +1,90 @@
+"""Configs of EAGLE-3 and P-EAGLE drafters, and the target's block boundaries that they read. Importing it imports no torch.
+
+    config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model_ops.families import drafter_shape
+from model_ops.jobs import ModelError
+
+CAPTURED = 3
+"""Number of the target's hidden states that are fused."""
+
+
+def default_layer_ids(layers: int) -> tuple[int, int, int]:
+    """Default boundaries of servers: 2, n // 2, n - 3.
+
+    Below 7 layers these are not distinct (servers treat them as a set), so others are chosen and must be in the config. Raises
+    ModelError below 4 layers, because there are fewer than three boundaries between blocks.
+    """
+    if layers >= 7:
+        return 2, layers // 2, layers - 3
+    if layers < 4:
+        raise ModelError(f"EAGLE-3 reads three boundaries between blocks, but a target of {layers} layers has fewer: choose "
+                         "another architecture, such as medusa")
+    return 1, layers // 2, layers - 1
+
+
+MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
+"""Fields in which vLLM looks for the mask token, in its order; only drafters with all drafts in one pass have one."""
+
+MOST_LAYERS = 64
+"""Above this, the layer count was probably copied from the target."""
+
+
+def speculators_name(name: str) -> str:
+    """A tensor's name in the speculators layout."""
+    return name.replace("midlayer.", "layers.0.", 1)
+
+
+def mask_token(config: Mapping[str, Any]) -> Any:
+    """The mask token that a config.json names; None for EAGLE-3."""
+    return next((config[name] for name in MASK_FIELDS if config.get(name) is not None), None)
+
+
+class Eagle3Config(BaseModel):
+    """Shapes and rotary positions of an EAGLE-3 drafter. layer_ids are block boundaries of the target."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int = Field(ge=2)
+    vocab_size: int
+    draft_vocab_size: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    rope_parameters: dict[str, Any]
+    layer_ids: tuple[int, int, int]
+    target_layers: int
+    num_layers: int = Field(1, ge=1)
+    fc_norm: bool = False
+    norm_output: bool = False
+    eos_token_id: int | list[int] | None = None
+    bos_token_id: int | None = None
+    pad_token_id: int | None = None
+
+    @classmethod
+    def for_target(cls, target: Any, draft_vocab_size: int, **own: Any) -> Self:
+        """The drafter config for a target's Hugging Face config: same width, heads, rotary positions and length.
+
+        own: fields that do not follow from the target, such as num_layers and the flags.
+        """
+        return cls(**drafter_shape(target), vocab_size=target.vocab_size, draft_vocab_size=draft_vocab_size,
+                   layer_ids=default_layer_ids(target.num_hidden_layers), target_layers=target.num_hidden_layers, **own)
+
+
+class PEagleConfig(Eagle3Config):
+    """EAGLE-3's config with mask_token_id, the id of the mask token, and num_depths, the number of drafts in training (None if
+    another tool's config does not say)."""
+
+    mask_token_id: int = Field(ge=0, strict=True)
+    num_depths: int | None = Field(None, ge=1, strict=True)

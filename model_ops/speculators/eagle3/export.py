@@ -1,0 +1,157 @@
+"""Saves EAGLE-3 and P-EAGLE drafters as directories that servers load, and reads their configs.
+
+    save_eagle3(config, tensors, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
+    config = read_midlayer_config(directory, json.loads((directory / "config.json").read_text()))
+
+directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)
+directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
+
+Layer ids are written twice, because servers count differently: the top-level eagle_aux_hidden_state_layer_ids are boundaries,
+as vLLM reads them; eagle_config's are blocks whose output is read, one less, because SGLang adds 1. max_position_embeddings is
+the target's, since a shorter one makes drafts of long answers bad. Flags that the weights depend on are also in the header of
+the weights' file, so that `millrace verify` detects a changed config.
+
+P-EAGLE has the same layouts with the mask's tensors and token. vLLM looks for the token as mask_token_id, then pard_token, then
+ptd_token_id (mask_token_id of the speculators layout becomes pard_token); its authors' heads use ptd_token_id. In the midlayer
+layout the user sets "parallel_drafting": true; in the speculators layout vLLM derives it from the model type peagle.
+
+In the speculators layout `verifier.name_or_path` is the target as vLLM reads it: a Hub id, or a path relative to the server's
+working directory. `model_ops.speculators.operation` writes the path from the common folder of target and drafter.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from model_ops.jobs import ModelError
+from model_ops.speculators.draft_model_files import decoder_fields, in_dtype, name_of, write_directory
+from model_ops.speculators.eagle3.config import MOST_LAYERS, Eagle3Config, PEagleConfig, speculators_name
+from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
+
+
+def save_eagle3(config: Eagle3Config, tensors: dict[str, Tensor], directory: Path, num_speculative_tokens: int,
+                dtype: torch.dtype, verifier: str, verifier_architectures: list[str] | None) -> None:
+    """Writes both layouts with weights in `dtype`."""
+    weights = in_dtype(tensors, dtype)
+    renamed = {speculators_name(name): tensor for name, tensor in weights.items()}
+    twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
+    trained = {TRAINED_WITH: json.dumps({"fc_norm": config.fc_norm, "norm_output": config.norm_output,
+                                         **_mask_fields(config)})}
+    write_directory(directory / SPECULATORS_LAYOUT, renamed, twin, trained)
+    write_directory(directory, weights, midlayer_config(config, dtype), trained)
+
+
+def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
+    """config.json of the midlayer layout (reference: SpecForge's configs, read by SGLang and vLLM)."""
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        **_llama_fields(config, dtype),
+        "draft_vocab_size": config.draft_vocab_size,
+        "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
+        "eagle_config": {
+            "eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in config.layer_ids],
+            "use_aux_hidden_state": True,
+        },
+        "fc_norm": config.fc_norm,
+        "norm_before_fc": False,
+        "norm_before_residual": False,
+        "norm_output": config.norm_output,
+        "num_aux_hidden_states": len(config.layer_ids),
+        "target_hidden_size": config.hidden_size,
+        "target_num_hidden_layers": config.target_layers,
+        **_mask_fields(config),
+        **({"ptd_token_id": config.mask_token_id} if isinstance(config, PEagleConfig) else {}),
+    }
+
+
+def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
+                       verifier_architectures: list[str] | None) -> dict[str, Any]:
+    """config.json of the speculators layout with every flag explicit, because defaults differ between servers and trainers."""
+    parallel = isinstance(config, PEagleConfig)
+    return {
+        "architectures": ["PEagleDraftModel" if parallel else "Eagle3Speculator"],
+        "draft_vocab_size": config.draft_vocab_size,
+        "dtype": name_of(dtype),
+        "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
+        "embed_requires_grad": parallel,
+        "fc_norm": config.fc_norm,
+        "has_no_defaults_at_init": False,
+        "norm_before_fc": False,
+        "norm_before_residual": False,
+        "norm_output": config.norm_output,
+        "speculators_config": {
+            "algorithm": "peagle" if parallel else "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"accept_tolerance": 0.0, "proposal_type": "greedy",
+                                  "speculative_tokens": num_speculative_tokens, "verifier_accept_k": 1}],
+            "verifier": {"architectures": verifier_architectures or [], "name_or_path": verifier},
+        },
+        "speculators_model_type": "peagle" if parallel else "eagle3",
+        "speculators_version": "0.6.0",
+        "target_hidden_size": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": name_of(dtype),
+        "transformer_layer_config": {"architectures": ["LlamaForCausalLM"], **_llama_fields(config, dtype)},
+        **_mask_fields(config),
+    }
+
+
+def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
+    """The module's config from a midlayer config.json; layer ids default to the servers' defaults. Raises ModelError for
+    missing or unsupported fields."""
+    where, eagle = directory / "config.json", raw.get("eagle_config")
+    layer_ids = raw.get("eagle_aux_hidden_state_layer_ids")
+    if layer_ids is None:
+        layer_ids = eagle.get("eagle_aux_hidden_state_layer_ids") if isinstance(eagle, dict) else None
+        if layer_ids is None:
+            raise ModelError(f"{where} has no eagle_aux_hidden_state_layer_ids; add the boundaries")
+        layer_ids = [output + 1 if type(output) is int else output for output in layer_ids]
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
+             "draft_vocab_size", "max_position_embeddings", "rms_norm_eps")
+    missing = [name for name in names if raw.get(name) is None]
+    if missing:
+        raise ModelError(f"{where} lacks {missing[0]}")
+    wrong = [name for name in names if type(raw[name]) not in (int, float) or raw[name] <= 0]
+    if wrong:
+        raise ModelError(f"{where}: {wrong[0]} is {raw[wrong[0]]!r}, not a number above 0")
+    if not isinstance(layer_ids, list) or len(layer_ids) != 3:
+        found = f"{len(layer_ids)} layer ids" if isinstance(layer_ids, list) else repr(layer_ids)
+        raise ModelError(f"{where} names {found}, not 3")
+    for flag in ("norm_before_residual", "norm_before_fc"):
+        if raw.get(flag):
+            raise ModelError(f"{where}: {flag} is true, which is not supported: give a head without it")
+    if raw.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise ModelError(f"{where}: hidden_act is {raw['hidden_act']!r}; only silu is supported")
+    layers = raw.get("num_hidden_layers", 1)
+    if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
+        raise ModelError(f"{where}: num_hidden_layers is {layers!r}, not 1 to {MOST_LAYERS}")
+    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 10_000.0),
+                                          **(raw.get("rope_scaling") or {"rope_type": "default"})}
+    try:
+        return Eagle3Config(
+            **{name: raw[name] for name in names},
+            num_layers=layers, fc_norm=bool(raw.get("fc_norm")), norm_output=bool(raw.get("norm_output")),
+            head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
+            rope_parameters=rope, layer_ids=tuple(layer_ids),
+            target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,
+            eos_token_id=raw.get("eos_token_id"), bos_token_id=raw.get("bos_token_id"),
+            pad_token_id=raw.get("pad_token_id"))
+    except (ValidationError, TypeError) as error:
+        problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": ("layer_ids",), "msg": str(error)}
+        raise ModelError(f"{where}: {problem['loc'][0]}: {problem['msg']}") from error
+
+
+def _mask_fields(config: Eagle3Config) -> dict[str, int]:
+    if not isinstance(config, PEagleConfig):
+        return {}
+    return {"mask_token_id": config.mask_token_id, "num_depths": config.num_depths}
+
+
+def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
+    return {**decoder_fields(config, dtype), "mlp_bias": False, "model_type": "llama"}

@@ -1,0 +1,174 @@
+"""Checks a saved EAGLE-3 or P-EAGLE drafter, including errors that do not prevent loading but cost acceptance.
+
+Such errors: layer ids that are boundaries in one field and blocks in another (one apart); a d2t that is not an offset; a short
+max_position_embeddings, which makes drafts of long answers bad; a missing flag, whose default differs between servers; a flag
+that the weights were not trained with (EAGLE-3.1's norm_output has no tensor); a P-EAGLE with two different mask tokens; a
+P-EAGLE without a mask token, which servers run as EAGLE-3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from model_ops.files import TensorHeader
+from model_ops.models import Defect, Shapes, compare_shapes, missing_numbers, verify_dtype
+from model_ops.speculators.eagle3.config import MASK_FIELDS, MOST_LAYERS, mask_token
+from model_ops.speculators.verify_layers import (
+    NUMBERS,
+    verify_against_target,
+    verify_ends,
+    verify_proposals,
+    verify_rope,
+    verify_trained_with,
+)
+
+
+def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
+                  target: Mapping[str, Any] | None = None) -> list[Defect]:
+    """A midlayer directory: config against tensors, vocabulary map, layer ids both ways, and the target if known."""
+    problems = missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
+    if problems:
+        return problems
+    if mask_token(config) is not None:
+        problems = _verify_mask(config, config["vocab_size"], MASK_FIELDS)
+    problems += compare_shapes(expected_shapes(config, config, "midlayer"), tensors,
+                               {"embed_tokens.weight"} if mask_token(config) is None else set())
+    problems += verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
+    problems += verify_trained_with(config, tensors)
+    if config.get("norm_before_residual", False) is not False:
+        problems.append(Defect("config.json", "norm_before_residual must be false in the midlayer layout"))
+    boundaries = config.get("eagle_aux_hidden_state_layer_ids")
+    problems += _verify_layer_ids(boundaries, config.get("target_num_hidden_layers"), target)
+    outputs = _mapping(config.get("eagle_config")).get("eagle_aux_hidden_state_layer_ids")
+    if not problems and outputs != [boundary - 1 for boundary in boundaries]:
+        problems.append(Defect("config.json", f"eagle_config.eagle_aux_hidden_state_layer_ids is {outputs}; it must "
+                                               f"be one below the top-level boundaries {list(boundaries)}"))
+    return problems + verify_rope(config) + verify_against_target(config, target)
+
+
+def verify_eagle3_in_speculators_layout(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
+                                        target: Mapping[str, Any] | None = None) -> list[Defect]:
+    """A directory in the speculators layout, of EAGLE-3 or P-EAGLE: config against tensors, and the target if known."""
+    layer, kind = config["transformer_layer_config"], config["speculators_model_type"]
+    problems = missing_numbers(layer, NUMBERS) + missing_numbers(config, ("draft_vocab_size",))
+    if problems:
+        return problems
+    if kind == "peagle" or mask_token(config) is not None:
+        problems = _verify_mask(config, layer["vocab_size"], ("mask_token_id",))
+        if kind != "peagle":
+            problems.append(Defect("config.json", "a mask token is given, but speculators_model_type is eagle3, with which "
+                                                   "vLLM drafts one token after the other: set it to peagle"))
+        problems += [Defect("config.json", f"{flag} is true; vLLM does not read it of a peagle config")
+                     for flag in ("fc_norm", "norm_output") if config.get(flag)]
+    problems += compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
+    problems += verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors, target)
+    problems += verify_trained_with(config, tensors)
+    for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
+        if not isinstance(config.get(flag), bool):
+            problems.append(Defect("config.json", f"{flag} is not true or false, and defaults of servers differ: "
+                                                   "write it"))
+        elif config[flag] and flag.startswith("norm_before"):
+            problems.append(Defect("config.json", f"{flag} is true, but these weights were trained without it"))
+    problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
+    problems += verify_proposals(config) or _verify_drafts(config)
+    return problems + verify_rope(layer) + verify_against_target(layer, target)
+
+
+def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: str) -> Shapes:
+    """Shape of every tensor of an EAGLE-3 head. head: config with draft_vocab_size and flags. layer: name of the first
+    layer."""
+    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or hidden // heads
+    kv = config["num_key_value_heads"] * head_dim
+    body: dict[str, tuple[int, ...]] = {f"{layer}.hidden_norm.weight": (hidden,)}
+    for number in range(min(config["num_hidden_layers"], MOST_LAYERS + 1)):
+        name, width = (layer, 2 * hidden) if number == 0 else (f"layers.{number}", hidden)
+        body |= {
+            f"{name}.input_layernorm.weight": (hidden,),
+            f"{name}.post_attention_layernorm.weight": (hidden,),
+            f"{name}.self_attn.q_proj.weight": (heads * head_dim, width),
+            f"{name}.self_attn.k_proj.weight": (kv, width),
+            f"{name}.self_attn.v_proj.weight": (kv, width),
+            f"{name}.self_attn.o_proj.weight": (hidden, heads * head_dim),
+            f"{name}.mlp.gate_proj.weight": (inner, hidden),
+            f"{name}.mlp.up_proj.weight": (inner, hidden),
+            f"{name}.mlp.down_proj.weight": (hidden, inner),
+        }
+    return {
+        "embed_tokens.weight": (config["vocab_size"], hidden),
+        "fc.weight": (hidden, 3 * hidden),
+        **({f"fc_norm.{state}.weight": (hidden,) for state in range(3)} if head.get("fc_norm") else {}),
+        **body,
+        "norm.weight": (hidden,),
+        "lm_head.weight": (head["draft_vocab_size"], hidden),
+        "d2t": (head["draft_vocab_size"],),
+        "t2d": (config["vocab_size"],),
+        **({"mask_hidden": (1, 1, 3 * hidden)} if mask_token(head) is not None else {}),
+    }
+
+
+def _verify_mask(config: Mapping[str, Any], vocab_size: int, names: tuple[str, ...]) -> list[Defect]:
+    """Problems of a P-EAGLE's mask token: it must be one id within the vocabulary, equal in all fields that servers read."""
+    found = {name: config[name] for name in names if config.get(name) is not None}
+    problems = [Defect("config.json", f"{name} is {token!r}, no id of the vocabulary of {vocab_size}")
+                for name, token in found.items() if type(token) is not int or not 0 <= token < vocab_size]
+    if not found:
+        problems.append(Defect("config.json", f"{names[0]} is not there: vLLM does not start without a mask token"))
+    elif not problems and len(set(found.values())) > 1:
+        problems.append(Defect("config.json", f"{' and '.join(found)} differ: servers read one or the other"))
+    depths = config.get("num_depths")
+    if depths is not None and (type(depths) is not int or depths < 1):
+        problems.append(Defect("config.json", f"num_depths is {depths!r}, not how many drafts the weights were trained for"))
+    return problems
+
+
+def _verify_drafts(config: Mapping[str, Any]) -> list[Defect]:
+    """A problem if a P-EAGLE is to draft more tokens than num_depths, for which it was trained."""
+    tokens, depths = config["speculators_config"]["proposal_methods"][0]["speculative_tokens"], config.get("num_depths")
+    if type(depths) is not int or tokens <= depths:
+        return []
+    return [Defect("config.json", f"speculative_tokens is {tokens}, the weights were trained for {depths} drafts: ask for at "
+                                   "most that")]
+
+
+def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None) -> list[Defect]:
+    d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
+    if d2t is None or t2d is None:
+        return []  # reported as missing
+    if d2t.dtype != "I64" or t2d.dtype != "BOOL":
+        return [Defect(d2t.file.name, f"d2t is {d2t.dtype} and t2d {t2d.dtype}; servers read I64 and BOOL")]
+    offsets = np.frombuffer(d2t.read(), "<i8")
+    ids = np.arange(len(offsets)) + offsets
+    problems = []
+    if len(ids) and (ids.min() < 0 or ids.max() >= vocab_size):
+        problems.append(Defect(d2t.file.name, f"d2t leads to ids {ids.min()} to {ids.max()}, outside the vocabulary "
+                                               f"of {vocab_size}: it must hold offsets (target id - draft id)"))
+    elif (np.diff(ids) <= 0).any():
+        problems.append(Defect(d2t.file.name, "d2t does not lead to ascending, distinct ids of the target"))
+    else:
+        marked = np.flatnonzero(np.frombuffer(t2d.read(), np.bool_))
+        if not np.array_equal(marked, ids):
+            problems.append(Defect(t2d.file.name, f"t2d marks {len(marked)} ids which are not the {len(ids)} of d2t"))
+        problems += verify_ends(ids, d2t.file.name, target)
+    return problems
+
+
+def _verify_layer_ids(boundaries: Any, layers: Any, target: Mapping[str, Any] | None) -> list[Defect]:
+    name = "eagle_aux_hidden_state_layer_ids"
+    whole = isinstance(boundaries, list) and all(type(boundary) is int for boundary in boundaries)
+    if not whole or len(boundaries) != 3:
+        return [Defect("config.json", f"{name} is {boundaries!r}, not three boundaries of the target")]
+    if len(set(boundaries)) != 3:
+        return [Defect("config.json", f"{name} is {boundaries}: its ids must be distinct, servers read a set")]
+    if target is not None and type(target.get("num_hidden_layers")) is int:
+        layers = target["num_hidden_layers"]
+    if min(boundaries) < 0 or (type(layers) is int and max(boundaries) > layers):
+        return [Defect("config.json", f"{name} is {boundaries}, outside the target's {layers} layers")]
+    return []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,197 @@
+"""Computes the loss of all draft steps against the teacher in chunks, so that memory does not grow with the vocabulary.
+
+    result = chain_loss("lk_lambda", drafts, teacher, last, weights=[1.0, 0.8, 0.64])
+    result.total.backward()                       # result.alphas[k]: acceptance of step k at every position
+
+The teacher's positions are processed in chunks. The teacher's distribution of a chunk is computed once and used by every draft
+step: position j of step k has the teacher of position j + k. Losses and gradients are computed from it and from the logits of
+all steps, and then the logits are freed. Gradients are computed in the forward pass and scaled in the backward pass, as in
+model_ops.losses.head. Products have autocast's dtype, softmaxes and losses float32. A chunk has at most LOGITS_HELD
+logits, but at least FEWEST_ROWS positions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from model_ops.losses import add_product
+from model_ops.speculators.losses.speculator_losses import ETA, LossKind, TargetRows, loss_and_gradient
+from model_ops.speculators.losses.teacher import Teacher, TeacherLogits
+
+LOGITS_HELD = {"cpu": 1 << 23, "cuda": 1 << 27}
+"""Most logits of a chunk, of teacher and all steps together, by kind of device: 16 MiB or 256 MiB in bfloat16."""
+
+MOST_ROWS = 1_024
+"""Most rows of a chunk on a CPU: more rows do not make products faster, and take more memory with a small vocabulary."""
+
+FEWEST_ROWS = 32
+"""Fewest rows of a chunk; LOGITS_HELD allows as many for a vocabulary of up to 262,144."""
+
+SOFTMAX_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 27}
+"""Logits per softmax in float32; on a CPU as many as fit into its cache together with the target's probabilities."""
+
+
+@dataclass(frozen=True)
+class DraftStep:
+    """One draft step: the input of its head at every supervised position, and the teacher's position of each."""
+
+    states: Float[Tensor, "positions width"]
+    """States after the final norm."""
+    head: Float[Tensor, "draft_vocab width"]
+    rows: Int[Tensor, " positions"]
+    """Ascending indices into the teacher's last states."""
+    stands_for: Float32[Tensor, " positions"] | None = None
+    """Importance weight of each position if positions are sampled; None: 1."""
+
+
+@dataclass(frozen=True)
+class ChainLoss:
+    """Result of `chain_loss`. total: sum over steps of weight * sum of losses times stands_for, differentiable in states and
+    heads. Not differentiable: losses and alphas by step and position, and mass, the target's probability of the draft
+    vocabulary at each position of step 0."""
+
+    total: Float32[Tensor, ""]
+    losses: list[Float32[Tensor, " positions"]]
+    alphas: list[Float32[Tensor, " positions"]]
+    mass: Float32[Tensor, " positions"]
+
+
+def chain_loss(kind: LossKind, drafts: Sequence[DraftStep], teacher: Teacher, last: Float[Tensor, "contexts hidden"],
+               weights: Sequence[float] | None = None, labels: Int[Tensor, " contexts"] | None = None,
+               eta: float = ETA, kl_shares: Sequence[float] | None = None) -> ChainLoss:
+    """The loss of every step against the teacher. labels: tokens that the target generated, as target ids. kl_shares: lambda of
+    lk_lambda by step (None: by position).
+
+    Raises ValueError if weights or kl_shares do not have one value per step, or rows do not ascend.
+    """
+    weights = [1.0] * len(drafts) if weights is None else list(weights)
+    if len(weights) != len(drafts):
+        raise ValueError(f"there are {len(drafts)} draft steps and {len(weights)} weights; give one for each")
+    if kl_shares is not None and len(kl_shares) != len(drafts):
+        raise ValueError(f"there are {len(drafts)} draft steps and {len(kl_shares)} shares of KL; give one for each")
+    if any(bool((draft.rows.diff() <= 0).any()) for draft in drafts):
+        raise ValueError("rows of a draft step must be in ascending order; sort them")
+    heads = list({id(draft.head): draft.head for draft in drafts}.values())
+    of_step = [next(place for place, head in enumerate(heads) if head is draft.head) for draft in drafts]
+    plan = _Plan(kind, eta, teacher, last, None if labels is None else teacher.draft_labels(labels),
+                 [draft.rows for draft in drafts], [draft.stands_for for draft in drafts], of_step, weights,
+                 [None] * len(drafts) if kl_shares is None else list(kl_shares))
+    total, mass, *by_step = _ChainLoss.apply(plan, *(draft.states for draft in drafts), *heads)
+    return ChainLoss(total, by_step[:len(drafts)], by_step[len(drafts):], mass)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    kind: LossKind
+    eta: float
+    teacher: Teacher
+    last: Tensor
+    labels: Tensor | None
+    rows: list[Tensor]
+    stands_for: list[Tensor | None]
+    head_of_step: list[int]
+    weights: list[float]
+    kl_shares: list[float | None]
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Ranges [first, after) of the teacher's positions, one for every chunk with a position of a draft step."""
+        device = self.last.device.type
+        limit = LOGITS_HELD.get(device, LOGITS_HELD["cpu"]) // self.teacher.draft_vocab_size
+        if device == "cpu":
+            limit = min(limit, MOST_ROWS)
+        size = max(1, max(limit, FEWEST_ROWS) // (1 + len(self.rows)))
+        return [(first, min(first + size, len(self.last))) for first in range(0, len(self.last), size)]
+
+    def places(self, edges: list[int]) -> list[list[int]]:
+        """Index of every chunk boundary in the positions of each step."""
+        return [torch.searchsorted(rows, torch.tensor(edges, device=rows.device)).tolist() for rows in self.rows]
+
+
+class _ChainLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, plan: _Plan, *tensors: Tensor):
+        steps = len(plan.rows)
+        states, heads = tensors[:steps], tensors[steps:]
+        kind = plan.last.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else heads[0].dtype
+        wanted = ctx.needs_input_grad[1:]
+        state_gradients = [torch.empty_like(given) if needed else None
+                           for given, needed in zip(states, wanted[:steps], strict=True)]
+        head_gradients = [torch.zeros_like(given, dtype=torch.float32) if needed else None
+                          for given, needed in zip(heads, wanted[steps:], strict=True)]
+        losses = [given.new_empty(len(given), dtype=torch.float32) for given in states]
+        alphas = [torch.empty_like(loss) for loss in losses]
+        mass = losses[0].new_zeros(len(plan.rows[0]))
+        pieces = plan.pieces()
+        places = plan.places([*(first for first, _ in pieces), len(plan.last)])
+        with torch.autocast(kind, enabled=False):
+            matrices = [head.to(dtype) for head in heads]
+            for number, (first, after) in enumerate(pieces):
+                spans = [slice(place[number], place[number + 1]) for place in places]
+                if all(span.start == span.stop for span in spans):
+                    continue
+                target = plan.teacher.logits(plan.last[first:after], None if plan.labels is None else plan.labels[first:after])
+                for head, matrix in enumerate(matrices):
+                    members = [step for step in range(steps) if plan.head_of_step[step] == head]
+                    entered = torch.cat([states[step][spans[step]].to(dtype) for step in members])
+                    products = entered @ matrix.T
+                    parts = products.split([spans[step].stop - spans[step].start for step in members])
+                    pieces_of_steps = [(step, spans[step], part) for step, part in zip(members, parts, strict=True)]
+                    _softmaxes(plan, target, first, pieces_of_steps, losses, alphas, mass, any(wanted))
+                    if any(state_gradients[step] is not None for step in members):
+                        returned = (products @ matrix).split([len(part) for part in parts])
+                        for step, gradient in zip(members, returned, strict=True):
+                            if state_gradients[step] is not None:
+                                state_gradients[step][spans[step]] = gradient
+                    if head_gradients[head] is not None:
+                        add_product(head_gradients[head], products, entered)
+        ctx.gradients = [
+            *state_gradients,
+            *(None if gradient is None else gradient.to(given.dtype)
+              for gradient, given in zip(head_gradients, heads, strict=True))]
+        ctx.mark_non_differentiable(mass, *losses, *alphas)
+        total = sum((weight * (loss if times is None else loss * times).sum()
+                     for weight, loss, times in zip(plan.weights, losses, plan.stands_for, strict=True)),
+                    start=torch.zeros((), device=plan.last.device))
+        return total, mass, *losses, *alphas
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream: Tensor, *_: Tensor):
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place and returned
+        return None, *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients)
+
+
+def _softmaxes(plan: _Plan, target: TeacherLogits, first: int, parts: list[tuple[int, slice, Tensor]], losses: list[Tensor],
+               alphas: list[Tensor], mass: Tensor, gradient_wanted: bool) -> None:
+    """Losses of a chunk, a few positions at a time; gradients overwrite the logits."""
+    contexts, vocab = target.logits.shape
+    at_once = max(1, SOFTMAX_ELEMENTS.get(plan.last.device.type, SOFTMAX_ELEMENTS["cpu"]) // vocab)
+    edges = [*range(0, contexts, at_once), contexts]
+    starts = torch.tensor(edges, device=plan.last.device) + first
+    bounds = [torch.searchsorted(plan.rows[step][span], starts).tolist() for step, span, _ in parts]
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        rows: TargetRows | None = None
+        for (step, span, logits), bound in zip(parts, bounds, strict=True):
+            low, high = bound[number], bound[number + 1]
+            if low == high:
+                continue
+            rows = target.rows(slice(start, end)) if rows is None else rows
+            where = slice(span.start + low, span.start + high)
+            index = plan.rows[step][where] - (first + start)
+            met = rows if high - low == end - start else rows[index]
+            if step == 0:
+                mass[where] = met.mass[:, 0]
+            times = plan.stands_for[step]
+            scale = plan.weights[step] if times is None else plan.weights[step] * times[where, None]
+            losses[step][where], alphas[step][where], gradient = loss_and_gradient(
+                plan.kind, logits[low:high].float(), met, plan.eta, scale, gradient_wanted, plan.kl_shares[step])
+            if gradient is not None:
+                logits[low:high] = gradient

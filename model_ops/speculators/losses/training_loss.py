@@ -1,0 +1,158 @@
+"""The training loss of a drafter, and the metrics reported during training.
+
+    loss = SpeculatorLoss(teacher, settings)                        # the trainer's loss
+    numbers = measure_alpha(model, teacher, rows, states, drafts=3) # on held-out answers
+
+Every token that the target generated is supervised, at each draft step where its index exists. Each training step reports
+alpha_k: mean probability that draft k is accepted after the target's own text
+draft_mass: mean probability that the target gives to the draft vocabulary, an upper bound of alpha
+expected_tau: tokens per target forward that follow from the alphas, 1 + alpha_0 + alpha_0 alpha_1 + ..., per position
+
+LK-lambda's lambda of a draft step is exp(-eta alpha_k), where alpha_k is a running mean over optimizer steps (weight FOLLOWED
+on the past). It begins at 0, with KL alone. All positions of a draft step use the same mixture, so training moves from KL to TV
+as drafts become acceptable. With one lambda per position (`lambda_of: position`) the least predictable positions, where KL
+dominates, have the largest gradients, and training spends its steps on them: benchmarks/LOG.md has the figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from model_ops.parallel import World
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.losses.chain_loss import ChainLoss, DraftStep, chain_loss
+from model_ops.speculators.losses.speculator_losses import expected_acceptance_length
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.p_eagle.masked_drafts import sampled_entries
+from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.states.hidden_states import AnswerRow
+from model_ops.speculators.states.speculator_batches import (
+    DraftBatch,
+    StateSource,
+    chosen_anchors,
+    documents_of,
+    make_batch,
+    micro_batches,
+    supervised,
+)
+from model_ops.tensors import IGNORED, LossOutput, Mean
+
+FOLLOWED = 0.9
+"""Weight of the past in the running mean of alpha, which is so one of about ten optimizer steps."""
+
+
+class SpeculatorLoss:
+    """The trainer's loss: the sum over draft steps of their weight times the loss at every supervised index.
+
+    The sum is divided by step 0's count, so a later draft step, which has fewer indices, weighs less.
+    """
+
+    def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
+        self.teacher, self.settings = teacher, settings
+        self._alphas = [0.0] * settings.ttt_steps
+
+    def after_step(self, numbers: Mapping[str, float]) -> None:
+        """Update the running acceptance from an optimizer step's metrics; they are the same on every process."""
+        told = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
+        self._alphas = [FOLLOWED * before + (1 - FOLLOWED) * now if math.isfinite(now) else before
+                        for before, now in zip(self._alphas, told, strict=True)]
+
+    def state(self) -> dict[str, list[float]]:
+        """State for a checkpoint."""
+        return {"alphas": self._alphas}
+
+    def resume(self, state: Mapping[str, list[float]]) -> None:
+        """Restore the state of a checkpoint."""
+        self._alphas = list(state["alphas"])
+
+    def __call__(self, model: DraftModel, batch: DraftBatch) -> LossOutput:
+        settings, windows = self.settings, batch.windows
+        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps),
+                           settings.positions_per_answer)
+        result = chain_loss(settings.loss, drafts, self.teacher, batch.last, settings.weights_of_steps(len(drafts)),
+                            batch.labels[batch.labels != IGNORED], settings.eta,
+                            None if settings.lambda_of == "position" else self._kl_shares(len(drafts)))
+        chains = whole_chains(result, drafts)
+        entries = {f"alpha_{step}": alpha for step, alpha in enumerate(result.alphas)}
+        entries |= {"expected_tau": expected_acceptance_length(chains), "draft_mass": result.mass}
+        heard = int(bool(batch.row_ids))  # a batch without targets runs through the model, but counts 0
+        return LossOutput({"loss": Mean(heard * result.total, heard * int(windows.sum()))},
+                          {name: Mean(heard * values.sum(), heard * len(values)) for name, values in entries.items()})
+
+    def _kl_shares(self, steps: int) -> list[float]:
+        return [math.exp(-self.settings.eta * alpha) for alpha in self._alphas[:steps]]
+
+
+@torch.no_grad()
+def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: StateSource,
+                  drafts: int, world: World | None = None) -> dict[str, float]:
+    """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length.
+
+    Processes of a world share the rows, and all of them return the same numbers."""
+    device = model.target_ids.device
+    sums, counts = torch.zeros(drafts, dtype=torch.float64, device=device), [0.0] * drafts
+    lengths, chains = torch.zeros((), dtype=torch.float64, device=device), 0
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
+    world = world or World.alone(device)
+    for members in micro_batches(rows, order)[world.data_rank::world.data_ranks]:
+        batch = make_batch(rows, states, members).to(device)
+        steps = drafts_of(model, batch, drafts)
+        result = chain_loss("tv", steps, teacher, batch.last)
+        for step, alpha in enumerate(result.alphas):
+            sums[step] += alpha.sum()
+            counts[step] += len(alpha)
+        whole = whole_chains(result, steps)
+        lengths += expected_acceptance_length(whole).sum()
+        chains += len(whole)
+    *found, lengths, chains = world.totals([*sums.tolist(), *counts, float(lengths), float(chains)])
+    pairs = zip(found[:drafts], found[drafts:], strict=True)
+    alphas = {f"validation_alpha_{step}": total / count for step, (total, count) in enumerate(pairs) if count}
+    return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
+
+
+def drafts_of(model: DraftModel, batch: DraftBatch, steps: int, shares: Sequence[float] = (),
+              anchors: int | None = None) -> list[DraftStep]:
+    """Inputs of each draft step's head at every supervised index, with the teacher's positions. shares: share of the indices to
+    sample; anchors: number of them per window; batch.order decides both samples."""
+    windows, documents, drafts = batch.windows, documents_of(batch), []
+    of_a_sample = anchors is not None or any(share < 1 for share in shares)
+    if anchors is not None:
+        documents = replace(documents, anchors=chosen_anchors(windows, batch.order, anchors))
+    indices = [supervised(windows, step, documents.anchors) for step in range(steps)]
+    if any(share < 1 for share in shares):
+        kept = sampled_entries(windows, shares, batch.order)
+        chosen = [torch.searchsorted(rows, at + step) for step, (at, (_, rows)) in enumerate(zip(kept, indices, strict=True))]
+        indices = [(entries[at], rows[at]) for at, (entries, rows) in zip(chosen, indices, strict=True)]
+        documents = replace(documents, kept=[entries for entries, _ in indices])
+    for step, hidden in enumerate(model.unroll(documents, steps)):
+        entries, rows = indices[step]
+        states, head = model.scored(hidden.flatten(0, 1)[entries], step)
+        stands_for = None
+        if of_a_sample:
+            answer = entries // documents.window
+            stands_for = _stands_for((windows - step).clamp(min=0), answer, by_answer=anchors is not None)
+        drafts.append(DraftStep(states, head, rows, stands_for))
+    return drafts
+
+
+def _stands_for(supervised_of: Tensor, answer: Tensor, by_answer: bool) -> Tensor:
+    """Importance weight of each sampled position. With anchors it is computed per answer, because each answer has the same
+    number of anchors; otherwise over all positions."""
+    if not by_answer:
+        supervised_of, answer = supervised_of.sum()[None], torch.zeros_like(answer)
+    return (supervised_of / answer.bincount(minlength=len(supervised_of)))[answer]
+
+
+def whole_chains(result: ChainLoss, drafts: list[DraftStep]) -> Tensor:
+    """alpha of every step, [chains, steps], for the chains that fit into their window.
+
+    The chain of index j has the teacher of index j + k at step k. A chain is complete if its last step has a teacher.
+    """
+    last = drafts[-1].rows - (len(drafts) - 1)
+    return torch.stack([alpha[torch.searchsorted(draft.rows, last + step)]
+                        for step, (draft, alpha) in enumerate(zip(drafts, result.alphas, strict=True))], dim=1)

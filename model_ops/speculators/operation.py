@@ -1,0 +1,195 @@
+"""Operation `speculator`: trains a drafter for the served target on the target's own answers.
+
+    {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
+
+ANSWERS is the output of `generate`. settings.architecture selects the kind of drafter (`model_ops.speculators.registry`). The
+target's hidden states over the answers are cached in output/.work, or computed for each batch (settings.hidden_states). The
+draft vocabulary is counted on the answers. Weights are initialised from the target and, if given, from the input "previous", a
+drafter of the same target. Architecture draft_model starts from the input "draft_model" (a small language model), mtp from the
+input "mtp_layer" (the model with the layer), or from a directory in the settings. Every generated token is supervised at every
+draft step, against the target's distribution over its full vocabulary. The output directory is in the format of the
+architecture's servers; EAGLE-3 and DFlash also have the speculators layout in `speculators/`, for `vllm serve` with one
+argument.
+
+Under torchrun (settings.mesh) every process loads the frozen target, computes its share of the hidden states, and takes its
+share of each step's rows. The drafter is replicated (dp_replicate) or sharded (dp_shard). The first process writes the files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model_ops.decoding import Runner, load_runner
+from model_ops.documents import ValidationPlan, first_documents, plan_validation
+from model_ops.files import weight_file_stamps
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import end_of_text_ids, load_tokenizer, read_config
+from model_ops.parallel import World, gather_parameters
+from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.draft_model_files import stamp
+from model_ops.speculators.factory import new_draft_model
+from model_ops.speculators.losses.teacher import Teacher
+from model_ops.speculators.losses.training_loss import SpeculatorLoss, measure_alpha
+from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.states.draft_inputs import check_answers, check_target
+from model_ops.speculators.states.draft_vocabulary import (
+    choose_draft_vocabulary,
+    count_answers,
+    coverage_report,
+    forced_ids,
+)
+from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
+from model_ops.speculators.states.speculator_batches import SpeculatorPlan, StateSource
+from model_ops.speculators.states.state_budget import StateChoice, choose_states
+from model_ops.training import train
+
+VALIDATION_ROWS = 128
+"""Most answers in validation: enough for alpha to about 0.01."""
+LEAST_VALIDATION_ROWS = 16
+"""Answers in validation of even the shortest training: below, alpha says nothing."""
+
+
+def run(job: Job, progress: Progress) -> dict[str, Any]:
+    """Trains and saves the drafter. Metrics: alpha by step and expected acceptance length on validation, coverage."""
+    settings = job.settings_as(AnySpeculatorSettings)
+    world = World.start(settings.mesh)
+    target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
+    rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
+    held_out: list[AnswerRow] = []
+    checks = _plan_of_validation(rows, settings)
+    if (answers / "validation.parquet").exists():
+        held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
+        held_out = first_documents(held_out, checks.tokens, lambda row: len(row.ids), LEAST_VALIDATION_ROWS)
+    check_target(target, settings.architecture)
+    check_answers(answers, target, rows, left_out, held_out)
+    settings_to_begin = settings.model_copy(update=_given(job, settings))
+    previous = _previous(job, settings)
+    runner = load_runner(target)
+    model, coverage = new_drafter(target, runner, rows, held_out, settings_to_begin)
+    continued: dict[str, float] = check_fit(model, previous) if previous is not None else {}
+    states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
+    teacher = Teacher(runner.head.weight, model.target_ids, runner.soft_cap)
+    loss = SpeculatorLoss(teacher, settings)
+
+    def validate() -> dict[str, float]:
+        return measure_alpha(model, teacher, held_out, held_out_states, settings.num_speculative_tokens, world)
+
+    measured: list[float] = []
+
+    def accepted() -> float:
+        answers_read = (held_out, held_out_states) if held_out else (rows[:VALIDATION_ROWS], states)
+        found = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
+        measured.append(found.get("validation_expected_tau", 1 + found.get("validation_alpha_0", 0.0)))
+        return measured[-1]
+
+    if previous is not None:
+        continued["previous_share"] = begin_between(model, previous, settings.previous_share, accepted)
+        if measured and held_out:  # the first measurement is of the previous drafter alone
+            continued["previous_expected_tau"] = measured[0]
+    world.place_single_unit(model)
+    plan, stop = SpeculatorPlan(rows, states, settings), settings.early_end
+    if measured and held_out and stop.decode_hours_at_tau is None:  # the first measurement is of the drafter that serves
+        stop = stop.model_copy(update={"decode_hours_at_tau": measured[0]})
+    result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
+                   checks.every, world=world, early_end=stop)
+    gather_parameters(model, keep=world.leads)
+    if world.leads:
+        _save(model, job, settings)
+        shutil.rmtree(work / "states", ignore_errors=True)
+    return {
+        "loss": result.loss, "precision": result.precision, **result.validation, "steps": result.steps, "tokens": result.tokens,
+        "tokens_per_second": result.tokens_per_second, "seconds": result.seconds,
+        "peak_memory_mb": result.peak_memory_mb, "draft_vocab_size": len(model.target_ids),
+        **({"early_end": result.early_end} if result.early_end else {}),
+        **coverage, "rows": len(rows), **left_out, **continued, "hidden_states": chosen.mode,
+        "hidden_states_gib": chosen.cache_gib,
+    }
+
+
+def _plan_of_validation(rows: list[AnswerRow], settings: SpeculatorSettings) -> ValidationPlan:
+    """How often the training validates, before its batches are planned: these need the hidden states."""
+    passes = (settings.epochs or 0) * sum(len(row.ids) for row in rows) / settings.tokens_per_step
+    return plan_validation(settings.steps or max(1, math.ceil(passes)), settings, settings.early_end)
+
+
+def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:
+    """Saves the drafter for servers, in the target's dtype and with the target's digests."""
+    target = job.inputs["target"].resolve()
+    config = read_config(target)
+    around_both = os.path.commonpath([target, job.output.resolve()])  # the speculators layout names its target from here
+    model.save(job.output, settings.num_speculative_tokens, served_dtype(config),
+               verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
+    stamp(job.output, target)
+
+
+def new_drafter(target: Path, runner: Runner, rows: list[AnswerRow], held_out: list[AnswerRow],
+                settings: SpeculatorSettings) -> tuple[DraftModel, dict[str, Any]]:
+    """A drafter initialised from the target, and the coverage of answer tokens by its vocabulary."""
+    counts = count_answers(rows, runner.embedding.shape[0])
+    settings = ARCHITECTURES[settings.architecture].fill_from_answers(settings, rows, len(counts), end_of_text_ids(target))
+    if not settings.PART_OF_THE_VOCABULARY:
+        ids = torch.arange(len(counts))
+        return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
+    try:
+        ids, _ = choose_draft_vocabulary(counts, forced_ids(target, load_tokenizer(target)), settings.draft_vocab_size,
+                                         settings.draft_coverage)
+    except ValueError as error:
+        raise ModelError(f"draft_vocab_size cannot be used: {error}") from error
+    return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
+
+
+def _given(job: Job, settings: SpeculatorSettings) -> dict[str, str]:
+    """{recipe key: directory} of the model that the drafter starts from, after a check; {} for other architectures."""
+    start = ARCHITECTURES[settings.architecture].starts_from
+    if start is None:
+        return {}
+    named = getattr(settings, start.key)
+    if start.key not in job.inputs and named == start.word:
+        raise ModelError(f"{start.key} is {named}: give the job the input {start.key}, or set a directory")
+    directory = job.inputs.get(start.key) or Path(named)
+    start.check(directory, job.inputs["target"])
+    return {start.key: str(directory)}
+
+
+def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:
+    """The drafter for a warm start: the job's input `previous`, or the directory in the settings; None without one."""
+    directory = job.inputs.get("previous")
+    if directory is None and settings.continue_from not in (None, "last"):
+        directory = Path(settings.continue_from)
+    return None if directory is None else read_previous(directory, job.inputs["target"], settings)
+
+
+def _states(job: Job, runner: Runner, model: DraftModel, rows: list[AnswerRow], held_out: list[AnswerRow],
+            settings: SpeculatorSettings, progress: Progress,
+            world: World) -> tuple[StateSource, StateSource, StateChoice]:
+    """Sources of the target's hidden states for training and held-out rows: a cache that is computed now, or online."""
+    folder, stamps = job.output / ".work" / "states", weight_file_stamps(job.inputs["target"])
+    both = [HiddenStates(folder, some, model.capture, stamps) for some in (rows, held_out)]
+
+    def choose() -> StateChoice:
+        return choose_states(settings, [*rows, *held_out], len(model.capture), runner.config.hidden_size, folder,
+                             there=sum(cache.bytes_there() for cache in both))
+
+    chosen = world.gather(choose() if world.leads else None)[0]  # one process decides, because free disk space changes
+    progress.event("note", message=f"speculator: hidden states {chosen.mode} ({chosen.reason})")
+    if chosen.mode == "online":
+        online = [OnlineStates(runner, some, model.capture) for some in (rows, held_out)]
+        return online[0], online[1], chosen
+    both[0].compute(runner, progress, "speculator: hidden states", world)
+    if held_out:
+        both[1].compute(runner, progress, "speculator: held-out hidden states", world)
+    return both[0], both[1], chosen
+
+
+def served_dtype(config: dict[str, Any]) -> torch.dtype:
+    """The dtype in a target's config.json, in which its drafter is stored; bfloat16 if there is none."""
+    name = config.get("dtype") or config.get("torch_dtype")
+    return getattr(torch, name) if name in ("bfloat16", "float16", "float32") else torch.bfloat16

@@ -1,0 +1,199 @@
+"""Batches for training a drafter: answers of similar length, with their hidden states.
+
+A step takes the next answers of a seeded shuffle up to tokens_per_step tokens, sorts them by length and splits them into
+micro-batches of padded documents. The rows of a step are a function of (seed, step), so a killed run continues with the same
+batches. Several processes share the rows of a step by their tokens; a process with fewer micro-batches than another also
+computes some without targets.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from model_ops.documents import share
+from model_ops.speculators.draft_model import DocumentWindows
+from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, OnlineStates
+from model_ops.tensors import IGNORED, Batch
+
+StateSource = HiddenStates | OnlineStates
+
+MICRO_BATCH_TOKENS = 8_192
+"""Default of settings.micro_batch_tokens, in padded tokens; a longer document is a micro-batch of its own."""
+
+DRAFT_WEIGHT = 3
+"""Activation memory of a drafted position relative to a token of a prompt, which saves only keys and values."""
+
+PADDING_ALLOWED = 1.5
+"""Largest ratio of the longest to the shortest document of a micro-batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftBatch(Batch):
+    """Padded documents with the inputs of drafter and teacher. A document's window, `windows` positions from `start`, is
+    supervised."""
+
+    ids: Int[Tensor, "documents longest"]
+    captured: Float[Tensor, "documents longest captured_hidden"]
+    """The target's hidden states that the drafter reads."""
+    start: Int[Tensor, " documents"]
+    windows: Int[Tensor, " documents"]
+    final: Float[Tensor, "documents longest_window hidden"]
+    """The target's last hidden state at each position of the windows."""
+    last: Float[Tensor, "entries hidden"]
+    """The teacher's states of all windows, concatenated."""
+    order: Int[Tensor, " entries"]
+    """A random rank of each entry of `last`."""
+
+
+class SpeculatorPlan:
+    """A `model_ops.tensors.batch.BatchSource` of answers with their hidden states. settings: resolved."""
+
+    def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings):
+        self.rows, self.states, self.seed = rows, states, settings.seed
+        self.steps = plan_steps([len(row.ids) for row in rows], settings)
+        self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
+        self.anchors, self.drafts = settings.positions_per_answer, sum(settings.shares_of_steps(settings.ttt_steps))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[DraftBatch]:
+        """This rank's rows of step `index`; see BatchSource."""
+        shares = self._groups(index, ranks)
+        batches = [make_batch(self.rows, self.states, group, (self.seed, index, number * ranks + rank))
+                   for number, group in enumerate(shares[rank])]
+        missing = max(map(len, shares)) - len(batches)
+        return batches + [self._silent(index)] * missing if missing else batches
+
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> DraftBatch:
+        """This rank's micro-batch with the highest estimated memory, by padded tokens and, with more weight, drafted positions;
+        ties go to the longest documents."""
+        groups = [group for index in range(len(self.steps)) for group in self._groups(index, ranks)[rank]]
+        if not groups:
+            return self._silent(0)
+
+        def weight(group: list[int]) -> tuple[float, int]:
+            longest = max(len(self.rows[row].ids) for row in group)
+            positions = sum(min(self.rows[row].window, self.anchors or self.rows[row].window) for row in group)
+            return longest * len(group) + DRAFT_WEIGHT * self.drafts * positions, longest
+
+        return make_batch(self.rows, self.states, max(groups, key=weight), (self.seed, 0, 0))
+
+    def _groups(self, index: int, ranks: int) -> list[list[list[int]]]:
+        """Rows of a step by rank and micro-batch, sorted by length."""
+        lengths = {row: len(self.rows[row].ids) for row in self.steps[index]}
+        return [micro_batches(self.rows, sorted(mine, key=lambda row: (lengths[row], row)), self.micro_batch_tokens)
+                if mine else [] for mine in share(self.steps[index], lengths, ranks)]
+
+    def _silent(self, index: int) -> DraftBatch:
+        """The step's shortest row without targets, for a rank with fewer micro-batches than others."""
+        shortest = min(self.steps[index], key=lambda row: len(self.rows[row].ids))
+        batch = make_batch(self.rows, self.states, [shortest])
+        return replace(batch, weights=torch.zeros_like(batch.weights), row_ids=[])
+
+
+def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[list[int]]:
+    """The rows of each optimizer step: `steps` steps if it is set, else `epochs` passes. A last step that is less than half
+    full is merged into the previous one."""
+    wanted = settings.steps
+    budget = settings.tokens_per_step
+    total_tokens = None if wanted is not None else settings.epochs * sum(lengths)
+    steps: list[list[int]] = [[]]
+    held = seen = epoch = 0
+    while lengths:
+        order = list(range(len(lengths)))
+        random.Random(settings.seed * 1_000_003 + epoch).shuffle(order)
+        for row in order:
+            if held >= budget:
+                if wanted is not None and len(steps) == wanted:
+                    return steps
+                steps.append([])
+                held = 0
+            if total_tokens is not None and seen >= total_tokens:
+                if len(steps) > 1 and held < budget / 2:
+                    steps[-2].extend(steps.pop())
+                return steps
+            steps[-1].append(row)
+            held += lengths[row]
+            seen += lengths[row]
+        epoch += 1
+    return []
+
+
+def micro_batches(rows: Sequence[AnswerRow], members: list[int], limit: int = MICRO_BATCH_TOKENS) -> list[list[int]]:
+    """Splits members (sorted by length) into groups of similar length with at most `limit` padded tokens."""
+    groups: list[list[int]] = [[]]
+    for row in members:
+        length, shortest = len(rows[row].ids), len(rows[groups[-1][0]].ids) if groups[-1] else 0
+        too_big = length * (len(groups[-1]) + 1) > limit
+        if groups[-1] and (too_big or length > PADDING_ALLOWED * shortest):
+            groups.append([])
+        groups[-1].append(row)
+    return groups
+
+
+def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int],
+               drawn_by: tuple[int, int, int] = (0, 0, 0)) -> DraftBatch:
+    """One micro-batch. drawn_by: seed of its `order`, (seed, step, number of the micro-batch)."""
+    chosen = [rows[row] for row in members]
+    longest = max(len(row.ids) for row in chosen)
+    found = states.of(members)
+    ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
+    captured = torch.zeros(len(chosen), longest, found[0][0].shape[-1], dtype=found[0][0].dtype)
+    final = torch.zeros(len(chosen), max(row.window for row in chosen), found[0][1].shape[-1], dtype=found[0][1].dtype)
+    labels = torch.full((len(chosen), longest), IGNORED)
+    for place, (row, (row_captured, last)) in enumerate(zip(chosen, found, strict=True)):
+        tokens = torch.tensor(row.ids)
+        ids[place, :len(tokens)] = tokens
+        captured[place, :len(tokens)] = row_captured
+        final[place, :row.window] = last[:-1]
+        labels[place, row.start + 1:row.start + 1 + row.window] = tokens[row.start + 2:]
+    return DraftBatch(
+        input_ids=ids.flatten(), position_ids=torch.arange(longest).repeat(len(chosen)), labels=labels.flatten(),
+        weights=(labels != IGNORED).flatten().float(), document_lengths=[longest] * len(chosen),
+        row_ids=[row.row_id for row in chosen],
+        ids=ids, captured=captured, start=torch.tensor([row.start for row in chosen]),
+        windows=torch.tensor([row.window for row in chosen]), final=final, last=torch.cat([last[1:] for _, last in found]),
+        order=_random_order(sum(row.window for row in chosen), drawn_by))
+
+
+def _random_order(entries: int, drawn_by: tuple[int, int, int]) -> Tensor:
+    generator = torch.Generator().manual_seed(random.Random(repr(drawn_by)).getrandbits(63))
+    return torch.randperm(entries, generator=generator)
+
+
+def documents_of(batch: DraftBatch) -> DocumentWindows:
+    """The batch as Documents for the training forward."""
+    return DocumentWindows(batch.ids, batch.captured, batch.start, int(batch.windows.max()), batch.final, batch.windows)
+
+
+def chosen_anchors(windows: Tensor, order: Tensor, count: int) -> Tensor:
+    """Mask of the entries of each window at which a block begins: the `count` entries with the lowest random rank `order`, or
+    all of a shorter window. [documents, longest window], bool"""
+    marked = torch.zeros(len(windows), int(windows.max()), dtype=torch.bool, device=windows.device)
+    for document, ranks in enumerate(order.split(windows.tolist())):
+        marked[document, ranks.argsort()[:count]] = True
+    return marked
+
+
+def supervised(windows: Tensor, step: int, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Entries with a teacher at step k: (index in the padded [documents * longest window] layout, index of the teacher's row).
+    anchors [documents, longest window]: mask of entries to use; None: all.
+
+    At step k, index a of a window predicts the same token as index a + k at step 0, so it has the teacher of index a + k.
+    """
+    longest = int(windows.max())
+    within = torch.arange(longest, device=windows.device)
+    exists = within + step < windows[:, None]
+    if anchors is not None:
+        exists &= anchors
+    offsets = windows.cumsum(0) - windows
+    teacher = offsets[:, None] + within + step
+    return exists.flatten().nonzero().squeeze(1), teacher[exists]

@@ -1,0 +1,30 @@
+"""Items of an evaluation suite and how an answer is scored: exact text, pattern, number, JSON, function call, unit tests.
+
+Each scorer is a pure function of item and answer that returns 0 to 1, so that `resources` can check a teacher's answers with
+the same rule. Models are asked in `evaluation`. Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs
+generated code in a sandbox of its own process.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.tasks.answer_message import UnusableAnswer, message_of
+    from model_ops.tasks.function_call import FunctionCallItem, score_call
+    from model_ops.tasks.item import Item, JudgedItem
+    from model_ops.tasks.json_answer import JsonItem, score_json
+    from model_ops.tasks.kinds import SCORERS, AnyItem, read_items
+    from model_ops.tasks.text_match import (
+        ExactItem,
+        NumberItem,
+        RegexItem,
+        final_number,
+        pattern_problem,
+        score_exact,
+        score_number,
+        score_regex,
+    )
+    from model_ops.tasks.unit_tests import INSTRUCTION, UnitTestsItem, program_of, run_program
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,0 +1,76 @@
+"""The assistant's message in what a model said, as a server parses it: reasoning, tool calls, content.
+
+    message_of("<think>\\n3 + 4</think>\\n\\n7", prompt, tools=None, specials=["<|im_end|>"])
+    # {"role": "assistant", "content": "7", "reasoning_content": "3 + 4"}
+
+Reasoning stands between the marks of model_ops.rendering.thought_marks; a prompt may have opened its block. Calls are read
+where the request offered tools: from <tool_call> blocks, and from an answer that is nothing but calls of offered tools, in JSON
+or in Python's syntax, also after [TOOL_CALLS].
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from model_ops.rendering import MARKS, block_at_end
+from model_ops.tasks.function_call import BLOCK, Call, calls_in
+
+CALLS_MARK = "[TOOL_CALLS]"
+
+
+class UnusableAnswer(Exception):
+    """An answer that is no message to learn; the text is a fixed reason, by which such answers are counted."""
+
+
+def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, specials: Collection[str]) -> dict[str, Any]:
+    """The message in the dataset's form. text: without its end of turn. specials: the tokenizer's special tokens.
+
+    Raises UnusableAnswer for an answer that is empty, ends within its reasoning, holds a call that is no JSON, or holds a
+    special token, which would become one in the rows that learn it.
+    """
+    thought, said = _apart(text, prompt)
+    calls, content = _called(said, tools) if tools else ([], said)
+    if any(mark in part for mark in specials if mark for part in (thought, content)):
+        raise UnusableAnswer("a special token in the answer")
+    if not content.strip() and not calls:
+        raise UnusableAnswer("empty")
+    message: dict[str, Any] = {"role": "assistant", "content": content.strip()}
+    if thought.strip():
+        message["reasoning_content"] = thought.strip()
+    if calls:
+        message["tool_calls"] = [
+            {"id": f"call{number:05d}", "type": "function",
+             "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}}
+            for number, call in enumerate(calls)]
+    return message
+
+
+def _apart(text: str, prompt: str) -> tuple[str, str]:
+    """(reasoning, what follows it)."""
+    opened = block_at_end(prompt)
+    bare = text.lstrip()
+    marks = [(opened.begin, opened.end)] if opened is not None and opened.is_open else \
+        [(begin, end) for begin, end in MARKS if bare.startswith(begin)]
+    if not marks:
+        return "", text
+    begin, end = marks[0]
+    thought, found, rest = bare.removeprefix(begin).partition(end)
+    if not found:
+        raise UnusableAnswer("no answer after its reasoning")
+    return thought, rest
+
+
+def _called(text: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Call], str]:
+    """(calls, the content beside them)."""
+    blocks = BLOCK.findall(text)
+    if blocks:
+        groups = [calls_in(f"<tool_call>{block}</tool_call>") for block in blocks]
+        if not all(groups):
+            raise UnusableAnswer("a tool call that is no JSON")
+        return [call for group in groups for call in group], BLOCK.sub("", text)
+    bare = text.strip().removeprefix(CALLS_MARK)
+    offered = {(tool.get("function") or tool).get("name") for tool in tools}
+    calls = calls_in(bare) if "```" not in bare else []
+    return (calls, "") if calls and all(call.name in offered for call in calls) else ([], text)

@@ -1,0 +1,130 @@
+"""Task `function_call`: the answer calls the right functions with accepted arguments, compared as a syntax tree.
+
+    score_call(item, '<tool_call>{"name": "area", "arguments": {"base": 10}}</tool_call>')
+
+Follows the AST check of the Berkeley Function Calling Leaderboard (ShishirPatil/gorilla, ast_checker.py): every accepted call
+is matched by one call with the same function; each argument is among the accepted values, and an argument whose accepted values
+include "" may be left out; other arguments are refused. Strings are compared without case, blanks and the punctuation ,./-_*^,
+a whole number counts where a float is accepted. Calls are read from `<tool_call>` blocks, from JSON, and from Python syntax
+`[area(base=10)]`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from model_ops.tasks.item import Item
+
+BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
+FENCE = re.compile(r"```[a-zA-Z_]*\s*\n?(.*?)```", re.DOTALL)
+IGNORED_IN_STRINGS = re.compile(r"[ ,./\-_*^]")
+
+
+class Call(NamedTuple):
+    """A function's name and its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class FunctionCallItem(Item):
+    """A question that is answered by function calls."""
+
+    kind: Literal["function_call"] = "function_call"
+    accepted: list[dict[str, dict[str, list[Any]]]]
+    """For each expected call {function: {argument: [accepted values]}}, as in BFCL's files of answers."""
+
+
+def score_call(item: FunctionCallItem, text: str) -> float:
+    """1.0 if calls and accepted calls match one to one, in any order, else 0.0."""
+    calls = calls_in(text)
+    if len(calls) != len(item.accepted):
+        return 0.0
+    left = list(item.accepted)
+    for call in calls:
+        fitting = next((accepted for accepted in left if _fits(call, accepted)), None)
+        if fitting is None:
+            return 0.0
+        left.remove(fitting)
+    return 1.0
+
+
+def calls_in(text: str) -> list[Call]:
+    """The calls that an answer makes; [] if it makes none."""
+    blocks = BLOCK.findall(text)
+    if blocks:
+        return [call for block in blocks for call in _of_json(block)]
+    for part in (text.strip(), *(fence.strip() for fence in FENCE.findall(text))):
+        found = list(_of_json(part)) or _of_python(part)
+        if found:
+            return found
+    return []
+
+
+def _of_json(text: str) -> Iterator[Call]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    for each in value if isinstance(value, list) else [value]:
+        each = each.get("function", each) if isinstance(each, dict) else {}
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+            continue
+        arguments = each.get("arguments", each.get("parameters", {}))
+        if isinstance(arguments, str):  # OpenAI's form: JSON text
+            try:
+                arguments = json.loads(arguments) if arguments.strip() else {}
+            except ValueError:
+                continue
+        if isinstance(arguments, dict):
+            yield Call(each["name"], arguments)
+
+
+def _of_python(text: str) -> list[Call]:
+    try:
+        tree = ast.parse(text.strip().strip("`"), mode="eval").body
+        calls = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
+        return [Call(ast.unparse(call.func), {word.arg: ast.literal_eval(word.value) for word in call.keywords})
+                for call in calls if isinstance(call, ast.Call) and not call.args and all(w.arg for w in call.keywords)]
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return []
+
+
+def _fits(call: Call, accepted: dict[str, dict[str, list[Any]]]) -> bool:
+    for name, arguments in accepted.items():
+        if _plain_name(name) != _plain_name(call.name):
+            return False
+        given = set(call.arguments)
+        needed = {argument for argument, values in arguments.items() if "" not in values}
+        return needed <= given <= set(arguments) and all(
+            any(_same(call.arguments[argument], value) for value in arguments[argument]) for argument in given)
+    return False
+
+
+def _plain_name(name: str) -> str:
+    """Many APIs allow no dot in a function's name, so templates replace it."""
+    return name.replace(".", "_")
+
+
+def _same(given: Any, accepted: Any) -> bool:
+    if isinstance(given, bool) or isinstance(accepted, bool):
+        return given is accepted
+    if isinstance(given, str) and isinstance(accepted, str):
+        return _plain_text(given) == _plain_text(accepted)
+    if isinstance(given, list | tuple) and isinstance(accepted, list | tuple):
+        return len(given) == len(accepted) and all(map(_same, given, accepted))
+    if isinstance(given, dict) and isinstance(accepted, dict):
+        # inside an object, accepted values are lists as well
+        values = {name: value if isinstance(value, list) else [value] for name, value in accepted.items()}
+        needed = {name for name, value in values.items() if "" not in value}
+        return needed <= set(given) <= set(values) and all(
+            any(_same(given[name], value) for value in values[name]) or _same(given[name], accepted[name]) for name in given)
+    return type(given) in (int, float, type(None)) and type(accepted) in (int, float, type(None)) and given == accepted
+
+
+def _plain_text(text: str) -> str:
+    return IGNORED_IN_STRINGS.sub("", text).lower().replace("'", '"')

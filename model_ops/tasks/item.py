@@ -1,0 +1,30 @@
+"""Fields that every evaluation item has.
+
+Task `judge`: a judge model says which of two answers is better. Its comparison is in pairwise_judge.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Item(BaseModel):
+    """One question."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    suite: str
+    item_id: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    """messages, tools: in OpenAI's form, rendered by the model's own chat template."""
+
+
+class JudgedItem(Item):
+    """A question whose answers a judge compares."""
+
+    kind: Literal["judge"] = "judge"
+    reference: str = ""
+    """An answer that is known to be right, which the judge sees; "" for none."""

@@ -1,0 +1,116 @@
+"""A batch of aligned token streams of several documents, and the protocol of what yields batches for each optimizer step.
+
+    batch = to_batch(documents)              # model_ops.documents.documents
+
+    @dataclass(frozen=True, kw_only=True)
+    class PreferenceBatch(Batch):            # an objective with more streams declares them
+        reference_logprobs: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
+
+Code that cuts, pads or moves a batch does so with every declared stream, so an objective's own streams need no code here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, Self, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+IGNORED = -100
+"""Label of a position without a prediction target."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch: documents laid end to end, as aligned streams of one value per token.
+
+    labels[t] is the token to predict AT position t (already shifted), or IGNORED; the last token of a document has no label.
+    Attention stays within a document; `document_lengths` gives their boundaries. A field with "padding" in its metadata is
+    a token stream: one entry per token, padded with that value.
+    """
+
+    input_ids: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
+    position_ids: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
+    labels: Int[Tensor, " tokens"] = field(metadata={"padding": IGNORED})
+    weights: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
+    document_lengths: list[int]
+    row_ids: list[str]
+    document_prefixes: list[tuple[int, int]] | None = None
+    """(first token, number of tokens) of this batch that each document continues, which it attends to; None: no document
+    continues another."""
+    context: Any = None
+    """Processes that share this row's tokens (model_ops.parallel.context_parallel); None without context parallelism."""
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens, padding included."""
+        return self.input_ids.numel()
+
+    @property
+    def model_inputs(self) -> dict[str, object]:
+        """Keyword arguments for a model loaded with attention="packed"."""
+        shared = {} if self.context is None else {"context_parallel": self.context}
+        if self.document_prefixes is not None:
+            shared["document_prefixes"] = self.document_prefixes
+        return {
+            "input_ids": self.input_ids[None],
+            "position_ids": self.position_ids[None],
+            "use_cache": False,
+            "document_lengths": self.document_lengths,
+            **shared,
+        }
+
+    @classmethod
+    def paddings(cls) -> dict[str, float]:
+        """Name of every token stream -> the value it is padded with."""
+        return {each.name: each.metadata["padding"] for each in fields(cls) if "padding" in each.metadata}
+
+    def silenced(self) -> Self:
+        """The same tokens without labels. A rank with fewer rows computes such batches, so that all ranks take part in the
+        same collectives."""
+        return replace(self, labels=torch.full_like(self.labels, IGNORED), weights=torch.zeros_like(self.weights),
+                       row_ids=[])
+
+    def to(self, device: torch.device) -> Self:
+        """The batch with all its tensors on a device."""
+        return replace(self, **{each.name: getattr(self, each.name).to(device) for each in fields(self)
+                                if isinstance(getattr(self, each.name), Tensor)})
+
+
+class BatchSource(Protocol):
+    """The batches of a run for each optimizer step.
+
+    A source without state is a pure function of the step's index, so a run that was killed needs only the index to continue.
+    """
+
+    def __len__(self) -> int:
+        """How many optimizer steps there are."""
+
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
+        """The micro-batches of step `index` for data rank `rank` of `ranks`.
+
+        A source without state returns the same batches for the same index. The rows of all ranks together do not depend on
+        `ranks`. Every rank gets the same number of micro-batches; a rank with fewer rows gets some without labels.
+        """
+
+
+@runtime_checkable
+class StatefulSource(Protocol):
+    """A source whose next step depends on more than its index, such as rollouts of the model in training or a replay buffer.
+
+    The trainer asks for each step once, in order, after the previous update, never ahead of time. The state is part of every
+    checkpoint and must be the same on every process."""
+
+    def __len__(self) -> int:
+        """How many optimizer steps there are."""
+
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
+        """The micro-batches of step `index`, as in `BatchSource.step`; advances the state."""
+
+    def state(self) -> dict[str, Any]:
+        """The state for a checkpoint, as JSON values."""
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Restores a state that `state` returned, so that the next step is the one that followed it."""

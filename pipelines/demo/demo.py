@@ -1,0 +1,206 @@
+"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a budget of seconds.
+
+Works in ./demo of the current folder (`--quick`: in ./demo/quick): writes traffic/, the recipe and, unless --lake names
+another, lake/. Runs the recipe through Dagster, approves the release if its gates hold, and prints closing tables: rows,
+losses, recovery, acceptance, seconds against the budget, what to try next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from model_ops.files import write_json, write_text
+from model_ops.jobs import counted, duration
+from pipelines.demo.fitting_steps import FittedSteps, fit_steps, keep, kept_share
+from pipelines.demo.traffic import write_traffic
+from pipelines.planning import TrafficSize
+from pipelines.running import Outcome, follow, submit
+from pipelines.storage import RECIPES, lake_location
+from resources.artefacts import Registry
+from resources.endpoints import Actor, Endpoint, approvals_of, approve
+from resources.lake import LakeLayout
+from resources.releases import ReportSection, read_release
+from resources.releasing import Summary, summarise
+
+
+@dataclass(frozen=True)
+class DemoSize:
+    """One size of the demo: its recipe, its folder below the current one, its traffic, and its budget in seconds on 2 cores."""
+
+    recipe: str
+    folder: str
+    interactions: int
+    days: int
+    budget: float
+    command: str
+
+    @property
+    def traffic(self) -> TrafficSize:
+        return TrafficSize(round(1.1 * self.interactions), TOKENS_OF_A_RECORD)
+
+
+TOKENS_OF_A_RECORD, SECONDS_BEFORE = 200, 5
+"""And seconds in which the logs are written."""
+FULL = DemoSize("demo.yaml", "demo", 6000, 7, 900, "millrace demo")
+QUICK = DemoSize("quick.yaml", "demo/quick", 400, 2, 180, "millrace demo --quick")
+
+WORKLOAD = "code-assistant"
+QUERIES = (
+    "select stage, rule, kept, count(*) as interactions from decisions group by all order by all",
+    "select dt, source, count(*) as interactions, round(avg(latency_ms)) as latency_ms from interactions "
+    "group by all order by all",
+    "select name, version, op, created_at from artefacts order by created_at",
+)
+
+
+def run_demo(console: Console, lake: str | Path | None, approved: bool, size: DemoSize = FULL) -> int:
+    """Runs the demo in the current folder and prints its closing tables. Returns the exit code."""
+    began = time.monotonic()
+    by = Actor.of_command("demo --approve") if approved else None  # fails for an unknown person now, not after the last step
+    home = Path.cwd() / size.folder
+    place = lake_location(home / size.recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
+    share = kept_share(place)
+    choice = fit_steps(RECIPES / size.recipe, size.budget - SECONDS_BEFORE, size.traffic, share=share)
+    recipe = demo_recipe(size, choice)
+    console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {LakeLayout.open(place).place}")
+    if size is QUICK:
+        console.print("This is the quick demo: its models are too small to mean anything. `millrace demo` trains larger ones.")
+    _say(choice, size, share is not None, console)
+    traffic_there = (home / "traffic" / "planted.json").exists()
+    traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / "traffic", size, console)
+    run = submit(recipe, place)
+    keep(place, choice)
+    outcome = follow(run, console, choice.seconds)
+    outcome.seconds = {"traffic": traffic_seconds, **outcome.seconds}
+    outcome.reused |= {"traffic"} if traffic_there else set()
+    if outcome.exit_code != 0:
+        for message in outcome.messages:
+            console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+        if outcome.exit_code == 130:
+            console.print(f"Stopped. Run [bold]{size.command}[/] again: it continues, and repeats nothing that is finished.")
+        return outcome.exit_code
+    if by and (code := _let_through(LakeLayout.open(place), recipe, outcome, console, by)):
+        return code
+    outcome.seconds["around the steps"] = time.monotonic() - began - sum(outcome.seconds.values())
+    registry = Registry(LakeLayout.open(place), WORKLOAD)
+    release = read_release(registry.directory(registry.current("release", "release")))
+    summary = summarise(registry.lake, WORKLOAD, gates=release.gates)
+    _close(console, place, summary, outcome, size, choice)
+    return 0
+
+
+def demo_recipe(size: DemoSize, choice: FittedSteps) -> Path:
+    """The recipe to run in the current folder: in a checkout's root its own, where nothing is left out; else a copy in the
+    demo's folder."""
+    if Path.cwd() == RECIPES.parent and not choice.left_out:
+        return RECIPES / size.recipe
+    own = Path.cwd() / size.folder / size.recipe
+    lines = [line for line in choice.text.splitlines() if "$schema=" not in line]  # it lies elsewhere
+    text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + "\n".join(lines) + "\n"
+    text = text.replace(f"../{size.folder}/", "")
+    if not own.is_file() or own.read_text(encoding="utf-8") != text:
+        write_text(own, text)
+    return own
+
+
+def _say(choice: FittedSteps, size: DemoSize, was_chosen: bool, console: Console) -> None:
+    """Prints what each stage will take, and what was left out so that the demo ends in its budget."""
+    total = sum(choice.seconds.values())
+    rows = [[stage, f"{seconds:.0f}"] for stage, seconds in (choice.seconds | {"in all": total}).items()]
+    console.print(_as_table(ReportSection("About how long", ["stage", "about seconds"], rows, "")))
+    console.print(f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine.",
+                  soft_wrap=True, highlight=False)
+    budget = duration(size.budget)
+    if choice.left_out:
+        why = "as chosen when this lake was new" if was_chosen else \
+            f"because all of the recipe would take about {duration(choice.whole)} here, and the budget is {budget}"
+        console.print(f"[yellow]Left out[/], {why}: {', '.join(choice.left_out)}.", soft_wrap=True, highlight=False)
+    if total > size.budget:
+        console.print(f"[yellow]Longer than {budget}[/]: nothing more can be left out.", soft_wrap=True, highlight=False)
+
+
+def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> float:
+    """Writes the demo's logs, the same on every run; returns the seconds taken."""
+    began = time.monotonic()
+    report = write_traffic(directory, size.interactions, size.days)
+    seconds = time.monotonic() - began
+    console.print(f"[green]✓[/] {'traffic':<22} {seconds:7.1f} s  {counted(report.records, 'log record')}")
+    return seconds
+
+
+def _let_through(lake: LakeLayout, recipe: Path, outcome: Outcome, console: Console, by: Actor) -> int:
+    """Does what `millrace approve` does: approves the candidate, then runs the endpoint asset, which moves the alias."""
+    registry = Registry(lake, WORKLOAD)
+    directory = registry.directory(registry.current("release", "release"))
+    if approvals_of(lake, directory).missing:
+        approve(lake, directory, by)
+    console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
+    moved = follow(submit(recipe, lake.root, ["endpoint"]), console)
+    outcome.seconds["endpoint"] = outcome.seconds.get("endpoint", 0.0) + moved.seconds.get("endpoint", 0.0)
+    for message in moved.messages:
+        console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return moved.exit_code
+
+
+def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, size: DemoSize, choice: FittedSteps) -> None:
+    sections = [*summary.sections(), _time_section(outcome, choice.seconds, size.budget)]
+    for section in sections:
+        console.print()
+        console.print(_as_table(section))
+    opened = LakeLayout.open(lake)
+    release = Registry(opened, summary.workload).current("release", "release")
+    place = lake / "releases" / summary.workload / release.version
+    aliases = Endpoint(opened, summary.workload).read()
+    option = f"--lake {opened.typed}"
+    console.print(f"\n[bold]The release[/]        {os.path.relpath(place)}", soft_wrap=True)
+    console.print(f"  endpoint alias     champion {aliases.champion or 'none yet'}, candidate {aliases.candidate or 'none'}")
+    console.print(f"  its report         {os.path.relpath(place / 'report.html')}", soft_wrap=True)
+    console.print(f"[bold]Serve it[/]           bash {os.path.relpath(place / 'serve-vllm.sh')} --port 8000", soft_wrap=True)
+    console.print("[bold]Ask in SQL[/]")
+    for query in QUERIES:
+        console.print(f'  millrace sql {option} "{query}"', soft_wrap=True, markup=False, highlight=False)
+    console.print(f"[bold]Where it came from[/] millrace lineage {summary.workload}/speculator {option}", soft_wrap=True)
+    console.print(f"[bold]See the graph[/]      millrace ui {option}", soft_wrap=True)
+    record = {"seconds": outcome.seconds, "predicted": choice.seconds, "budget": size.budget,
+              "share_of_steps": choice.share, "left_out": choice.left_out, "peak_memory_mb": outcome.peak_memory_mb,
+              "step_peak_memory_mb": outcome.step_peak_memory_mb, "reused": sorted(outcome.reused)}
+    write_json(lake / "demo-run.json", json.loads(json.dumps(record)))
+
+
+def _time_section(outcome: Outcome, predicted: dict[str, float], budget: float) -> ReportSection:
+    """Seconds of each step, measured and predicted. A reused step has no time, and its prediction is not counted."""
+    rows = []
+    for stage in {"traffic": 0, **predicted, **outcome.seconds}:
+        if stage in outcome.reused:
+            rows.append([stage, "reused", "", ""])
+            continue
+        memory = outcome.step_peak_memory_mb.get(stage)
+        about = f"{predicted[stage]:.0f}" if stage in predicted else ""
+        rows.append([stage, f"{outcome.seconds.get(stage, 0.0):.1f}", about, f"{memory:,.0f}" if memory else ""])
+    about = sum(seconds for stage, seconds in predicted.items() if stage not in outcome.reused)
+    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", f"{about:.0f}", f"{outcome.peak_memory_mb:,.0f}"])
+    note = f"The budget is {budget:.0f} s. Memory is that of the run and its worker together."
+    if outcome.reused:
+        one = len(outcome.reused) == 1
+        which = f"{counted(len(outcome.reused), 'stage')} {'was' if one else 'were'} finished by an earlier run and reused"
+        note = f"{which}: {'its prediction is' if one else 'their predictions are'} not counted. {note}"
+    return ReportSection("Time and memory", ["stage", "seconds", "predicted", "peak memory (MB)"], rows, note)
+
+
+def _as_table(section: ReportSection) -> Table:
+    table = Table(title=section.title, title_justify="left", title_style="bold", caption=section.note,
+                  caption_justify="left")
+    for column in section.columns:
+        words = column in ("stage", "rule", "model", "drafter", "version", "gate", "state", "wanted", "of", "suite", "sampling")
+        table.add_column(column, justify="left" if words else "right")
+    for row in section.rows:
+        table.add_row(*map(Text, row))
+    return table

@@ -1,1 +1,0 @@
-"""What `millrace models` prints."""

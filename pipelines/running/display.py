@@ -1,0 +1,252 @@
+"""Shows a run on the terminal: steps as they start and finish, progress of the current one, peak memory.
+
+    outcome = follow(submit(recipe, lake), console, budget={"sft_model": 90})
+
+The run is a process of its own, so that Dagster's capture of output does not disturb the terminal. Ctrl-C is passed on once:
+workers save a checkpoint, the run is marked as cancelled, and the outcome's exit code is 130.
+
+Progress of the current step: a bar on a terminal, an occasional line when output goes to a file.
+
+    with StepProgress(console) as shown:
+        shown.begin("sft_model")
+        shown.waits_for("loading the model and its data")
+        shown.hear(event)                    # a worker's progress event
+        shown.look()                         # call often: without a terminal, prints a line when one is due
+        shown.end()
+
+A log file or a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from model_ops.jobs import duration
+from model_ops.machine import Backoff
+from pipelines.running.outcome import Outcome, StepOutcome
+from pipelines.running.submission import EVENTS, SECONDS_BETWEEN_LOOKS, Run
+from resources.launching import PhasePace
+
+
+def follow(run: Run, console: Console, budget: Mapping[str, float] | None = None) -> Outcome:
+    """Shows a run until its end."""
+    watch = _Watch(run, console, budget or {})
+    try:
+        outcome = watch.until_the_end(run.folder / EVENTS)
+    except BaseException:  # Ctrl-C just before or after watching must stop the run too
+        run.stop()
+        run.wait()
+        raise
+    outcome.end(run.poll() or 0, run.log, watch.is_stopping)
+    return outcome
+
+
+class FollowedRun(Protocol):
+    """The parts of a run that following needs."""
+
+    @property
+    def pid(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def stop(self) -> None: ...
+
+
+class _Watch:
+    def __init__(self, run: FollowedRun, console: Console, budget: Mapping[str, float]):
+        self._run, self._console, self._budget = run, console, budget
+        self._outcome = Outcome()
+        self.is_stopping = False
+        self._shown = StepProgress(console)
+
+    def until_the_end(self, events: Path) -> Outcome:
+        stop_memory = threading.Event()
+        memory = threading.Thread(target=self._watch_memory, args=(stop_memory,), daemon=True)
+        memory.start()
+        partial = ""
+        with events.open() as lines, self._shown:
+            while True:
+                running = self._run.poll() is None
+                try:
+                    *whole, partial = (partial + lines.read()).split("\n")
+                    for line in whole:
+                        self._show(json.loads(line))
+                    self._shown.look()
+                    if not running:
+                        break
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
+                except KeyboardInterrupt:
+                    self._interrupt()
+        stop_memory.set()
+        memory.join()
+        return self._outcome
+
+    def _interrupt(self) -> None:
+        if self.is_stopping:
+            self._console.print("[yellow]Still saving. Kill the process to lose what it has not saved.")
+            return
+        self.is_stopping = True
+        self._console.print("[yellow]Stopping: the step saves its state first. Run again to continue.")
+        self._run.stop()
+
+    def _show(self, event: dict[str, Any]) -> None:
+        ended = self._outcome.hear(event)
+        kind = event["event"]
+        if ended is not None:
+            self._show_end(ended)
+        elif kind == "step":
+            self._shown.begin(event["step"])
+        elif kind == "progress":
+            self._shown.hear(event)
+        elif kind == "phase":
+            self._shown.waits_for(event["phase"])
+        elif kind == "check":
+            mark = "[green]passed" if event["passed"] else "[red]FAILED"
+            self._console.print(f"  [dim]check {event['check']}: {mark}")
+        elif kind == "note":
+            self._console.print(event["message"], style="dim", markup=False, highlight=False)
+        elif kind == "warning":
+            self._console.print(f"! {event['message']}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+    def _show_end(self, ended: StepOutcome) -> None:
+        self._shown.end()
+        step, seconds = ended.step, f"{ended.seconds:7.1f} s"
+        if ended.state == "finished" and ended.reused is not None:
+            self._console.print(f"[green]✓[/] {step:<22} {_how_reused(ended.reused)}", highlight=False, soft_wrap=True)
+        elif ended.state == "finished":
+            budget = f" of about {self._budget[step]:.0f} s" if step in self._budget else ""
+            self._console.print(f"[green]✓[/] {step:<22} {seconds}[dim]{budget}")
+        elif ended.state == "stopped":
+            self._console.print(f"[yellow]‖[/] {step:<22} {seconds}  stopped; its state is saved")
+        else:
+            self._console.print(f"[red]✗[/] {step:<22} {seconds}")
+
+    def _watch_memory(self, stop: threading.Event) -> None:
+        while not stop.wait(0.5):
+            pid = self._run.pid
+            total = 0.0 if pid is None else _tree_memory_mb(pid)
+            self._outcome.peak_memory_mb = max(self._outcome.peak_memory_mb, total)
+            step = self._outcome.current_step
+            if step is not None:
+                peaks = self._outcome.step_peak_memory_mb
+                peaks[step] = max(peaks.get(step, 0.0), total)
+
+
+def _how_reused(event: Mapping[str, Any]) -> str:
+    """`reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)`, as far as known."""
+    facts = []
+    if event.get("made_at"):
+        made_at = datetime.fromisoformat(event["made_at"])
+        facts.append(f"made {made_at.astimezone(UTC) if made_at.tzinfo else made_at:%Y-%m-%d %H:%M} UTC")
+    facts += [f"run {event['run'][:8]}"] if event.get("run") else []
+    return f"reused ({', '.join(facts)})" if facts else "reused"
+
+
+def _tree_memory_mb(pid: int) -> float:
+    """Resident memory of a process and all its children."""
+    try:
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0.0
+    total = 0
+    for process in tree:
+        try:
+            total += process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total / 2**20
+
+
+FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 600.0
+STEP, BAR, WITH_BAR, SHORTEST = 20, 16, 100, 8
+"""Columns of a step's name and of the bar, of a terminal that is wide enough for a bar, and of a phase that is cut."""
+AROUND = 12
+"""Columns of the spinner, of the time, and between the parts of a line."""
+
+
+class StepProgress:
+    """Shows one step at a time. clock: time in seconds."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic):
+        self._console, self._clock = console, clock
+        self._pace = PhasePace()
+        self._step, self._phase = "", ""
+        self._began = 0.0
+        self._next_line = Backoff(FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS, clock)
+        self._task: TaskID | None = None
+        self._bars = Progress(
+            SpinnerColumn(table_column=Column(no_wrap=True)),
+            TextColumn("[bold]{task.fields[step]}", table_column=Column(no_wrap=True, min_width=STEP)),
+            *([BarColumn(bar_width=BAR)] if console.width >= WITH_BAR else []),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> StepProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def begin(self, step: str) -> None:
+        """Shows a new step instead of the previous one."""
+        self.end()
+        self._pace, self._step, self._phase = PhasePace(), step, "starting"
+        self._began = self._clock()
+        self._next_line.reset()
+        self._next_line.begin()
+        self._task = self._bars.add_task(self._phase, step=step, total=None)
+
+    def waits_for(self, phase: str) -> None:
+        """Shows what the step is doing before its operation reports progress."""
+        if self._task is not None:
+            self._pace, self._phase = PhasePace(), phase
+            self._bars.update(self._task, description=self._fitting([phase]), completed=0, total=None)
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Shows a progress event of the step's worker."""
+        if self._task is None:
+            return
+        self._pace.hear({"at": self._clock(), **event})
+        self._bars.update(self._task, completed=event["done"], total=event["total"] or None, description=self._fitting(
+            [event["phase"], self._pace.how_far(), *self._pace.how_fast()]))
+
+    def _fitting(self, parts: Sequence[str]) -> str:
+        """As many parts, from the first on, as the line has room for; a first one that leaves the second none ends in "…"."""
+        room = self._console.width - AROUND - max(STEP, len(self._step)) - (BAR + 1) * (self._console.width >= WITH_BAR)
+        first = max(SHORTEST, room - (len(parts[1]) + 2 if len(parts) > 1 else 0))
+        shown = parts[0] if len(parts[0]) <= first else parts[0][: first - 1] + "…"
+        for part in parts[1:]:
+            if len(shown) + 2 + len(part) > room:
+                break
+            shown += f"  {part}"
+        return shown
+
+    def look(self) -> None:
+        """Writes a progress line when one is due, if the output is no terminal."""
+        if self._task is None or self._console.is_terminal or not self._next_line.is_over:
+            return
+        how = self._pace.sentence() if self._pace.phase else self._phase if self._phase != "starting" else "working"
+        self._console.print(f"  {self._step}, {duration(self._clock() - self._began)}: {how}", style="dim", markup=False,
+                            highlight=False, soft_wrap=True)
+        self._next_line.begin()
+
+    def end(self) -> None:
+        """Removes the step."""
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None

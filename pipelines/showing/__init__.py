@@ -1,1 +1,0 @@
-"""`millrace show`: rendered rows of a dataset."""

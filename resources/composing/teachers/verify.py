@@ -1,0 +1,194 @@
+"""Scores answers, to keep the best of several and to reject what is wrong (rejection sampling).
+
+    verifier = Verifier(settings.verify, judge)          # judge: JudgeSettings, for kind judge
+    verifier.score(row, message)                         # 0 to 1; of a judge 1 to 10; None: this row has nothing to verify with
+
+The checks are those of evaluation suites (model_ops.evaluation.tasks). What is right comes from the row: the logged answer
+(number, exact, function_call), or the schema that its request asked for (json_schema).
+
+Chooses one of several answers to a prompt: the best by score; ties by seed; none where all are below the least score.
+
+    chosen = choose(candidates, settings, seed_text="row-7")       # the place of the kept one, or None
+    pairs(candidates, chosen, settings)                             # places of rejected answers to learn preferences from
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from model_ops.tasks import (
+    ExactItem,
+    FunctionCallItem,
+    JsonItem,
+    NumberItem,
+    RegexItem,
+    final_number,
+    score_call,
+    score_exact,
+    score_json,
+    score_number,
+    score_regex,
+)
+from resources.composing.teachers.endpoint import TeacherError
+from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer, request_key
+from resources.composing.teachers.settings import VerifySettings
+from resources.curating import JudgeEndpoint, JudgeError, JudgeSettings
+
+Row = dict[str, Any]
+Message = dict[str, Any]
+
+
+class Verifier:
+    """Scores answers of one recipe. A judge's scores are kept as answers are: asked for once."""
+
+    def __init__(self, settings: VerifySettings, judge: JudgeSettings | None, kept: AnswerStore):
+        self.settings, self._kept = settings, kept
+        self._judge = None
+        if settings.kind == "judge":
+            if judge is None:
+                raise TeacherError("teacher.verify is judge, and the recipe names none: set curation.judge")
+            try:
+                self._judge = JudgeEndpoint(judge)
+            except JudgeError as error:
+                raise TeacherError(str(error)) from error
+
+    def __enter__(self) -> Verifier:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._judge is not None:
+            self._judge.__exit__()
+
+    def scores(self, asked: list[tuple[Row, Message]]) -> list[float | None]:
+        """The scores of several answers; a judge is asked for many at a time. Raises TeacherError if it does not answer."""
+        if self._judge is None:
+            return [self.score(row, message) for row, message in asked]
+        with ThreadPoolExecutor(self._judge.settings.concurrency) as pool:
+            try:
+                return list(pool.map(lambda each: self.score(*each), asked))
+            except JudgeError as error:
+                raise TeacherError(f"{error}; answers and scores up to now are kept") from error
+
+    def score(self, row: Row, message: Message) -> float | None:
+        """The score of an answer to a row's prompt; None if the row has nothing to verify with, or the judge gave no score."""
+        if self._judge is not None:
+            return self._judged(row, message)
+        logged = json.loads(row["messages"])[-1]
+        text = message.get("content") or ""
+        said = {"suite": "teacher", "item_id": row["row_id"], "messages": []}
+        try:
+            match self.settings.kind:
+                case "regex":
+                    return score_regex(RegexItem(**said, pattern=self.settings.pattern), text)
+                case "number":
+                    wanted = _text(logged)
+                    return None if final_number(wanted) is None else score_number(NumberItem(**said, answer=wanted), text)
+                case "exact":
+                    wanted = _text(logged)
+                    return score_exact(ExactItem(**said, answer=wanted), text) if wanted.strip() else None
+                case "json_schema":
+                    schema = _schema_of(row)
+                    return None if schema is None else score_json(JsonItem(**said, json_schema=schema), text)
+                case _:
+                    calls = [_call(call) for call in logged.get("tool_calls") or []]
+                    accepted = [{name: {key: [value] for key, value in arguments.items()}} for name, arguments in calls]
+                    if not accepted:
+                        return None
+                    return score_call(FunctionCallItem(**said, accepted=accepted), _calls_as_text(message))
+        except (ValidationError, ValueError):  # a schema that is none, arguments that are no JSON object
+            return None
+
+    def _judged(self, row: Row, message: Message) -> float | None:
+        assert self._judge is not None
+        settings = self._judge.settings
+        before, answer = json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message)
+        key = request_key(settings.model, [{"prompt": settings.prompt_sha256, "before": before, "answer": answer}], None,
+                          settings.request)
+        known = self._kept.find(key)
+        if known is not None and known.message is not None:
+            return known.message["quality"]
+        reply = self._judge.ask(before, answer)
+        if reply.unreachable:
+            raise JudgeError(f"the judge at {settings.base_url} does not answer ({reply.answer}): run again when it is up")
+        if reply.quality is not None:
+            self._kept.keep(key, StoredAnswer(settings.model, {"quality": reply.quality}, "", "judge", 0, 0, 0.0))
+        return reply.quality
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else ""
+
+
+def _schema_of(row: Row) -> Any:
+    asked = json.loads(row["request"]).get("response_format") if row["request"] else None
+    return (asked.get("json_schema") or {}).get("schema") if isinstance(asked, dict) else None
+
+
+def _call(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and arguments of a tool call. Raises ValueError for arguments that are no JSON object."""
+    arguments = call["function"].get("arguments") or {}
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    if not isinstance(arguments, dict):
+        raise ValueError("arguments of a call are a JSON object")
+    return call["function"]["name"], arguments
+
+
+def _calls_as_text(message: Message) -> str:
+    """Calls as the check reads them: in <tool_call> blocks. Calls in the text stay what they are."""
+    if not message.get("tool_calls"):
+        return message.get("content") or ""
+    calls = [_call(call) for call in message["tool_calls"]]
+    written = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in calls]
+    return "\n".join(f"<tool_call>{call}</tool_call>" for call in written)
+
+
+@dataclass(frozen=True)
+class AnswerCandidate:
+    """One answer."""
+
+    sample: int
+    key: str
+    """Key of its request."""
+    answer: StoredAnswer
+    score: float | None = None
+    """None if it was not, or could not be, verified."""
+
+
+def choose(candidates: Sequence[AnswerCandidate], settings: VerifySettings | None, seed: int, row_id: str) -> int | None:
+    """The place of the answer that is kept. Without a verifier, or where it cannot score the row: the first by seed, unless the
+    settings drop such rows."""
+
+    def drawn(place: int) -> str:
+        return hashlib.sha256(f"{seed} {row_id} {candidates[place].sample}".encode()).hexdigest()
+
+    usable = [place for place, found in enumerate(candidates) if found.answer.message is not None]
+    scored = [place for place in usable if candidates[place].score is not None]
+    if settings is None or not scored:
+        keeps = settings is None or settings.unverifiable == "keep"
+        return min(usable, key=drawn, default=None) if keeps else None
+    best = max(candidates[place].score for place in scored)
+    if best < settings.least:
+        return None
+    return min((place for place in scored if candidates[place].score == best), key=drawn)
+
+
+def pairs(candidates: Sequence[AnswerCandidate], chosen: int | None, settings: VerifySettings | None) -> list[int]:
+    """Places of the answers that scored below the least score where another one was kept for its score: each is the rejected
+    half of a preference."""
+    if settings is None or chosen is None or candidates[chosen].score is None:
+        return []
+    seen = {candidates[chosen].answer.message_text}
+    found = []
+    for place, each in enumerate(candidates):
+        if each.score is not None and each.score < settings.least and each.answer.message_text not in seen:
+            seen.add(each.answer.message_text)
+            found.append(place)
+    return found

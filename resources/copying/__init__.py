@@ -1,1 +1,0 @@
-"""Moves artefacts between lakes."""

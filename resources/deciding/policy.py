@@ -1,0 +1,260 @@
+"""Decides about a workload: the first cause that holds and was not decided yet, weighed, within the budget and the quiet hours.
+
+    made = decide(lake, facts, settings, decisions, now)
+    made.decision            # None: nothing new
+    made.again_at            # when to look again although nothing changed
+    made.work                # what its run makes; None where nothing is started
+    preview(request, lake, facts, settings, decisions, now)      # what would be decided about a request, before it is made
+
+Nothing is written or started here: pipelines/graph/decide_sensor.py records the decision and asks Dagster for the run.
+
+The weekly budget of a workload, as token buckets: what may still be used now, from the decisions so far.
+
+    left = level(capacity=3.0, uses=[(ts, 1.0), ...], now=now)
+    refusal(settings, decisions, cost_hours=0.4, money=None, now=now)        # a sentence, or None
+
+A bucket is full at first and refills evenly within a week, up to a week's amount; that of runs holds at least one run. A
+decision that started a run takes what it was predicted to cost until it is settled, then what it really cost. So with N runs a
+week (N a whole number) at most 2 N - 1 start within less than seven days. With an amount A a week, those that start within less
+than seven days use less than 2 A, and what the last of them costs beyond its prediction. What a person starts despite the
+budget comes on top.
+
+Whether anything changed that a decision depends on: a few looks at files, so that an idle tick of a sensor costs next to
+nothing.
+
+    pulse(lake, facts)        # another text after any change
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from resources.deciding.actions import Work, work_decided
+from resources.deciding.base_versions import LOOKS_EVERY, hashed_so_far, stamp_of
+from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
+from resources.deciding.decisions import Action, Decision, Option, decision_id
+from resources.deciding.evidence import Evidence, RecipeFacts
+from resources.deciding.gather import gather
+from resources.deciding.options import WISHES, ActionForecast, recent, weigh
+from resources.deciding.requests import REQUEST, Requests, RetrainingRequest, folder_of
+from resources.deciding.settings import BudgetSettings, DecideSettings
+from resources.lake import LakeLayout, Tables, slice_stamp
+
+SCHEDULE = "schedule"
+LOOKS_AGAIN = timedelta(minutes=15)
+"""While something is held that ends at no known time."""
+
+
+@dataclass(frozen=True)
+class DecisionStep:
+    decision: Decision | None
+    again_at: datetime
+    work: Work | None = None
+
+
+def decide(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
+           now: datetime | None = None) -> DecisionStep:
+    """The next decision. decisions: all so far, settled as far as is known."""
+    now = now or datetime.now(UTC)
+    seen, predicted = gather(lake, facts, settings, now)
+    seen = _with_held_schedule(seen, facts, settings, decisions, now)
+    known = {each.decision_id for each in decisions}
+    every = [*asked(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
+    found = [cause for cause in every if _id(cause, seen) not in known]
+    if not found:
+        return DecisionStep(None, min(_looks(facts, settings, now)))
+    held: list[tuple[RetrainingCause, DecisionStep]] = []
+    for cause in found:
+        hold = held_by(seen, decisions, settings, now, _despite(cause))
+        if hold is not None:
+            held.append((cause, DecisionStep(_row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind),
+                                     min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN))))
+            continue
+        row = _weighed(cause, seen, predicted, facts, settings, decisions, now)
+        if row.decision_id in known:
+            continue
+        starts = row.outcome == "waiting"
+        return DecisionStep(row, now, work_decided(row, facts, settings) if starts else None)
+    return _held(held, known) if held else DecisionStep(None, now + LOOKS_AGAIN)
+
+
+def _looks(facts: RecipeFacts, settings: DecideSettings, now: datetime) -> Iterator[datetime]:
+    """When to look again where nothing changes before."""
+    yield datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+    if facts.base_repository:
+        yield now + LOOKS_EVERY
+    if facts.cron:
+        yield next_time(facts.cron, settings.timezone, now)
+
+
+def _held(held: Sequence[tuple[RetrainingCause, DecisionStep]], known: Collection[str]) -> DecisionStep:
+    """What is written where every cause is held. All wait for the same, unless a person has set it aside, so the first one says
+    it for all; a time of the schedule has a row of its own, by which it is known when the hold ends."""
+    first = held[0][1]
+    wanted = [first, *(made for cause, made in held[1:] if cause.kind == SCHEDULE)]
+    new = (made for made in wanted if made.decision and made.decision.decision_id not in known)
+    return next(new, replace(first, decision=None))
+
+
+def _with_held_schedule(seen: Evidence, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
+                        now: datetime) -> Evidence:
+    """A time of the schedule that was held stays due until it is decided, or the next time comes."""
+    if not facts.cron or seen.schedule_due:
+        return seen
+    last = last_time(facts.cron, settings.timezone, now)
+    held = (each.evidence for each in decisions if each.cause == SCHEDULE and not each.dry_run)
+    was_held = any(each.get("held") and each.get("window") == last for each in held)
+    return replace(seen, schedule_due=last) if was_held else seen
+
+
+def preview(request: RetrainingRequest, lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
+            now: datetime) -> tuple[Decision, str]:
+    """What would be decided about a request if it was made now, and the sentence about what would hold it; "" if nothing
+    would."""
+    seen, predicted = gather(lake, facts, settings, now)
+    [cause] = asked([request])
+    hold = held_by(seen, decisions, settings, now, request.despite)
+    row = _weighed(cause, seen, predicted, facts, settings, decisions, now)
+    return replace(row, dry_run=True, outcome="not_run"), hold.text if hold is not None else ""
+
+
+def _weighed(cause: RetrainingCause, seen: Evidence, predicted: Mapping[Action, ActionForecast], facts: RecipeFacts, settings: DecideSettings,
+             decisions: Sequence[Decision], now: datetime) -> Decision:
+    """The decision about a cause that nothing holds: the least that helps, if the budget suffices."""
+    options, action, why = weigh(cause, seen, predicted, facts, settings, recent(decisions, now))
+    held, option = "", next(each for each in options if each.action == action)
+    if action != "nothing" and "budget" not in _despite(cause):
+        refused = refusal(settings.budget, decisions, _device_hours(option, settings), option.predicted_money,
+                          now, _unknown(predicted, action))
+        if refused is not None:
+            options = [replace(each, why_not=refused) if each is option else each for each in options]
+            action, why, held = "nothing", f"nothing is run: {refused}", "budget"
+    if settings.dry_run:
+        held = held or "dry_run"
+    return _row(cause, seen, options, action, why, settings, now, held)
+
+
+def _row(cause: RetrainingCause, seen: Evidence, options: list[Option], action: Action, why: str, settings: DecideSettings, now: datetime,
+         held: str) -> Decision:
+    starts = action != "nothing" and not settings.dry_run
+    return Decision(
+        seen.workload, _id(cause, seen, held), now, cause.kind, cause.text,
+        {**seen.as_record(), "window": cause.window, **({"held": held} if held else {}), "widened": _drifts(seen),
+         **({REQUEST: cause.request.as_record()} if cause.request else {})}, options, action, why,
+        settings.dry_run, outcome="waiting" if starts else "not_run")
+
+
+def _id(cause: RetrainingCause, seen: Evidence, held: str = "") -> str:
+    """A cron's time and a base's files are decided once, also where the release changes meanwhile."""
+    return decision_id(seen.workload, cause.kind, "" if cause.kind in WISHES else seen.release, cause.window, held)
+
+
+def _despite(cause: RetrainingCause) -> tuple[str, ...]:
+    return cause.request.despite if cause.request is not None else ()
+
+
+def _device_hours(option: Option, settings: DecideSettings) -> float | None:
+    return option.predicted_cost_s * settings.devices / 3600 if option.predicted_cost_s is not None else None
+
+
+def _unknown(predicted: Mapping[Action, ActionForecast], action: Action) -> Sequence[str]:
+    """Stages of an action whose cost is unknown."""
+    return predicted[action].unknown if action in predicted else ()
+
+
+def _drifts(seen: Evidence) -> bool:
+    return bool(seen.episodes)
+
+
+WEEK = timedelta(days=7)
+NEVER_ENOUGH = "never: it is more than a week's"
+"""Of a refusal: waiting does not help."""
+UNKNOWN_COST = "is set, and what a run costs is unknown"
+"""Of a refusal: neither does it here."""
+ONE_RUN = 1.0
+"""What the bucket of runs holds at least: with less, none would ever start."""
+
+
+def level(capacity: float, uses: Iterable[tuple[datetime, float]], now: datetime, a_week: float | None = None) -> float:
+    """What a bucket holds now. a_week: what it gets within a week; None: its capacity. May be below 0: a run that cost more
+    than was predicted is paid off over time."""
+    held, at, refill = capacity, None, capacity if a_week is None else a_week
+    for ts, amount in sorted(uses):
+        if at is not None:
+            held = min(capacity, held + refill * max(timedelta(0), ts - at) / WEEK)
+        held, at = held - amount, ts
+    return held if at is None else min(capacity, held + refill * max(timedelta(0), now - at) / WEEK)
+
+
+def refusal(settings: BudgetSettings, decisions: Sequence[Decision], cost_hours: float | None, money: float | None,
+            now: datetime, unknown: Sequence[str] = ()) -> str | None:
+    """Why a run of this predicted cost is not within the budget; None if it is.
+
+    cost_hours: device hours; None: unknown, because of the stages in `unknown`. money: None where no price is known either.
+    """
+    started = [each for each in decisions if each.started]
+    for name, a_week, wanted, unit, uses in (
+        ("runs_per_week", settings.runs_per_week, 1.0, "runs", [(each.ts, 1.0) for each in started]),
+        ("device_hours_per_week", settings.device_hours_per_week, cost_hours, "device hours",
+         [(each.ts, each.spent_hours) for each in started]),
+        ("money_per_week", settings.money_per_week, money, "money", [(each.ts, each.spent_money or 0.0) for each in started]),
+    ):
+        if a_week is None:
+            continue
+        if a_week == 0:
+            return f"automation.decide.budget.{name} is 0"
+        if wanted is None:
+            return f"automation.decide.budget.{name} {UNKNOWN_COST}: {_remedy(cost_hours, unknown)}"
+        capacity = max(a_week, ONE_RUN) if unit == "runs" else a_week
+        held = level(capacity, uses, now, a_week)
+        if held < wanted:
+            again = f"about {_at(now, a_week, held, wanted)}" if wanted <= capacity else NEVER_ENOUGH
+            return (f"the budget of {unit} is used: {max(0.0, held):.3g} of {a_week:g} a week are left, and {wanted:.3g} are "
+                    f"needed; it suffices {again} (automation.decide.budget.{name})")
+    return None
+
+
+def _remedy(cost_hours: float | None, unknown: Sequence[str]) -> str:
+    if cost_hours is not None:
+        return "set price_per_device_hour"
+    return (f"nothing says how long {' and '.join(unknown) or 'a stage of it'} takes; a run by hand measures it: "
+            "millrace run RECIPE")
+
+
+def _at(now: datetime, a_week: float, held: float, wanted: float) -> str:
+    """When a bucket has refilled enough, in UTC."""
+    return f"{now + WEEK * ((wanted - held) / a_week):%Y-%m-%d %H:%M} UTC"
+
+
+TABLES = ("cleaned_interactions", "drift", "serving_metrics", "retraining_decisions")
+POINTERS = ("models/{}/speculator/current.json", "models/{}/sft_model/current.json", "models/{}/base_model/current.json",
+            "datasets/{}/evaluation_report/current.json", "endpoints/{}.json")
+
+
+def pulse(lake: LakeLayout, facts: RecipeFacts) -> str:
+    """A digest over the workload's slices of the tables, its pointers, requests, schedule, and the base model's files."""
+    tables = Tables(lake)
+    parts = [facts.cron, *(slice_stamp(tables, name, facts.workload) for name in TABLES)]
+    for pattern in POINTERS:
+        path = lake.root / pattern.format(facts.workload)
+        if pattern.startswith("endpoints"):
+            lake.mirror.pull_file(path)
+        parts.append(_stat(path))
+    requests = folder_of(lake, facts.workload)
+    lake.mirror.pull_folder(requests)
+    parts.append(_stat(requests))
+    if facts.base_directory:
+        parts += [stamp_of(Path(facts.base_directory)), hashed_so_far(lake, facts.workload)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def _stat(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return f"{found.st_mtime_ns}-{found.st_size}-{found.st_ino}"

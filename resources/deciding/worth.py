@@ -1,0 +1,196 @@
+"""What a further interval of a training costs and is worth, looked up when the training begins: the recipe's `early_end`.
+
+    settings = looked_up(speculator_settings, lake, "speculator", facts)      # early_end: with all that is known
+
+Keys that the recipe gives stay. Keys that nothing is known of stay empty: the training then goes to its end and says why.
+
+Whether a release's drafter pays: what its stages cost, from how many requests a day on, and up to which concurrency.
+
+    found = drafter_payback(lake, "math-tutor", release, decide_settings)
+    found.says          # "the drafter cost 24 min of a device (speculator_dataset 4 min, speculator 20 min); it pays back
+                        #  within 30 days from 1,240 requests a day on (there are 5,000 now); drafter, K = 3 pays up to about
+                        #  12.0 requests at a time"
+
+A request takes (tokens of an answer) / (tokens/s) seconds of each of the server's devices (`devices_per_server`), with and
+without the drafter, as the evaluation measured both in a server (drafting.json of the release), at the concurrency of the
+endpoint at which the drafter is fastest. What is not known is said with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from model_ops.drafting import CurvePoint, DraftingChoice
+from model_ops.jobs import duration
+from model_ops.training import EarlyEndOfDrafter, EarlyEndSettings, TrainingSettings
+from resources.artefacts import Registry
+from resources.deciding.causes import days_between
+from resources.deciding.evidence import RecipeFacts
+from resources.deciding.gather import gather, traffic
+from resources.deciding.settings import DecideSettings
+from resources.lake import LakeLayout
+from resources.launching import seconds_of_steps
+from resources.manifests import Manifest, ManifestError, read_manifest
+from resources.releases import ReleaseError, read_choice, read_release
+
+AnyTraining = TypeVar("AnyTraining", bound=TrainingSettings)
+DAYS = 30.0
+"""Days that a drafter serves, where neither a schedule nor `payback_days` says."""
+
+
+def looked_up(settings: AnyTraining, lake: LakeLayout, stage: str, facts: RecipeFacts, now: datetime | None = None) -> AnyTraining:
+    """The settings of a training with `early_end` filled from the lake; the same where it is not enabled.
+
+    stage: whose earlier versions say how many tokens a second it reads.
+    """
+    stop: EarlyEndSettings = getattr(settings, "early_end", None) or EarlyEndSettings()
+    if not stop.enabled:
+        return settings
+    found: dict[str, Any] = {"trained_tokens_per_second": _tokens_per_second(lake, facts.workload, stage, settings)}
+    if isinstance(stop, EarlyEndOfDrafter):
+        found |= _decoding(lake, facts, continues=getattr(settings, "continue_from", None) is not None,
+                           now=now or datetime.now(UTC))
+    filled = {name: value for name, value in found.items() if getattr(stop, name) is None and value is not None}
+    return settings.model_copy(update={"early_end": stop.model_copy(update=filled)})
+
+
+def _tokens_per_second(lake: LakeLayout, workload: str, stage: str, settings: TrainingSettings) -> float | None:
+    """Of the last training of a stage; of a drafter, the last one of the same architecture."""
+    kind = getattr(settings, "architecture", None)
+    versions = sorted(Registry(lake, workload).versions("model", stage), key=lambda each: each.created_at, reverse=True)
+    for made in versions:
+        tokens, seconds = made.metrics.get("tokens"), made.metrics.get("seconds")
+        if made.config.get("architecture") == kind and isinstance(tokens, int | float) and isinstance(seconds, int | float) \
+                and tokens > 0 and seconds > 0:
+            return tokens / seconds
+    return None
+
+
+def _decoding(lake: LakeLayout, facts: RecipeFacts, continues: bool, now: datetime) -> dict[str, float | None]:
+    """Device hours of a day's answers as the release drafts now, and for how long a new drafter serves.
+
+    decode_hours_at_tau is left out for a drafter that continues the last one: the training measures that one on its own
+    held-out answers."""
+    settings = facts.decide
+    days = days_between(facts.cron, settings.timezone, now) if facts.cron else settings.payback_days or DAYS
+    seen, _ = gather(lake, facts, settings, now)
+    choice = read_choice(lake.artefacts("release") / facts.workload / seen.release) if seen.release else None
+    if choice is not None and choice.drafting.method != "drafter":
+        return {"serves_days": days}  # nothing says what a better drafter than one that is not served saves
+    speed = settings.tokens_per_second or max(
+        (point.tokens_per_second / settings.devices_per_server for point in (choice.curve if choice else ())
+         if point.label == choice.drafting.label and point.concurrency in choice.concurrencies),
+        default=seen.tokens_per_second)
+    hours = replace(seen, tokens_per_second=speed).decode_hours_a_day
+    return {"serves_days": days, "decode_hours_per_day": hours, "decode_hours_at_tau": None if continues else seen.drafter_tau}
+
+
+PAYBACK_DAYS = 30.0
+"""Days within which it has to pay back, where the recipe names none."""
+STAGES = ("speculator_dataset", "speculator")
+
+
+@dataclass(frozen=True)
+class DrafterPayback:
+    release: str
+    says: str
+    """The result in one sentence."""
+    days: float = PAYBACK_DAYS
+    stage_costs_s: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage."""
+    saved_s: float | None = None
+    """Device seconds that a request saves."""
+    break_even_requests: float | None = None
+    """Requests a day from which on the costs are saved within `days`; None if unknown or never."""
+    requests_a_day: float | None = None
+    """Requests a day now."""
+
+
+def drafter_payback(lake: LakeLayout, workload: str, release: str, settings: DecideSettings | None = None,
+                    now: datetime | None = None) -> DrafterPayback:
+    """The payback of a release's drafter. settings: of the recipe; None: the defaults."""
+    settings = settings or DecideSettings()
+    home, days = lake.artefacts("release") / workload / release, settings.payback_days or PAYBACK_DAYS
+    try:
+        part = read_release(home).speculator
+        made = read_manifest(lake.root / part.path) if part else None
+    except (ReleaseError, ManifestError, OSError, ValueError) as error:
+        return DrafterPayback(release, f"whether its drafter pays is unknown: {type(error).__name__} while reading it", days)
+    if made is None:
+        return DrafterPayback(release, "it has no drafter, so there is nothing to pay back", days)
+    costs = dict(_costs(lake, made))
+    choice = read_choice(home)
+    try:
+        told = traffic(lake, workload, settings, now or datetime.now(UTC))
+    except Exception:  # delta-rs and DuckDB raise errors of their own for damaged tables
+        told = {}
+    tokens, requests = told.get("answer_tokens_a_request"), told.get("requests_a_day")
+    saved, why = _saved_s(choice, tokens, settings.devices_per_server)
+    devices_s = sum(costs.values()) * settings.devices
+    missing = [name for name in STAGES if name not in costs]
+    at_least = devices_s / (days * saved) if saved and saved > 0 and not missing else None
+    says = _sentence(costs, missing, settings.devices, at_least, why, days, requests, choice)
+    return DrafterPayback(release, says, days, costs, saved, at_least, requests)
+
+
+def _costs(lake: LakeLayout, drafter: Manifest) -> Iterator[tuple[str, float]]:
+    """Seconds of the drafter's own stages: of their steps in Dagster's history, else as their manifests have them."""
+    found = [(STAGES[1], drafter)]
+    for item in drafter.inputs:
+        if item.kind == "dataset" and item.name.endswith(f"/{STAGES[0]}"):
+            try:
+                found.insert(0, (STAGES[0], read_manifest(lake.artefacts("dataset") / item.name / item.version)))
+            except ManifestError:
+                continue
+    for name, made in found:
+        seconds = seconds_of_steps(lake, made.run_id).get(name) if made.run_id else None
+        seconds = made.metrics.get("seconds") if seconds is None else seconds
+        if isinstance(seconds, int | float):
+            yield name, float(seconds)
+
+
+def _saved_s(choice: DraftingChoice | None, tokens: float | None, devices: int) -> tuple[float | None, str]:
+    """Device seconds that drafting saves of a request; None, and why it is unknown. devices: of the server."""
+    curve = [point for point in choice.curve if not choice.concurrencies or point.concurrency in choice.concurrencies] \
+        if choice else []
+    best = max((point for point in curve if point.method == "drafter"), key=_speed, default=None)
+    if best is None:
+        return None, ("no server measured it with and without the drafter: name one in evaluation.server, and the next "
+                      "evaluation asks it")
+    plain = next((point for point in curve if point.method == "none" and point.concurrency == best.concurrency), None)
+    if plain is None or not plain.tokens_per_second or not best.tokens_per_second:
+        return None, f"the server was not measured without drafting at {best.concurrency} requests at a time"
+    if not tokens:
+        return None, "no answers with a number of tokens can be read from the logs"
+    return devices * (tokens / plain.tokens_per_second - tokens / best.tokens_per_second), ""
+
+
+def _speed(point: CurvePoint) -> float:
+    return point.tokens_per_second
+
+
+def _sentence(costs: dict[str, float], missing: list[str], devices: int, at_least: float | None, why: str, days: float,
+              requests: float | None, choice: DraftingChoice | None) -> str:
+    each = ", ".join(f"{name} {duration(seconds)}" for name, seconds in costs.items())
+    on = "a device" if devices == 1 else f"{devices} devices"
+    said = f"the drafter cost {duration(sum(costs.values()))} of {on} ({each})" if costs else "what the drafter cost is unknown"
+    if costs and missing:
+        said += f" and the unknown time of {' and '.join(missing)}"
+    logged = f" (there are {requests:,.0f} now)" if requests else ""
+    if why:
+        said += f"; from how many requests a day on it pays back is unknown: {why}"
+    elif at_least is not None:
+        said += f"; it pays back within {days:g} days from {at_least:,.0f} requests a day on{logged}"
+    elif missing:
+        said += f"; from how many requests a day on it pays back is unknown: no time of {' and '.join(missing)} is recorded"
+    else:
+        said += "; it saves no time at the endpoint's concurrency, so it never pays back"
+    curves = choice.break_even if choice else ()
+    ends = [f"{found.label} {found.says}" for found in curves if found.label.startswith("drafter")]
+    if choice is not None and choice.drafting.method != "drafter":
+        ends.append(f"the release drafts with {choice.drafting.label}" if choice.drafting.method != "none" else
+                    "the release does not draft")
+    return "; ".join([said, *ends])

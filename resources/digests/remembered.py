@@ -1,0 +1,51 @@
+"""Caches, in the lake, what was computed from files that never change.
+
+    memory = AnswerCache(lake, "digests/math-tutor/interactions", made_by=sql_digest(...))
+    memory.get(key)                      # None if it is not known
+    memory.keep({key: answer, ...})      # replaces what was kept before; only these keys stay
+
+Lies in <lake>/.remembered/<name>.json. `made_by` identifies the code that computed the answers: answers of other code are not
+used. A key identifies the files, such as `partition_key(...)` of a table's partition. The folder can be deleted at any time;
+its answers are computed again. If the lake cannot be written, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from model_ops.files import write_text
+from resources.lake import LakeLayout
+
+
+class AnswerCache:
+    """The cached answers under one name."""
+
+    def __init__(self, lake: LakeLayout, name: str, made_by: str):
+        self._path, self._made_by = lake.root / ".remembered" / f"{name}.json", made_by
+        self._answers: dict[str, str] = {}
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            if kept["made_by"] == made_by:
+                self._answers = {str(key): str(answer) for key, answer in kept["answers"].items()}
+
+    def get(self, key: str) -> str | None:
+        return self._answers.get(key)
+
+    def digest(self) -> str:
+        """Of all answers: changes when an answer is added or dropped."""
+        return hashlib.sha256(json.dumps(self._answers, sort_keys=True).encode()).hexdigest()
+
+    def keep(self, answers: Mapping[str, str]) -> None:
+        """Keeps these answers; drops all others."""
+        if dict(answers) != self._answers:
+            self._answers = dict(answers)
+            with suppress(OSError):
+                write_text(self._path, json.dumps({"made_by": self._made_by, "answers": self._answers}))
+
+
+def partition_key(files: Iterable[str], *more: str) -> str:
+    """sha256 over the names of files and what else an answer depends on. Delta never writes a file's name again."""
+    return hashlib.sha256("\0".join([*more, "", *sorted(files)]).encode()).hexdigest()

@@ -1,0 +1,121 @@
+"""The digest of a table slice as an input of an artefact: over its rows, independent of the layout of its files.
+
+    slice_digest(tables, "cleaned_interactions", "math-tutor")
+
+A tree: a day's digest is over its sorted rows, the slice's digest is over its days. A day's digest is remembered for the names
+of its Parquet files, which never change, so only days that were written to are read again. Where only counts of a slice were
+kept (kept_counts.py), `slice_digest` is that of the rows that there were.
+
+Digests of table slices of which only counts were kept: without new rows, such a slice counts as it was before.
+
+    keep_slice_digests(lake, "tutor", before, after)                 # digests of all slices, before and after their rows were
+    removed counted_as(lake, "tutor", "interactions", digest)  # the digest before, as long as nothing was written since
+
+Otherwise artefacts that have learnt the rows would be stale, and a run without new logs would make them again from no rows.
+Lies in <lake>/counts/<workload>.json. A digest names no row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from model_ops.files import write_json
+from resources.digests.remembered import AnswerCache, partition_key
+from resources.digests.sql import sql_digest
+from resources.lake import LakeLayout, Tables, attach_slice, sql_text, stream, workbench
+
+DIGESTS = ("interactions", "cleaned_interactions", "feedback", "judgements")
+AS_SERVED = "served"
+
+
+def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = False, remember: bool = True) -> str:
+    """The digest of a slice as an input: of its rows, or of those that there were before only their counts were kept."""
+    digest = rows_digest(tables, name, workload, as_served, remember)
+    return counted_as(tables.lake, workload, AS_SERVED if as_served else name, digest)
+
+
+def rows_digest(tables: Tables, name: str, workload: str, as_served: bool = False, remember: bool = True) -> str:
+    """sha256 over a workload's days and the rows of each, sorted: the digest of a table slice as an input.
+
+    A row counts by its interaction_id and content_sha256; rows of cleaned_interactions also by their cleaned values, and
+    feedback, which has no content_sha256, by a hash of each record as logged. as_served: parameters and token ids of each
+    interaction count too. Rewriting or compacting a table does not change the digest. remember: whether digests of days that
+    were read are cached for the next call. Raises ValueError for a table without such rows.
+    """
+    if name not in DIGESTS or (as_served and name != "interactions"):
+        raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")
+    query = f"digests/{AS_SERVED if as_served else name}"
+    memory = AnswerCache(tables.lake, f"{query}/{workload}", made_by=sql_digest(sql_text(query)))
+    keys = {day: partition_key(files) for day, files in tables.files_by_day(name, workload).items()}
+    known = {day: digest for day, key in keys.items() if (digest := memory.get(key)) is not None}
+    if unread := sorted(set(keys) - set(known)):
+        known |= _digests_of_days(tables, name, workload, unread, query)
+    if remember:
+        memory.keep({keys[day]: known[day] for day in sorted(keys)})
+    rows_of_days = "".join(f"{day} {known[day]}\n" for day in sorted(keys) if known[day])
+    return hashlib.sha256(rows_of_days.encode()).hexdigest()
+
+
+def all_digests(tables: Tables, workload: str, digest: Callable[..., str] = slice_digest) -> dict[str, str]:
+    """The digests of all slices of a workload, by name."""
+    return {name: digest(tables, name, workload) for name in DIGESTS} | {
+        AS_SERVED: digest(tables, "interactions", workload, as_served=True)}
+
+
+def _digests_of_days(tables: Tables, name: str, workload: str, days: Sequence[date], query: str) -> dict[date, str]:
+    """By day, sha256 of its rows; "" for a day without any."""
+    found = {day: hashlib.sha256() for day in days}
+    empty = set(days)
+    with workbench() as connection:
+        attach_slice(connection, tables, name, workload, days)
+        for batch in stream(connection, query):
+            for day, line in zip(batch.column("dt").to_pylist(), batch.column("line").to_pylist(), strict=True):
+                found[day].update(f"{line}\n".encode())
+                empty.discard(day)
+    return {day: "" if day in empty else digest.hexdigest() for day, digest in found.items()}
+
+
+class SliceDigests(BaseModel):
+    """A slice's digest before its rows were removed, and after."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    before: str
+    after: str
+
+
+_FILE = TypeAdapter(dict[str, SliceDigests])
+
+
+def keep_slice_digests(lake: LakeLayout, workload: str, before: dict[str, str], after: dict[str, str]) -> None:
+    """Records both digests of each slice, by its name; replaces what earlier removals recorded."""
+    place = _place(lake, workload)
+    place.parent.mkdir(exist_ok=True)
+    write_json(place, {name: {"before": before[name], "after": after[name]} for name in before})
+
+
+def counted_as(lake: LakeLayout, workload: str, name: str, digest: str) -> str:
+    """The digest that a slice counts as."""
+    kept = _read(lake, workload).get(name)
+    return kept.before if kept is not None and kept.after == digest else digest
+
+
+def counts_alone(lake: LakeLayout, workload: str, digest: str) -> bool:
+    """Whether a slice's digest is that of rows of which only counts were kept."""
+    return any(kept.before == digest != kept.after for kept in _read(lake, workload).values())
+
+
+def _read(lake: LakeLayout, workload: str) -> dict[str, SliceDigests]:
+    try:
+        return _FILE.validate_json(_place(lake, workload).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+
+
+def _place(lake: LakeLayout, workload: str) -> Path:
+    return lake.root / "counts" / f"{workload}.json"

@@ -1,0 +1,37 @@
+"""What an endpoint serves, and who decided so. endpoint_log.py is the append-only, signed log of one endpoint; endpoints.py
+moves its aliases (candidate, champion, previous, further ones) by compare-and-swap. Approve, reject, promote and roll back
+are entries of the log, each with a person or a policy and a reason. Every move checks the release again first. It starts no
+server: serving/ follows the aliases. Start with approvals.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.endpoints.actor import AUTOMATIC, Actor, ActorError
+    from resources.endpoints.approvals import (
+        Approvals,
+        approvals_of,
+        approve,
+        approve_release,
+        approved_by,
+        check_digest,
+        closed_now,
+        promote_to,
+        withdraw,
+    )
+    from resources.endpoints.endpoint_log import EndpointLog, EndpointLogEntry, EndpointLogError
+    from resources.endpoints.endpoints import Aliases, Endpoint, EndpointError, standing, workloads_with_endpoints
+    from resources.endpoints.release_checks import disagreements, recheck, recheck_unsigned, superseded
+    from resources.endpoints.rollback import (
+        champions_before,
+        roll_back,
+        rollback_of,
+        rollback_sentence,
+        rollback_target,
+        taint_of,
+        was_champion,
+    )
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

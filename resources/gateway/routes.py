@@ -1,0 +1,159 @@
+"""Which server answers a request: the servers in use, the share of each, and the choice by session.
+
+    routes = Routes([Route(stable, 0.9), Route(canary, 0.1)])
+    routes.choose(session="s-17")                   # the same server for every request of a session
+    routes.choose(session=None)                     # by chance
+    routes.choose(session="s-17", without=[canary]) # after canary refused the connection
+
+Routes never change: a switch replaces the whole object.
+
+The session that a request belongs to, so that all its requests are answered by the same release.
+
+    session_of(headers, body)        # "s-17", or None
+
+Read are, in this order: the header X-Session-Id, and in a JSON body `session_id`, `metadata.session_id`, `prompt_cache_key`
+and `user`. A body is parsed only by callers that have more than one server to choose from.
+
+Who sees what passes through the front, such as the capture layer.
+
+Methods are called in the front's event loop, before the bytes that they see are passed on. They must return at once and must
+not raise.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import xxhash
+from aiohttp import web
+
+from resources.gateway.naming import Naming
+
+
+class NoBackend(Exception):
+    """No server is left that could answer."""
+
+
+@dataclass(eq=False)
+class Backend:
+    """A server."""
+
+    url: str
+    """What a request's path is added to."""
+    release: str
+    """Version that it serves; empty for a server without a release."""
+    in_flight: int = 0
+    """Requests that it has not answered in full; changed by the pass-through only, in its event loop."""
+    digest: str = ""
+    """Digest of the weights that it serves."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that it applies where a request names none."""
+    naming: Naming | None = None
+    """Which of a server's models this is; None for a server that has one. Each model of a shared server is a Backend, so its
+    requests are counted apart."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """A server and its share of the sessions."""
+
+    backend: Backend
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The servers that take new requests. The shares need not add up to 1."""
+
+    routes: Sequence[Route] = field(default_factory=tuple)
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models between which requests choose; [] where all servers answer for the same one."""
+        return list(dict.fromkeys(route.backend.naming.model for route in self.routes if route.backend.naming is not None))
+
+    def choose(self, session: str | None, without: Collection[Backend] = (), release: str | None = None,
+               model: str | None = None) -> Backend:
+        """The server of a session, or of a request without one. without: servers to leave out. release: choose the server of
+        this release; model: one that serves this model. Raises NoBackend if none is left."""
+        left = [route for route in self.routes if route.backend not in without and release in (None, route.backend.release)
+                and (model is None or (route.backend.naming is not None and route.backend.naming.model == model))]
+        if not left:
+            raise NoBackend
+        place = sum(route.share for route in left) * (random.random() if session is None else place_of(session))
+        for route in left:
+            place -= route.share
+            if place < 0:
+                return route.backend
+        return left[-1].backend
+
+    def __len__(self) -> int:
+        return len(self.routes)
+
+
+def place_of(session: str) -> float:
+    """A number in [0, 1) that depends on the session's text only: also after a restart, and on another machine."""
+    return xxhash.xxh3_64_intdigest(session.encode("utf-8", "surrogatepass")) / 2**64
+
+
+HEADER = "X-Session-Id"
+FIELDS = ("session_id", "prompt_cache_key", "user")
+
+
+def session_of(headers: Mapping[str, str], body: bytes) -> str | None:
+    """None for a request that names no session."""
+    if named := headers.get(HEADER):
+        return named
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):  # no JSON: the server will say so
+        return None
+    if not isinstance(said, dict):
+        return None
+    metadata = said.get("metadata")
+    found: list[Any] = [said.get(FIELDS[0]), metadata.get(FIELDS[0]) if isinstance(metadata, dict) else None,
+                        *(said.get(name) for name in FIELDS[1:])]
+    return next((text for text in found if isinstance(text, str) and text), None)
+
+
+class Exchange(Protocol):
+    """One request with its answer."""
+
+    body: bytes
+    """What is sent to the server."""
+
+    @property
+    def wants_whole(self) -> bool:
+        """Whether an answer that is no stream is to be passed on in one part, if it is not too long."""
+
+    def starts(self, backend: Backend, status: int, headers: Mapping[str, str], length: int | None) -> None:
+        """A server began to answer. length: bytes of the answer, where the server says it."""
+
+    def asks_again(self, answer: bytes) -> bool:
+        """Whether this short answer is refused, and the request sent again with another body."""
+
+    def whole(self, answer: bytes) -> bytes:
+        """An answer of one part; returns what the client gets."""
+
+    def part(self, data: bytes) -> None:
+        """A part of an answer."""
+
+    def ends(self, problem: str = "") -> None:
+        """The answer is over. problem: why it is not whole, in words."""
+
+    def refused(self, status: int, why: str) -> None:
+        """No server could answer; the front did."""
+
+
+class Watcher(Protocol):
+    """Sees the requests of a front."""
+
+    def begins(self, request: web.Request, body: bytes) -> Exchange | None:
+        """None for a request that does not concern it."""
+
+    def refuses(self, request: web.Request) -> None:
+        """The front answered 413: the body is too long."""

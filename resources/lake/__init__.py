@@ -1,0 +1,31 @@
+"""A lake on a disk or in a bucket: its layout (lake.py), its Delta tables with their columns (tables.py), SQL files over slices
+of them (sql_files.py), and who may work on it at a time (lake_use.py). Every other room reads and writes tables through it.
+It knows nothing of what rows mean.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.lake.lake import LakeError, LakeLayout
+    from resources.lake.lake_use import EMBEDDINGS, LakeInUse, alone, at_work
+    from resources.lake.slice_stamps import slice_stamp
+    from resources.lake.sql_files import (
+        attach_files,
+        attach_parquet,
+        attach_slice,
+        create_view,
+        naming_damage,
+        rows,
+        run,
+        slice_files,
+        sql_text,
+        stream,
+        workbench,
+        write_rows,
+    )
+    from resources.lake.sql_sections import SQL, sections
+    from resources.lake.tables import MANY_FILES, PARTITIONS, SCHEMAS, Tables, sql_literal
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,0 +1,151 @@
+"""Who works on a lake: many runs at a time, or one erasure alone.
+
+    with at_work(lake): ...        # a run, a sweep: waits while an erasure or a removal of old rows is at work
+    with alone(lake, "forget"): ...          # raises LakeInUse at once if anything is at work
+
+A kernel lock on `<lake>/.in_use`: it ends with its process, so a killed run never blocks a lake. On a lake in a bucket also a
+lease there, for other machines (stores/mirror/leases.py); the mirror is brought up to date first, and what was written is
+published last.
+
+Removes what an erasure on another machine could not see: finished here, not published, and older than the erasure.
+
+    drop_before_erasure(lake)       # before what is here is published
+
+Datasets, releases and answers that were not in the bucket kept the rows that the erasure took from it. The next run makes
+datasets and releases again, from the rows that are left, and asks a teacher again. Models stay: their weights are never
+rewritten, and they count as tainted by the dataset that they were made from. A lake on a disk has nothing unpublished.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from model_ops.files import lock, try_lock
+from resources.lake.lake import LakeError, LakeLayout
+from resources.lake.tables import Tables
+from stores.mirror.bucket import Conflict
+from stores.mirror.leases import LeaseHeld
+from stores.mirror.mirror import Mirror
+
+LOCK = ".in_use"
+
+
+class LakeInUse(LakeError):
+    """A run holds the lake."""
+
+
+@contextmanager
+def at_work(lake: LakeLayout) -> Iterator[None]:
+    """Shares the lake with other runs."""
+    def waiting(holder: str = "") -> None:
+        by = f" by {holder}" if holder else ""
+        logging.getLogger(__name__).warning("waiting: rows are being erased or removed from %s%s", lake.place, by)
+
+    with ExitStack() as stack:
+        file = stack.enter_context((lake.root / LOCK).open("a"))
+        if not try_lock(file, shared=True):
+            waiting()
+            lock(file, shared=True)
+        stack.enter_context(lake.mirror.at_work(waiting))
+        with _published(lake):
+            yield
+
+
+@contextmanager
+def alone(lake: LakeLayout, what: str) -> Iterator[None]:
+    """Holds the lake alone. what: the command, for the sentence of LakeInUse."""
+    with ExitStack() as stack:
+        file = stack.enter_context((lake.root / LOCK).open("a"))
+        try:
+            if not try_lock(file):
+                raise LeaseHeld
+            stack.enter_context(lake.mirror.alone())
+        except LeaseHeld as error:
+            by = f" ({error})" if str(error) else ""
+            raise LakeInUse(f"a run is at work on {lake.place}{by}: wait until `millrace status` shows none, or stop it, and "
+                            f"then {what} again") from error
+        with _published(lake, is_alone=True):
+            yield
+
+
+@contextmanager
+def _published(lake: LakeLayout, is_alone: bool = False) -> Iterator[None]:
+    """Publishes what the block wrote, also if it fails: finished artefacts and paid answers count. is_alone: the block works on
+    every version of the lake."""
+    lake.mirror.pull(over_drafts=is_alone)
+    drop_before_erasure(lake)
+    if is_alone:
+        lake.mirror.require_whole()
+    try:
+        yield
+    finally:
+        try:
+            lake.mirror.push()
+        except Conflict as error:
+            raise LakeError(f"another machine changed {error} of {lake.place} meanwhile: what this one wrote there was not "
+                            "kept; run it again") from error
+
+
+EMBEDDINGS = ".remembered/embeddings"
+"""Vectors of prompts, by workload, model and day (resources/drifting/prompt_vectors.py)."""
+CLOCKS_DIFFER = timedelta(minutes=5)
+"""What clocks of two machines may differ by."""
+
+
+def drop_before_erasure(lake: LakeLayout) -> None:
+    """Removes datasets, releases and answers of this machine that were not published before the last erasure, and embeddings
+    that were kept before it."""
+    if not isinstance(lake.mirror, Mirror):
+        return
+    own = {path: lines for path in sorted((lake.root / "answers").glob("*.jsonl")) if (lines := lake.mirror.own_answers(path))}
+    versions = [version for version in lake.mirror.unpublished() if not version.is_relative_to(lake.artefacts("model"))]
+    vectors = [path for path in (lake.root / EMBEDDINGS).rglob("*.parquet") if path.is_file()]
+    if not (own or versions or vectors) or (erased_at := _last_erasure(lake)) is None:
+        return
+    for version in versions:
+        if _time(json.loads((version / "manifest.json").read_bytes())["created_at"]) < erased_at:
+            (version / "manifest.json").unlink()  # from now on it is a leftover of a stopped run
+            shutil.rmtree(version)
+            _say(f"{version.relative_to(lake.root)} was finished here and not published before rows were erased on another "
+                 "machine: it is removed, and the next run makes it again")
+    for path in vectors:
+        if datetime.fromtimestamp(path.stat().st_mtime, UTC) < erased_at:
+            path.unlink(missing_ok=True)  # they are made again when their day is compared
+    for path, lines in own.items():
+        old = [line for line in lines if _is_before(line, erased_at)]
+        if old:
+            lake.mirror.drop_answers(path, old)
+            _say(f"{len(old)} answers of {path.relative_to(lake.root)} were not published before rows were erased on another "
+                 "machine: they are removed, and the next run asks again")
+
+
+def _last_erasure(lake: LakeLayout) -> datetime | None:
+    times = [pc.max(pq.ParquetFile(file).read(["ts"])["ts"]).as_py() for file in Tables(lake).files("erasures")]
+    last = max((_time(time) for time in times if time is not None), default=None)
+    return last + CLOCKS_DIFFER if last is not None else None
+
+
+def _is_before(line: bytes, erased_at: datetime) -> bool:
+    """Whether an answer with text was given before; what cannot be read counts as such."""
+    try:
+        kept = json.loads(line)
+        return kept["answer"]["finish_reason"] != "judge" and _time(kept["asked_at"]) < erased_at
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
+def _time(given: str | datetime) -> datetime:
+    found = datetime.fromisoformat(given) if isinstance(given, str) else given
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _say(message: str) -> None:
+    logging.getLogger(__name__).warning(message)

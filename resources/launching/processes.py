@@ -1,0 +1,67 @@
+"""Starts a module of this project as a process of its own, from a checkout as from an installed wheel.
+
+    subprocess.Popen(python_module("model_ops.worker", "--stdin"), env=child_environment(MPLBACKEND="Agg"))
+
+The child keeps the user's current folder, so relative paths in its environment mean what they meant to the user. That
+folder is not on the child's module path (`python -P`): a file sql.py or a folder assets/ there hides nothing.
+
+Identifies a process by `pid@start time`, which differs from a later process with the same pid.
+
+    stamp = this_process()              # "4711@1764712345.67"
+    is_same_process(stamp)              # whether it still runs
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+
+import psutil
+
+from resources.digests import PROJECT
+
+
+def python_module(module: str, *words: str) -> list[str]:
+    """The command line of `python -m module words`, safe from files in the current folder."""
+    return [sys.executable, "-P", "-m", module, *words]
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """This process's environment for a child that imports the same project files, plus `more`."""
+    found = {**os.environ, "PYTHONSAFEPATH": "1", **more}
+    if str(PROJECT) not in {*site.getsitepackages(), site.getusersitepackages()}:  # a checkout need not be installed
+        found["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return found
+
+
+def this_process() -> str:
+    """The stamp of this process."""
+    return f"{os.getpid()}@{psutil.Process().create_time():.2f}"
+
+
+def stamp_of(pid: int) -> str:
+    """The stamp of another process; "" if it has ended."""
+    try:
+        return f"{pid}@{psutil.Process(pid).create_time():.2f}"
+    except psutil.Error:
+        return ""
+
+
+def has_run_since(pid: int, at: float) -> bool:
+    """Whether a process that ran at this time (seconds since 1970) still runs. A zombie is not running."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() <= at + 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def is_same_process(stamp: str) -> bool:
+    """Whether the process of a stamp is running. A zombie is not running."""
+    pid, _, started = stamp.partition("@")
+    try:
+        process = psutil.Process(int(pid))
+        return abs(process.create_time() - float(started)) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, ValueError):
+        return False

@@ -1,1 +1,0 @@
-"""OpenLineage events of a run's steps: what was read, what was made, from which columns."""

@@ -1,0 +1,133 @@
+"""Whether the served acceptance length of a new champion is below what it should be.
+
+    should = from_windows(windows_of_the_champion_before, "3f2a...", settings, report=(2.31, 2.25))      # None: too few
+    should = should or from_report(2.31, 2.25)            # value and lower end of the interval of the release's own report
+    found = compare_acceptance(windows, should, settings, since, until)
+
+From windows: the mean of days of the champion before, its lower end at the given probability, by the hour of the day, less
+`acceptance_drop`; not more than what the release's own report says, since who approved it knew that. The surprise of a block is
+its distance below that in units of three standard deviations of the champion's blocks (or of the tolerated fall, if that is
+more), cut at 1 in both directions, so that no block decides alone; if blocks scatter evenly around their mean, cutting moves
+the mean to neither side. From the report: the distance over what is accepted at the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from model_ops.jobs import counted
+from resources.drifting import f_quantile
+from resources.monitoring.champions.blocks import MetricsWindow, WindowBlock, blocks_of
+from resources.monitoring.champions.evidence import SLOTS, WatchSignal, alpha_of, evidence
+from resources.releases import WatchSettings
+
+MINUTES = (5, 10, 20, 30, 60)
+"""Lengths of blocks; the shortest is taken whose scatter is at most half of the tolerated fall."""
+FROM_REPORT_MINUTES = 10
+LEAST_DRAFTS = 100
+"""A block with fewer says too little."""
+LEAST_DAYS = 3
+LEAST_DAYS_OF_AN_HOUR = 3
+LATE = timedelta(minutes=2)
+"""How long after its end a window may be written."""
+
+
+@dataclass(frozen=True)
+class Should:
+    """What the acceptance length should be."""
+
+    level: float
+    """Expected mean."""
+    low: float
+    """Lower end of the mean's interval."""
+    minutes: int
+    words: str
+    """Source of the numbers, in words."""
+    by_hour: Mapping[int, float] = field(default_factory=dict)
+    """Factor of the level by hour of the day; 1 for hours without one."""
+    spread: float | None = None
+    """Spread of blocks, as a share of the level; None: not known."""
+
+    def bound(self, block: WindowBlock, drop: float) -> float:
+        """The least acceptance length of a block that is as it should be, on average; at least 1."""
+        return max(1.0, (1 - drop) * self.low * self.by_hour.get(block.start.hour, 1.0))
+
+    def surprise(self, block: WindowBlock, drop: float) -> float:
+        bound = self.bound(block, drop)
+        unit = max(bound - 1, 1e-9) if self.spread is None else (
+            max(3 * self.spread, drop) * self.level * self.by_hour.get(block.start.hour, 1.0))
+        return float(np.clip((bound - block.tau) / unit, -1, 1))
+
+
+def from_windows(windows: Sequence[MetricsWindow], release: str, settings: WatchSettings,
+                 report: tuple[float, float] | None = None) -> Should | None:
+    """What the windows of the champion before say; None if they have fewer than LEAST_DAYS days with drafts, or days so
+    different that the lower end of their mean is below what is tolerated. report: see from_report."""
+    found = None
+    for minutes in MINUTES:
+        blocks = [each for each in blocks_of(windows, minutes) if each.drafts >= LEAST_DRAFTS]
+        found = _from_blocks(blocks, minutes, release, settings) or found
+        if found is not None and found.spread <= settings.acceptance_drop / 2:
+            break
+    if found is None or report is None or report[1] >= found.low:
+        return found
+    return replace(found, low=report[1], words=f"{found.words}, its own report {report[0]:.2f} (from {report[1]:.2f} on)")
+
+
+def from_report(value: float, low: float) -> Should:
+    """What the release's own report says: its acceptance length and the lower end of the interval."""
+    return Should(value, low, FROM_REPORT_MINUTES, f"its report's {value:.2f} (from {low:.2f} on)")
+
+
+def compare_acceptance(windows: Sequence[MetricsWindow], should: Should, settings: WatchSettings, since: datetime, until: datetime) -> WatchSignal:
+    """The finding on the champion's windows from `since` on. until: now."""
+    blocks = [each for each in blocks_of(windows, should.minutes, until - LATE) if each.drafts >= LEAST_DRAFTS]
+    drop, needed = settings.acceptance_drop, 1 / alpha_of(settings.false_alarm)
+    if not blocks:
+        return WatchSignal("acceptance", problem=f"no {should.minutes} minutes with at least {LEAST_DRAFTS} drafts are over yet",
+                       needed=needed)
+    taus = np.array([each.tau for each in blocks])
+    drafts = sum(each.drafts for each in blocks)
+    value = 1 + sum(each.accepted_tokens for each in blocks) / drafts
+    half = 1.96 * float(taus.std(ddof=1)) / math.sqrt(len(taus)) if len(taus) > 1 else math.nan
+    bound = float(np.average([should.bound(each, drop) for each in blocks], weights=[each.drafts for each in blocks]))
+    found = evidence(np.array([should.surprise(each, drop) for each in blocks]), slots_of(
+        [each.start for each in blocks], since, settings))
+    interval = "" if math.isnan(half) else f" (95 % interval {value - half:.2f} to {value + half:.2f})"
+    words = (f"the served acceptance length is {value:.2f}{interval} over {drafts:,} drafts in "
+             f"{counted(len(blocks), 'block')} of {should.minutes} minutes, and at least {bound:.2f} is wanted: "
+             f"{should.words}, less {drop:z.0%}")
+    low, high = (None, None) if math.isnan(half) else (value - half, value + half)
+    return WatchSignal("acceptance", value, low, high, bound, found, needed, words)
+
+
+def slots_of(times: Sequence[datetime], since: datetime, settings: WatchSettings) -> np.ndarray:
+    """The slot of the watched time in which each moment lies."""
+    shares = [(each - since).total_seconds() / (3_600 * settings.hours) for each in times]
+    return np.clip((np.array(shares) * SLOTS).astype(int), 0, SLOTS - 1)
+
+
+def _from_blocks(blocks: Sequence[WindowBlock], minutes: int, release: str, settings: WatchSettings) -> Should | None:
+    days = [(blocks[-1].start - each.start) // timedelta(days=1) for each in blocks]  # of 24 hours each, from the last one on
+    if len(set(days)) < LEAST_DAYS:
+        return None
+    by_hour: dict[int, list[WindowBlock]] = {}
+    for each in blocks:
+        by_hour.setdefault(each.start.hour, []).append(each)
+    level = float(np.mean([each.tau for each in blocks]))
+    profile = {hour: float(np.mean([each.tau for each in found])) / level for hour, found in by_hour.items()
+               if len({each.start.date() for each in found}) >= LEAST_DAYS_OF_AN_HOUR}
+    levelled = np.array([each.tau / profile.get(each.start.hour, 1.0) for each in blocks])
+    of_days = np.array([levelled[np.array(days) == day].mean() for day in sorted(set(days))])
+    mean = float(of_days.mean())
+    t = math.sqrt(f_quantile(2 * alpha_of(settings.false_alarm), 1, len(of_days) - 1))
+    low = mean - t * float(of_days.std(ddof=1)) / math.sqrt(len(of_days))
+    if low < (1 - settings.acceptance_drop) * mean:
+        return None
+    return Should(mean, low, minutes, f"release {release} had {mean:.2f} (from {low:.2f} on) over "
+                  f"{counted(len(of_days), 'day')} before", profile, float(levelled.std(ddof=1)) / mean)

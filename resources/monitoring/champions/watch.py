@@ -1,0 +1,227 @@
+"""Watches a new champion for a stated time after its promotion, and rolls back if it does worse than it should.
+
+    look = look_after_promotion(lake, "math-tutor", settings)
+    look.sentence              # "release 3f2a... is watched for 21.4 hours more: ..."
+    look.rolled_back           # Aliases after a rollback, or None
+
+Each look reads the served windows (serving_metrics) and the sessions (interactions, feedback) since the promotion, and those
+of the champion before it. A rollback happens where the evidence of one signal is strong enough (evidence.py): once for a
+promotion, never for one that a person repeated after it, and only if the endpoint did not move since it was read. It is an
+entry of the endpoint's log like any other. Nothing is kept between looks but what `WatchedSessions` remembers.
+
+The promotion that made the present champion, from the endpoint's log, or why there is none to watch.
+
+    found = promotion_of(entries, aliases)           # Promotion(entry, before="3f2a91c0d4e5"), or a sentence
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from resources.endpoints import Actor, Aliases, Endpoint, EndpointError, EndpointLogEntry, roll_back, rollback_target
+from resources.lake import LakeLayout, Tables, attach_slice, rows, run, workbench
+from resources.manifests import ManifestError
+from resources.monitoring.champions.bad_shares import compare_errors, compare_sessions
+from resources.monitoring.champions.blocks import MetricsWindow
+from resources.monitoring.champions.evidence import WatchSignal
+from resources.monitoring.champions.served_acceptance import compare_acceptance, from_report, from_windows
+from resources.reading import CHATS_SOURCE as RATED
+from resources.releases import Release, ReleaseError, WatchSettings, read_release
+
+READ = ("interactions", "cleaned_interactions", "feedback")
+LONGEST_REASON = 1_900
+
+
+@dataclass(frozen=True)
+class Look:
+    sentence: str
+    """The state in words."""
+    release: str = ""
+    """Release that is watched; "" for none."""
+    promotion: int = 0
+    findings: list[WatchSignal] = field(default_factory=list)
+    """Findings of each signal."""
+    rolled_back: Aliases | None = None
+    """The aliases after the rollback of this look."""
+
+
+@dataclass
+class WatchedSessions:
+    """Sessions of the last look, with settings and the tables' versions they were read at: reading days of rows every minute
+    is dear."""
+
+    key: tuple[Any, ...] = ()
+    findings: list[WatchSignal] = field(default_factory=list)
+
+
+def look_after_promotion(lake: LakeLayout, workload: str, settings: WatchSettings, now: datetime | None = None,
+                         least: Mapping[str, float] | None = None, known: WatchedSessions | None = None) -> Look:
+    """One look, and the rollback if one is due. least: lowest good value of feedback, by its name. known: of the look before.
+
+    Raises EndpointLogError for a broken log, EndpointError for aliases that cannot be read; LakeError, OSError for a lake that
+    is away.
+    """
+    now = now or datetime.now(UTC)
+    entries, aliases = Endpoint(lake, workload).seen()
+    promotion = promotion_of(entries, aliases)
+    if isinstance(promotion, str):
+        return Look(f"nothing is watched: {promotion}")
+    remaining = promotion.entry.at + timedelta(hours=settings.hours) - now
+    if remaining < timedelta(0):
+        return Look(f"the watch of release {promotion.release} is over: it was promoted on "
+                    f"{promotion.entry.at:%Y-%m-%d %H:%M} UTC and watched for {settings.hours:g} hours")
+    if now < promotion.entry.at:
+        return Look(f"release {promotion.release} was promoted on {promotion.entry.at:%Y-%m-%d %H:%M} UTC, which is in the "
+                    "future: the clock of this machine or of whoever approved it is wrong, and it is watched from then on")
+    findings = _findings(lake, workload, promotion, settings, now, least or {}, known or WatchedSessions())
+    outside = [found for found in findings if found.is_outside]
+    if not outside:
+        summary = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
+        return Look(f"release {promotion.release} is watched for {remaining.total_seconds() / 3_600:.1f} hours more: {summary}",
+                    promotion.release, promotion.entry.number, findings)
+    return _rolled_back(lake, workload, promotion, aliases, settings, findings, outside, now)
+
+
+def _rolled_back(lake: LakeLayout, workload: str, promotion: Promotion, aliases: Aliases, settings: WatchSettings,
+                 findings: list[WatchSignal], outside: list[WatchSignal], now: datetime) -> Look:
+    hours = (now - promotion.entry.at).total_seconds() / 3_600
+    why = "; ".join(found.words for found in outside)
+    reason = (f"{hours:.1f} hours after its promotion {why} (false alarms: at most {settings.false_alarm:z.2%} of "
+              "promotions)")[:LONGEST_REASON]
+    try:
+        target = rollback_target(lake, workload)
+        lake.mirror.pull()
+        after = roll_back(lake, lake.artefacts("release") / workload / target, watcher(reason), aliases)
+    except (EndpointError, ReleaseError, ManifestError) as error:
+        return Look(f"release {promotion.release} does worse than it should, and cannot be rolled back: {error} ({reason})",
+                    promotion.release, promotion.entry.number, findings)
+    return Look(f"release {promotion.release} was rolled back to {target}: {reason}", promotion.release, promotion.entry.number,
+                findings, after)
+
+
+def _findings(lake: LakeLayout, workload: str, promotion: Promotion, settings: WatchSettings, now: datetime,
+              least: Mapping[str, float], known: WatchedSessions) -> list[WatchSignal]:
+    tables, since = Tables(lake), promotion.entry.at
+    before = since - timedelta(days=settings.reference_days)
+    with workbench() as connection:
+        attach_slice(connection, tables, "serving_metrics", workload)
+        new, old = ([MetricsWindow(row["window_start"].astimezone(UTC), row["window_end"].astimezone(UTC), row["drafts"],
+                            row["accepted_tokens"], row["requests"], row["errors"])
+                     for row in rows(connection, "watching/windows", release=release, since=start, until=end).to_pylist()]
+                    for release, start, end in ((promotion.release, since, now), (promotion.before, before, since)))
+    return [_acceptance(lake, workload, promotion, settings, new, old, now),
+            compare_errors(new, old, settings, since, now),
+            *_sessions(tables, workload, promotion, settings, now, least, known)]
+
+
+def _acceptance(lake: LakeLayout, workload: str, promotion: Promotion, settings: WatchSettings, new: list[MetricsWindow], old: list[MetricsWindow],
+                now: datetime) -> WatchSignal:
+    if not any(window.drafts for window in new):
+        return WatchSignal("acceptance", problem="no window of the new champion has drafts")
+    release = _release(lake, workload, promotion.release)
+    gate = next((gate for gate in release.gates
+                 if gate.name == "acceptance_length" and gate.measured is not None and gate.low is not None), None)
+    report = None if gate is None else (gate.measured, gate.low)
+    should = None
+    if _drafts_alike(lake, workload, release, promotion.before):
+        should = from_windows([window for window in old if window.drafts], promotion.before, settings, report)
+    if should is None and report is None:
+        return WatchSignal("acceptance", problem="the champion before drafts otherwise or has too few windows to compare with, and "
+                                             "the release's report has no interval of its acceptance length")
+    should = should or from_report(*report)
+    return compare_acceptance([window for window in new if window.drafts], should, settings, promotion.entry.at, now)
+
+
+def _drafts_alike(lake: LakeLayout, workload: str, release: Release, before: str) -> bool:
+    """Whether both releases draft by the same method as many tokens: else their acceptance lengths say different things."""
+    try:
+        return _release(lake, workload, before).served_drafting == release.served_drafting
+    except ReleaseError:
+        return False
+
+
+def _sessions(tables: Tables, workload: str, promotion: Promotion, settings: WatchSettings, now: datetime,
+              least: Mapping[str, float], known: WatchedSessions) -> list[WatchSignal]:
+    versions = [None if (table := tables.open(name)) is None else table.version() for name in READ]
+    key = (promotion.entry.number, settings.model_dump_json(), json.dumps(dict(least), sort_keys=True), *versions)
+    if key != known.key:
+        since, before = promotion.entry.at, promotion.entry.at - timedelta(days=settings.reference_days)
+        new, old = (_of_release(tables, workload, release, start, end, least) for release, start, end in (
+            (promotion.release, since, now), (promotion.before, before, since)))
+        known.findings, known.key = compare_sessions(new, old, settings, since), key
+    return known.findings
+
+
+def _of_release(tables: Tables, workload: str, release: str, since: datetime, until: datetime,
+                least: Mapping[str, float]) -> list[dict[str, Any]]:
+    days = [since.date() + timedelta(days=place) for place in range((until.date() - since.date()).days + 1)]
+    try:
+        digest = _release(tables.lake, workload, release).target.digest
+    except ReleaseError:  # removed since: its rows are identified by their release alone
+        digest = ""
+    with workbench() as connection:
+        for name in READ:
+            attach_slice(connection, tables, name, workload, _held(tables, name, workload, days))
+        for macro in ("beginning", "refused_in_words"):
+            run(connection, f"curating/macros/{macro}")
+        found = rows(connection, "watching/sessions", release=release, digest=digest, since=since, until=until,
+                     names=list(least), least=list(least.values()), chats=RATED).to_pylist()
+    return [row | {"last": row["last"].astimezone(UTC)} for row in found]
+
+
+def _held(tables: Tables, name: str, workload: str, days: list[date]) -> list[date]:
+    """Days that the table has."""
+    return [day for day in tables.rows_by_day(name, workload) if day in days]
+
+
+def _release(lake: LakeLayout, workload: str, version: str) -> Release:
+    return read_release(lake.artefacts("release") / workload / version)
+
+
+WATCH = "millrace watch"
+"""The name in the log of whoever rolls back here."""
+
+
+@dataclass(frozen=True)
+class Promotion:
+    entry: EndpointLogEntry
+    """Log entry of the promotion."""
+    before: str
+    """The champion that it replaced."""
+
+    @property
+    def release(self) -> str:
+        return str(self.entry.champion)
+
+
+def promotion_of(entries: Sequence[EndpointLogEntry], aliases: Aliases) -> Promotion | str:
+    """The promotion to watch, or why this champion is not watched: there is none, it is the first, it came by a rollback or by
+    hand, or a person restored it after the watch rolled it back."""
+    if aliases.champion is None:
+        return "no release is served yet"
+    moved, before = None, None
+    for entry in entries:
+        if entry.champion is not None and entry.champion != before:
+            moved, before = entry, entry.champion
+    if moved is None or moved.champion != aliases.champion:
+        return "the endpoint's log does not say how its champion came"
+    release = moved.champion
+    if moved.action == "rolled back":
+        why = f": {moved.reason}" if moved.reason else ""
+        return f"release {release} came back by a rollback ({moved.by}, {moved.at:%Y-%m-%d %H:%M} UTC{why})"
+    if moved.action != "promoted":
+        return f"release {release} was not promoted by an approval ({moved.action} by {moved.by})"
+    if any(entry.action == "rolled back" and entry.by == WATCH and entry.replaces == release for entry in entries):
+        return f"release {release} was rolled back by {WATCH} before, and a person brought it back: it is not rolled back again"
+    if not moved.replaces:
+        return f"release {release} is the first champion: there is none to return to"
+    return Promotion(moved, moved.replaces)
+
+
+def watcher(reason: str) -> Actor:
+    """Who rolls back, and why."""
+    return Actor(WATCH, "release.watch", reason)

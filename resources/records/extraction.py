@@ -1,0 +1,300 @@
+"""Runs a format's SQL over log lines in DuckDB and checks the rows: into `staged`, `staged_feedback` and `quarantined`.
+
+    extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"])
+    for line in extraction.extract(FORMATS["messages"], lines, route):     # lines to read again by another format
+        ...
+
+A format's own select names the columns that it has (sql/reading/formats/<format>.sql); sql/reading/extraction.sql adds what all
+formats share: ids, hashes and checks. For a record that fails a check, `route` may find another format. Python sees bytes and
+Arrow buffers; SQL parses the JSON.
+
+Which keys of a record a format reads itself: taken from its SQL, so that no list has to be kept.
+
+    keys_read(FORMATS["openai_pairs"])     # {"timestamp", "request", "request.metadata.session_id", ...}, dotted paths
+    looks_beside(FORMATS["openai_pairs"])  # whether its records may hold columns under other names (synonyms.py)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.digests import hash_key
+from resources.lake import run, sql_text
+from resources.records.field_mapping import MEASURES
+from resources.records.finish_reasons import finish_reason_of
+from resources.records.formats import BY_NAME
+from resources.records.formats.format import Format
+from resources.records.moments import moment_of
+from resources.records.normal_messages import call_turns, normal_messages
+from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of
+from resources.records.providers.context_elsewhere import NEEDLES, context_of
+from resources.records.providers.litellm_calls import provider_chat_of
+from resources.records.providers.otlp import joined_call_of, model_call_of
+from resources.records.providers.responses_api import chat_of
+from resources.records.synonyms import BESIDE, BODIES, Reader
+from resources.records.valid_json import json_text, mended
+
+BATCH_ROWS = 2048
+"""Most rows of an Arrow batch: DuckDB's threads share a part's batches."""
+BATCH_BYTES = 4 << 20
+"""Most text of an Arrow batch with more than one row. DuckDB holds about 20 copies of a batch while it turns it into rows."""
+LONG_LINE_BYTES = BATCH_BYTES // 64
+"""Lines longer than this are extracted apart, at most CALL_BYTES or one line at a time: DuckDB combines batches of less than
+64 rows."""
+CALL_BYTES = 8 << 20
+
+MACROS = (
+    *(f"reading/macros/{name}" for name in (
+        "plain_moment", "moment", "time_problem", "logged_time", "names_nothing", "record_digest", "error_text",
+        "choice_number", "parameters", "served_digest", "served_release", "beyond_messages", "placeholder_in", "unread_in",
+        "is_weak_id",
+    )),
+    *(f"reading/message_macros/{name}" for name in (
+        "called", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call",
+        "otlp_items", "transcript_messages", "templated_messages", "oasst_answers", "provider_calls",
+    )),
+)
+
+LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
+"""Lines of a batch: the index of their object, their row in it, their text."""
+Routing = Callable[[int, str, Format], Format | None]
+"""(object index, text, format that could not extract the record) to the format that should read it, None for no format."""
+
+
+@dataclass(frozen=True)
+class ReroutedLine:
+    """A line to read again: by another format, by the same one with its text repaired, or by none."""
+
+    index: int
+    row: int
+    text: str
+    format: Format | None
+
+
+class Extraction:
+    """Turns lines into checked rows.
+
+    workloads: every workload of the recipe, `workload` first. fields: of the sources that name any, their paths by field.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, workload: str, workloads: Sequence[str],
+        fields: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ):
+        self._connection, self._workload, self._workloads = connection, workload, list(workloads)
+        self._fields, self._readers = fields, dict[tuple[str, str], Reader]()
+        connection.create_function("beside_of", self._beside_of, ["VARCHAR", "VARCHAR", "VARCHAR"], "VARCHAR")
+        connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
+        connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
+        connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("finish_reason_of", finish_reason_of, ["VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("normal_messages", normal_messages, ["VARCHAR"], "VARCHAR")
+        self._attach(LINES.empty_table())  # DuckDB binds a macro that is a table when it is created
+        for macro in MACROS:
+            run(connection, macro)
+        connection.unregister("lines")
+
+    def extract(self, form: Format, lines: pa.Table, route: Routing) -> list[ReroutedLine]:
+        """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
+        return [line for some in in_calls(lines, form.spans) for line in self._extract(form, some, route)]
+
+    def _extract(self, form: Format, lines: pa.Table, route: Routing) -> list[ReroutedLine]:
+        self._attach(lines)
+        if form.spans:
+            for query in ("calls", "sides"):
+                run(self._connection, f"reading/formats/{form.name}/{query}")
+        if "interactions" in form.fills:
+            self._stage_interactions(form)
+        else:
+            self._look_beside(form)
+        if form.paired:
+            run(self._connection, f"reading/formats/{form.name}/pair_sides")
+        self._check_feedback(form)
+        rerouted = self._reroute_faulty(form, route)
+        if "interactions" in form.fills:
+            run(self._connection, "reading/extraction/quarantine_checked")
+        run(self._connection, "reading/extraction/count_unread")
+        if "feedback" in form.fills or looks_beside(form):
+            run(self._connection, "reading/feedback/stage_feedback")
+            run(self._connection, "reading/feedback/quarantine_feedback")
+        rerouted += self._repair_surrogates(form)
+        run(self._connection, "reading/extraction/quarantine_lines")
+        self._connection.unregister("lines")
+        return rerouted
+
+    def extract_pairs(self, form: Format, lines: pa.Table) -> None:
+        """Extracts records that pairing joined; a record that fails a check goes to quarantine."""
+        for some in in_calls(lines):
+            self._attach(some)
+            self._stage_interactions(form)
+            run(self._connection, "reading/extraction/quarantine_checked")
+            self._connection.unregister("lines")
+
+    def extract_joined_spans(self, form: Format, lines: pa.Table) -> None:
+        """Extracts spans that were joined with their log records; a record that fails a check goes to quarantine."""
+        self._attach(lines)
+        run(self._connection, "reading/spans/joined_calls")
+        self._stage_interactions(form)
+        self._check_feedback(form)
+        for query in ("spans/quarantine_joined", "feedback/stage_feedback", "feedback/quarantine_feedback"):
+            run(self._connection, f"reading/{query}")
+        self._connection.unregister("lines")
+
+    def _attach(self, lines: pa.Table) -> None:
+        from resources.records.repeated_keys import with_last_values  # loads numba
+
+        self._connection.register("lines", pa.Table.from_batches(_batches(with_last_values(lines)), LINES))
+        run(self._connection, "reading/extraction/records")
+
+    def _beside_of(self, raw: str, source: str, form: str) -> str:
+        reader = self._readers.get((source, form))
+        if reader is None:
+            fields = self._fields.get(source, {})
+            if form.startswith("fields:"):
+                fields = {name: f"{BESIDE}.{key}" for name, key in MEASURES.items() if name in fields}
+            reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
+        try:
+            return json_text(reader.of(json.loads(raw)))
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
+            return "{}"
+
+    def _look_beside(self, form: Format) -> None:
+        fielded = [] if form.name.startswith("fields:") else list(self._fields)
+        run(self._connection, "reading/extraction/beside", form=form.name, looks=looks_beside(form),
+            read=sorted(keys_read(form)), fielded=fielded, without=WITHOUT)
+
+    def _stage_interactions(self, form: Format) -> None:
+        self._look_beside(form)
+        self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
+        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key(), needles=NEEDLES,
+            is_mapped=form.name.startswith("fields:"))
+
+    def _check_feedback(self, form: Format) -> None:
+        select = f"reading/formats/{form.name}/feedback"
+        self._view("extracted_feedback", select if "feedback" in form.fills else None, form.turns)
+        run(self._connection, "reading/feedback/checked_feedback", workload=self._workload, workloads=self._workloads)
+
+    def _view(self, name: str, select: str | None, turns: bool = False) -> None:
+        select = sql_text(select or "reading/feedback/without_feedback")
+        self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, turns=turns))
+
+    def _reroute_faulty(self, form: Format, route: Routing) -> list[ReroutedLine]:
+        """Removes the records that `form` could not extract and that are of another format, or of none."""
+        if form.streamed:  # joined from pieces of a stream: no other format can read it
+            return []
+        faulty = run(self._connection, "reading/extraction/faulty_records").fetchall()
+        routed = [ReroutedLine(index, row, text, route(index, text, form)) for index, row, text in faulty]
+        others = [line for line in routed if line.format is not form]
+        self._delete(others, "staged", "checked_feedback", "pair_sides")
+        return others
+
+    def _repair_surrogates(self, form: Format) -> list[ReroutedLine]:
+        """Lines that are invalid JSON only because of a lone surrogate, with U+FFFD instead of it."""
+        run(self._connection, "reading/extraction/lines_without_record")
+        found = run(self._connection, "reading/extraction/surrogate_lines").fetchall()
+        repaired = [ReroutedLine(index, row, whole, form) for index, row, text in found if (whole := mended(text)) is not None]
+        self._delete(repaired, "lines_without_record")
+        return repaired
+
+    def _delete(self, lines: Sequence[ReroutedLine], *tables: str) -> None:
+        if not lines:
+            return
+        places = pa.table({"object": pa.array([line.index for line in lines], pa.int32()),
+                           "row": pa.array([line.row for line in lines], pa.int64())})
+        self._connection.register("rerouted", places)
+        for table in tables:
+            self._connection.execute(sql_text("reading/extraction/delete_rerouted").format(table=table))
+        self._connection.unregister("rerouted")
+
+
+def in_calls(lines: pa.Table, all_apart: bool = False) -> Iterator[pa.Table]:
+    """The lines that DuckDB may turn into rows at once. all_apart: the lines hold several records, so all count as long."""
+    lengths = pc.binary_length(lines["raw"]).to_numpy()
+    long = np.full(len(lengths), True) if all_apart else lengths > LONG_LINE_BYTES
+    if not long.any():
+        yield lines
+        return
+    if not long.all():
+        yield lines.filter(pa.array(~long))
+    apart = lines.filter(pa.array(long))
+    for begin, end in _runs(lengths[long], CALL_BYTES):
+        yield apart.slice(begin, end - begin)
+
+
+def _runs(lengths: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of consecutive lengths that sum to at most `most`, or of one length."""
+    begin, ends = 0, np.cumsum(lengths)
+    while begin < len(ends):
+        before = ends[begin - 1] if begin else 0
+        end = max(int(np.searchsorted(ends, before + most, "right")), begin + 1)
+        yield begin, end
+        begin = end
+
+
+def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
+    """The lines in batches of at most BATCH_ROWS rows and BATCH_BYTES of text, or of one line."""
+    return [
+        batch.slice(begin, end - begin) for batch in lines.to_batches(BATCH_ROWS)
+        for begin, end in _runs(pc.binary_length(batch["raw"]).to_numpy(zero_copy_only=False), BATCH_BYTES)
+    ]
+
+
+_APART = frozenset(("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories",
+                    "preferences", "openai_batch", "anthropic_batch", "gemini_batch", "langsmith"))
+"""Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (otlp.py reads them), runs
+whose session is a project."""
+_OWN = {
+    "stored_completions": frozenset((
+        "object", "system_fingerprint", "service_tier", "seed", "temperature", "top_p", "stream", "store", "usage", "first_id",
+        "last_id", "has_more", "metadata.workload_id", "metadata.client_id")),
+    "sglang": frozenset(("obj",)), "messages": frozenset(("parallel_tool_calls",)),
+    "anthropic": frozenset(("request.metadata.user_id",)),
+}
+"""What formats read, or know and leave, in other ways than a path in their SQL."""
+_BODY: dict[str, Any] = dict.fromkeys(sorted(BODIES - {"completion_tokens", "prompt_tokens"}))
+WITHOUT = json.dumps({**_BODY, "request": _BODY, "response": _BODY})
+"""Takes the contents out of a record, as a merge patch."""
+
+
+def looks_beside(form: Format) -> bool:
+    return "interactions" in form.fills and (form.rows_as or form.name) not in _APART
+
+
+@lru_cache(maxsize=256)
+def keys_read(form: Format) -> frozenset[str]:
+    """Dotted paths that the format reads; what is below a path is read too, and `request` stands for a body."""
+    if "interactions" not in form.fills:
+        return frozenset()
+    name = form.rows_as or form.name
+    text = sql_text(f"reading/formats/{name}/interactions")
+    found = {path for spec in re.findall(r"json_transform\(\s*raw,\s*'(.*?)'\s*\)", text, re.S)
+             for path in _paths(json.loads(spec.replace("''", "'")))}
+    found |= set(re.findall(r"(?:raw, |raw ->> )'\$\.([\w.]+)'", text))
+    if "provider_calls(" in text:
+        found |= {*ENVELOPE, *TIMES, *READ}
+    found |= {path.partition(".")[0] for path in found if path.startswith(("request.", "response."))}
+    return frozenset(found | BODIES | _OWN.get(name, frozenset()))
+
+
+def _paths(spec: Any, before: str = "") -> Iterator[str]:
+    for key, inner in spec.items():
+        if isinstance(inner, dict):
+            yield from _paths(inner, f"{before}{key}.")
+        else:
+            yield before + key

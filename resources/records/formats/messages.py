@@ -1,0 +1,22 @@
+"""Fine-tuning examples: {messages, tools | functions}, as in OpenAI's SFT and RFT files; the usual shape of seeds.
+
+One interaction per assistant message whose `weight` is not 0, with the messages before it as the request; an answer with
+weight 0 is context only.
+
+`label` true or false (LLaMA-Factory's KTO lines) is feedback on the last answer, named `preference`: 1 or -1.
+
+A line that ends with a user message is a prompt for reinforcement learning if it has no answer to learn, or has unknown keys:
+its status is `prompt`, and those keys (OpenAI's {{ item.KEY }} of a grader, Bedrock's reference_answer) are kept in
+params.item.
+"""
+
+from __future__ import annotations
+
+from resources.records.formats.format import Format
+
+
+def recognises(record: dict) -> bool:
+    return isinstance(record.get("messages"), list) and "call_type" not in record and "request" not in record
+
+
+FORMAT = Format("messages", recognises, fills=("interactions", "feedback"), turns=True)

@@ -1,0 +1,72 @@
+"""Reads the records of a source with `fields`: each as the fields say, or else by the format that recognises it.
+
+    for form, records in by_fields(part, source.fields): ...       # Records of a format, or a Problem
+
+Fields without a request are columns of records that a known format reads. Else fields come first: a record that has what they
+name is read by them even where a known format would recognise it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from resources.records.field_mapping import FieldMapping
+from resources.records.formats import FORMATS, MAPPED
+from resources.records.formats.format import Format
+from resources.records.objects.log_reader import RAW_BYTES, RecordProblem, Records, record_of
+from resources.records.objects.object_reader import normalised_record
+from resources.records.valid_json import json_text
+
+PAIRS, CONVERSATIONS = FORMATS["openai_pairs"], FORMATS["messages"]
+
+
+def by_fields(part: Records, fields: FieldMapping) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
+    """The records of a part by format, in order within each. What is neither mapped nor of a known format is a Problem."""
+    groups: dict[str, tuple[Format, list[int], list[str]]] = {}
+    for row, text in zip(part.rows.to_pylist(), part.raw.to_pylist(), strict=True):
+        form, written = _read(text, fields)
+        if form is None:
+            yield None, RecordProblem(row, "unknown_format", written, text.encode()[:RAW_BYTES])
+            continue
+        _, rows, texts = groups.setdefault(form.name, (form, [], []))
+        rows.append(row)
+        texts.append(written)
+    for form, rows, texts in groups.values():
+        yield form, Records(pa.array(rows, pa.int64()), pa.array(texts, pa.large_string()), [])
+
+
+def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | str:
+    """The format that a mapped record is read by, and the record in its keys; or what the record lacks."""
+    if fields.adds and (form := next((form for form in FORMATS.values() if form.recognises(record)), None)) is not None and (
+        "interactions" in form.fills
+    ):
+        return form, record
+    if (logged := fields.as_logged(record)) is not None:
+        form = next((form for form in FORMATS.values() if form.recognises(logged)), None)
+        if form is not None and form is not PAIRS and f"fields:{form.name}" in MAPPED:
+            return MAPPED[f"fields:{form.name}"], logged
+    found = fields.mapped(record)
+    if isinstance(found, str):
+        return found
+    found = normalised_record(found)
+    kind = PAIRS if "request" in found else CONVERSATIONS if "messages" in found else FORMATS["feedback"]
+    return MAPPED.get(f"fields:{kind.name}", kind), found
+
+
+def _read(text: str, fields: FieldMapping) -> tuple[Format | None, str]:
+    """The format and the text to read a line by; without a format, the reason."""
+    record = record_of(text)
+    if record is None:  # later checks report it
+        return MAPPED[f"fields:{PAIRS.name}"], text
+    found = mapped_format(record, fields)
+    if not isinstance(found, str):
+        try:
+            return found[0], text if found[1] is record else json_text(found[1])
+        except (ValueError, RecursionError):  # nested too deeply, or numbers that are too long
+            return found[0], "0"
+    if (form := next((form for form in FORMATS.values() if form.recognises(record)), None)) is not None:
+        return form, text
+    keys = ", ".join(sorted(map(str, record))[:12])[:200]
+    return None, f"the record is of no known format and {found}; its keys: {keys}"

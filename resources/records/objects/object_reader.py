@@ -1,0 +1,188 @@
+"""Reads the records of a log object of any kind: JSON in any form, Parquet, CSV, vLLM's log, or one text.
+
+    with open_object(uri) as file:
+        for found in read_object(file, uri, plain_text=False): ...      # Records or Problem
+
+Parquet and compression are recognised by the first bytes, not by name. Streamed answers are joined (`streams`) and inline
+media replaced by references (`inline_media`); both are searched for in a part's bytes, so parts without them cost one search.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.records.inline_media import NEEDLES, referenced
+from resources.records.objects.csv_reader import dialect_of, read_csv
+from resources.records.objects.decompress import DamagedError, decompressed, utf8
+from resources.records.objects.log_reader import (
+    HEAD_BYTES,
+    RAW_BYTES,
+    RECORD_BYTES,
+    RecordProblem,
+    Records,
+    read_records,
+    record_of,
+    take,
+)
+from resources.records.objects.parquet_reader import MAGIC, read_parquet
+from resources.records.objects.prefixed_lines import is_prefixed, read_prefixed
+from resources.records.objects.unreadable import container_of, kind_of
+from resources.records.objects.vllm_log import is_vllm_log, read_vllm_log
+from resources.records.providers.streams import NEEDLES as EVENTS
+from resources.records.providers.streams import with_joined_events
+from resources.records.streams import CHUNK, with_joined_response
+from resources.records.valid_json import json_text
+
+JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+TABLE_ENDINGS = (".csv", ".tsv", ".tab")
+
+
+def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | RecordProblem]:
+    """The records of one object. plain_text: a file that is not JSON is one record {text}.
+
+    Raises OSError where the object cannot be read to its end.
+    """
+    head = file.read(len(MAGIC))
+    whole = _Rejoined(head, file)
+    if head == MAGIC:
+        with _seekable(whole) as spooled:
+            yield from map(_normalised_part, read_parquet(spooled))
+    else:
+        head, rest, damage = take(utf8(decompressed(whole)), HEAD_BYTES)
+        content = _again(head, rest, damage)
+        named = _ends_in(uri, TABLE_ENDINGS)
+        if plain_text and not named and not _ends_in(uri, JSON_ENDINGS):
+            found = _read_text(content)
+        elif is_vllm_log(head):
+            found = read_vllm_log(content)
+        elif dialect := dialect_of(head, len(head) < HEAD_BYTES and not damage, named):
+            found = read_csv(content, dialect)
+        elif is_prefixed(head):
+            found = read_prefixed(content)
+        else:
+            found = read_records(content)
+        yield from map(_normalised_part, found)
+
+
+def _again(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> Iterator[bytes]:
+    """The content from its first byte, without a byte order mark."""
+    yield head.removeprefix(BOM_UTF8)
+    yield from rest
+    if damage:
+        raise damage
+
+
+class _Rejoined:
+    """A file whose first bytes were read already, as one stream from its first byte. It is read once."""
+
+    def __init__(self, head: bytes, file: Any):
+        self._head, self._file = head, file
+
+    def read(self, size: int) -> bytes:
+        head, self._head = self._head, b""
+        return head + self._file.read(size - len(head))
+
+
+@contextmanager
+def _seekable(whole: _Rejoined) -> Iterator[BinaryIO]:
+    """A temporary copy on disk: Parquet is read from its end."""
+    with tempfile.TemporaryFile(prefix="millrace-") as copy:
+        shutil.copyfileobj(whole, copy, 4 << 20)
+        copy.seek(0)
+        yield copy
+
+
+def _normalised_part(part: Records | RecordProblem) -> Records | RecordProblem:
+    return normalised(part) if isinstance(part, Records) else part
+
+
+def normalised(part: Records) -> Records:
+    """The records with streamed answers joined and inline media replaced by references."""
+    needles = _needles_in(part.raw)
+    if not needles:
+        return part
+    held, chunks = pa.array(np.zeros(len(part.raw), dtype=bool)), False
+    for needle in needles:
+        found = pc.match_substring(part.raw, needle)
+        if needle == CHUNK:  # in a response; lines of chunks are joined later
+            whole = pc.match_substring(part.raw, '"response"')
+            chunks = bool(pc.any(pc.and_not(found, whole)).as_py())
+            found = pc.and_(found, whole)
+        held = pc.or_(held, found)
+    places = np.flatnonzero(held.to_numpy(zero_copy_only=False))
+    if not len(places):
+        return replace(part, chunks=chunks)
+    raw = part.raw.to_pylist()
+    for place in places:
+        raw[place] = _normalised_text(raw[place])
+    sample = [normalised_record(record) for record in part.sample]
+    return Records(part.rows, pa.array(raw, pa.large_string()), sample, chunks)
+
+
+def _needles_in(raw: pa.Array) -> list[str]:
+    text = raw.buffers()[2]
+    content = text.to_pybytes() if text else b""
+    return [needle for needle in (CHUNK, *EVENTS, *NEEDLES) if needle.encode() in content]
+
+
+def _normalised_text(raw: str) -> str:
+    record = record_of(raw)
+    if record is None:  # later checks report it
+        return raw
+    try:
+        return json_text(normalised_record(record))
+    except (ValueError, RecursionError):
+        return raw
+
+
+def normalised_record(record: dict) -> dict:
+    """A record with its streamed answer joined and inline media replaced by references."""
+    try:
+        return referenced(with_joined_events(with_joined_response(record)))
+    except RecursionError:  # nested too deeply: it stays as written
+        return record
+
+
+def _ends_in(uri: str, endings: tuple[str, ...]) -> bool:
+    name = uri.lower()
+    for packed in (".gz", ".zst", ".zstd"):
+        name = name.removesuffix(packed)
+    return name.endswith(endings)
+
+
+def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
+    """A whole file as one record; a file whose first line is a JSON object is read as JSON lines."""
+    taken, size, damage = [], 0, None
+    try:
+        for chunk in chunks:
+            taken.append(chunk)
+            size += len(chunk)
+            if size > RECORD_BYTES:
+                message = f"a text file is read as one record of at most {RECORD_BYTES >> 20} MiB: split it"
+                yield RecordProblem(0, "too_long", message, taken[0][:RAW_BYTES])
+                return
+    except DamagedError as error:
+        damage = error
+    content = b"".join(taken).removeprefix(b"\xef\xbb\xbf")
+    if damage:
+        yield RecordProblem(0, "damaged_file", f"{damage}; a text file is read whole or not at all", content[:RAW_BYTES])
+    elif record_of(content.lstrip().split(b"\n", 1)[0]) is not None:
+        yield from read_records(iter([content]))
+    elif content.strip():
+        try:
+            record = {"text": content.decode("utf-8")}
+        except UnicodeDecodeError:
+            yield RecordProblem(0, *(container_of(content) or kind_of(content)), content[:RAW_BYTES])
+            return
+        raw = pa.array([json_text(record)], pa.large_string())
+        yield Records(pa.array([1], pa.int64()), raw, [record])

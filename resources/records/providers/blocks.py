@@ -1,0 +1,183 @@
+"""Turns of content blocks as OpenAI messages: what Anthropic, Gemini and Bedrock's Converse have in common.
+
+    turn = Turn("assistant")
+    turn.think("hm"); turn.say("Let me look."); turn.call("t1", "weather", {"city": "Oslo"})
+    turn.messages()       # [{"role": "assistant", "content": "Let me look.", "tool_calls": [...], "reasoning_content": "hm"}]
+
+In these APIs a tool's result is a block of the user's turn; in OpenAI's it is a message of role tool, right after the calls.
+What such a message cannot hold is named in `left_out`; `UnknownBlock` is raised for what no rule knows.
+
+Request and response of a logged call of a provider.
+
+    request, response = bodies(record)      # {} for what is missing or no object
+
+{request, response}, or full_request and full_response as Vertex AI logs them to BigQuery. A body may be JSON in a text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from resources.records.finish_reasons import finish_reason_of
+from resources.records.valid_json import json_text
+
+
+class UnknownBlock(ValueError):
+    """A content block of a kind that no rule knows. Its text names the kind."""
+
+
+@dataclass
+class Turn:
+    """What one side said at a time."""
+
+    role: str | None
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def say(self, text: Any) -> None:
+        """Adds a text."""
+        if isinstance(text, str) and text:
+            self.parts.append({"type": "text", "text": text})
+
+    def think(self, text: Any) -> None:
+        """Adds a thought."""
+        if isinstance(text, str) and text:
+            self.thoughts.append(text)
+
+    def call(self, call_id: Any, name: Any, arguments: Any) -> None:
+        """Adds a tool call. arguments: an object, or the text of one that a cut stream left incomplete."""
+        written = arguments if isinstance(arguments, str) else json_text({} if arguments is None else arguments)
+        self.calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": written}})
+
+    def result(self, call_id: Any, content: Any) -> None:
+        """Adds what a tool returned, as the content of a message."""
+        self.results.append({"role": "tool", "tool_call_id": call_id, "content": content})
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The turn as messages: results, then what was said, then instructions of the system."""
+        spoken = bool(self.parts or self.calls or self.thoughts) or not (self.results or self.instructions)
+        return [*self.results, *([self.message()] if spoken else []),
+                *({"role": "system", "content": text} for text in self.instructions)]
+
+    def message(self) -> dict[str, Any]:
+        """What was said, as one message. Texts of an answer are joined; elsewhere several texts stay parts."""
+        texts = all(part["type"] == "text" for part in self.parts)
+        content: Any = self.parts
+        if not self.parts:
+            content = None if self.calls else ""
+        elif texts and (len(self.parts) == 1 or self.role == "assistant"):
+            content = "".join(part["text"] for part in self.parts)
+        message = {"role": self.role, "content": content}
+        if self.calls:
+            message["tool_calls"] = self.calls
+        if self.thoughts:
+            message["reasoning_content"] = "\n".join(self.thoughts)
+        return message
+
+    def followed_by(self, more: Turn) -> Turn:
+        """The turn that goes on with `more`."""
+        return Turn(self.role, *(
+            [*getattr(self, name), *getattr(more, name)]
+            for name in ("parts", "thoughts", "calls", "results", "instructions", "left_out")
+        ))
+
+
+def content_of(parts: Sequence[dict[str, Any]]) -> Any:
+    """Parts as the content of a message: one text is a string."""
+    if not parts:
+        return ""
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else list(parts)
+
+
+def dialogue(turns: Sequence[Turn], answers: Iterable[Turn]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The messages of a request and of its answers.
+
+    An answer goes on from the assistant's turn that ends its request, if any: the two are one message of the answer.
+    """
+    answers = list(answers)
+    begun = turns[-1] if answers and turns and turns[-1].role == "assistant" else None
+    asked = turns if begun is None else turns[:-1]
+    said = answers if begun is None else [begun.followed_by(answer) for answer in answers]
+    return [message for turn in asked for message in turn.messages()], [answer.message() for answer in said]
+
+
+def media(url: Any, media_type: Any) -> dict[str, Any]:
+    """A picture or file as an OpenAI part."""
+    if isinstance(media_type, str) and media_type.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "file", "file": {"file_data": url}}
+
+
+def inline_url(encoded: Any, media_type: Any) -> Any:
+    """Base64 as a data URL; the reference that replaced it (`inline_media`) as it is."""
+    if not isinstance(encoded, str) or encoded.startswith("sha256:"):
+        return encoded
+    return f"data:{media_type or 'application/octet-stream'};base64,{encoded}"
+
+
+def finish_reason(given: Any, message: dict[str, Any]) -> str | None:
+    """OpenAI's finish_reason of an answer."""
+    found = finish_reason_of(given)
+    return "tool_calls" if found == "stop" and message.get("tool_calls") else found
+
+
+def chosen_tool(mode: Any, name: Any = None) -> Any:
+    """OpenAI's tool_choice for a mode (auto, any, none, tool) and the one tool allowed."""
+    mode = str(mode or "").lower()
+    if mode in ("tool", "any") and name:
+        return {"type": "function", "function": {"name": name}}
+    return {"any": "required", "auto": "auto", "none": "none"}.get(mode)
+
+
+def function_tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
+    """A tool in the OpenAI shape."""
+    return {"type": "function", "function": given(name=name, description=description, parameters=parameters)}
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """The values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def plus(*counts: Any) -> int | None:
+    """The sum of token counts; None without any."""
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if known else None
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects in a list; [] for anything else."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The object; {} for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def bodies(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two bodies of a record."""
+    return (body(record.get("request", record.get("full_request"))),
+            body(record.get("response", record.get("full_response"))))
+
+
+def is_pair(record: dict[str, Any]) -> bool:
+    """Whether a record has a request and a response."""
+    return ("request" in record and "response" in record) or ("full_request" in record and "full_response" in record)
+
+
+def body(value: Any) -> dict[str, Any]:
+    """One body as an object."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}

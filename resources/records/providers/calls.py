@@ -1,0 +1,121 @@
+"""Turns a logged call of Anthropic's, Gemini's or Bedrock's API into an OpenAI chat and its facts.
+
+    call_of('{"request": {"contents": [...]}, "response": {"candidates": [...]}}', "gemini")
+    # '{"messages": [...], "choices": [{"message": {...}, "finish_reason": "stop"}], "usage": {...}, ...}'
+
+DuckDB calls it (sql/reading/message_macros.sql). It never raises: for a record that it cannot read, the result has a
+`code` and `words`, the reason for quarantine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from resources.records.moments import logged_time
+from resources.records.providers import anthropic_api, bedrock_bodies, gemini_api, langsmith_runs, ollama_api
+from resources.records.providers.blocks import UnknownBlock, bodies, body, mapping, plus
+from resources.records.valid_json import json_text
+
+ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "trace_id", "request_id", "user_id", "user_hash",
+            "provider", "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
+"""What a gateway writes next to request and response; as in openai_pairs."""
+TIMES = ("timestamp", "ts", "created_at", "logging_time", "processed_time")
+READ = ("request", "response", "full_request", "full_response", "error", "status", "model", "input", "output", "modelInput",
+        "modelOutput", "modelId", "requestId", "requestMetadata", "operation", "identity", "recordId", "errorCode",
+        "schemaType", "schemaVersion")
+"""What else the providers' records have that is read."""
+CHATS = {"anthropic": anthropic_api.chat, "gemini": gemini_api.chat, "ollama": ollama_api.chat,
+         "completions": ollama_api.completion}
+_ROLE = re.compile(r":(?:assumed-role|role|user)/([^/]+)")
+
+
+def call_of(text: str, form: str) -> str:
+    """The call in a record of a format (anthropic, gemini, bedrock, ...), as JSON text."""
+    try:
+        record = json.loads(text)
+        if form == "langsmith":  # its session_id is a project
+            told = _with_envelope({**record, "session_id": None}, langsmith_runs.chat(record), "langsmith") | {"provider": None}
+            return json_text(told)
+        return json_text(_bedrock(record) if form == "bedrock" else _pair(record, form))
+    except ollama_api.NotWhole as reason:
+        return json_text({"code": "missing_field", "words": str(reason)})
+    except UnknownBlock as unknown:
+        return json_text({"code": "unknown_block", "words": f"{unknown} is not known"})
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+        return json_text({"code": "wrong_type", "words": f"the record is not as the {form} API writes it"})
+
+
+def _pair(record: dict[str, Any], form: str) -> dict[str, Any]:
+    """{request, response} of Anthropic's or Gemini's API."""
+    request, response = bodies(record)
+    if form == "anthropic" and "type" not in response and not anthropic_api.is_request(request):
+        raise ValueError("a pair of another API")
+    return _with_envelope(record, CHATS[form](request, response), form)
+
+
+def _bedrock(record: dict[str, Any]) -> dict[str, Any]:
+    """A model invocation log, a line of batch output, or {request, response} of the Converse API."""
+    request, response = bodies(record)
+    asked, said = mapping(record.get("input")), mapping(record.get("output"))
+    logged = {}
+    for side, key in ((asked, "input"), (said, "output")):
+        if side.get(f"{key}BodyJson") is None and side.get(f"{key}BodyS3Path"):
+            return {"code": "body_in_s3", "words": f"Bedrock wrote the {key} body to an object of its own ({key}BodyS3Path)"}
+    if asked:
+        request, response = body(asked.get("inputBodyJson")), body(said.get("outputBodyJson"))
+        logged = {"prompt": plus(asked.get("inputTokenCount"), asked.get("cacheReadInputTokenCount"),
+                                 asked.get("cacheWriteInputTokenCount")),
+                  "completion": said.get("outputTokenCount"), "cached": asked.get("cacheReadInputTokenCount")}
+    elif "modelInput" in record:
+        request, response = body(record["modelInput"]), body(record.get("modelOutput"))
+    elif not bedrock_bodies.is_converse(request, response):
+        raise ValueError("a pair of another API")
+    failed = mapping(record.get("error")).get("errorMessage") or record.get("errorCode")
+    chat = bedrock_bodies.chat(request, response, str(record.get("operation") or ""))
+    usage = mapping(chat.get("usage"))
+    role = _ROLE.search(str(mapping(record.get("identity")).get("arn")))
+    chat |= {
+        "usage": {name: usage[name] if usage.get(name) is not None else logged.get(name)
+                  for name in ("prompt", "completion", "cached", "reasoning")},
+        "metadata": {**mapping(chat.get("metadata")), **mapping(record.get("requestMetadata"))},
+        "model": chat.get("model") or str(record.get("modelId") or "").rpartition("/")[2] or None,
+        "request_id": chat.get("request_id") or record.get("requestId"),
+        "alias_id": record.get("requestId"),  # a recordId is unique in its batch only
+        "client": role[1] if role else None,
+        "error": failed or chat.get("error"),
+    }
+    return _with_envelope(record, chat, "bedrock")
+
+
+def _with_envelope(record: dict[str, Any], chat: dict[str, Any], provider: str) -> dict[str, Any]:
+    """The chat with what stands next to the bodies; the record's own fields come first."""
+    outside = {name: record.get(name) for name in ENVELOPE}
+    metadata = mapping(chat.pop("metadata", None))
+    model = chat.get("model") or record.get("model")
+
+    def told(*names: str) -> Any:
+        return next((source[name] for name in names for source in (outside, metadata) if source.get(name) is not None), None)
+
+    return {
+        **chat,
+        "request_id": chat.get("request_id") or outside["request_id"] or chat.get("alias_id"),
+        "alias_id": outside["request_id"] or chat.get("alias_id"),
+        "trace_id": told("trace_id", "traceId") or outside["request_id"] or chat.get("alias_id"),
+        "written_ts": logged_time([*map(record.get, TIMES), chat.get("written_ts")]),
+        "workload": told("workload_id", "workload", "workloadId"),
+        "client": told("client_id", "client") or chat.get("client"),
+        "session_id": told("session_id", "sessionId", "conversation_id", "conversationId") or chat.get("session_id"),
+        "user_id": outside["user_id"] or chat.get("user_id") or metadata.get("user_id") or metadata.get("userId"),
+        "user_hash": outside["user_hash"],
+        "model": str(model).rpartition("/")[2] if model else None,
+        "provider": outside["provider"] or provider,
+        "served_model_digest": outside["served_model_digest"],
+        "cache_hit": outside["cache_hit"],
+        "latency_ms": outside["latency_ms"] if outside["latency_ms"] is not None else chat.get("latency_ms"),
+        "ttft_ms": outside["ttft_ms"] if outside["ttft_ms"] is not None else chat.get("ttft_ms"),
+        "cost": outside["cost"],
+        # Vertex AI's batch output has a status on each line, empty if the call succeeded
+        "logged_error": record.get("error") or (record.get("status") if "processed_time" in record else None) or None,
+    }

@@ -1,0 +1,93 @@
+"""A run of LangSmith as an OpenAI chat.
+
+    chat(record)      # {messages, choices, tools, params, usage, ...}, see calls.py; {"skipped": ...} for a run of another type
+
+Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the bodies of OpenAI's API.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resources.records.providers.blocks import body, finish_reason, mapping, objects
+from resources.records.valid_json import json_text
+
+ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessage": "user", "AIMessage": "assistant",
+         "SystemMessage": "system", "ToolMessage": "tool", "FunctionMessage": "tool"}
+SESSIONS = ("thread_id", "session_id", "conversation_id")
+
+
+def chat(record: dict[str, Any]) -> dict[str, Any]:
+    """The run. Raises ValueError for messages that are not known."""
+    if record["run_type"] != "llm":
+        return {"skipped": f"langsmith_{record['run_type']}"}
+    inputs, outputs, extra = body(record.get("inputs")), body(record.get("outputs")), body(record.get("extra"))
+    asked = inputs.get("messages")
+    if isinstance(asked, list) and asked and isinstance(asked[0], list):  # a batch of one conversation
+        asked = asked[0] if len(asked) == 1 else None
+    params = mapping(extra.get("invocation_params"))
+    metadata = mapping(extra.get("metadata"))
+    prompts = inputs.get("prompts")
+    prompt = prompts[0] if isinstance(prompts, list) and len(prompts) == 1 else inputs.get("prompt")
+    choices = [{"message": message, "finish_reason": finish_reason(ended, message)} for message, ended in _answers(outputs)]
+    usage = mapping(outputs.get("usage")) or mapping(outputs.get("usage_metadata"))
+    return {
+        "messages": [_message(each) for each in asked] if isinstance(asked, list) else None, "prompt": prompt,
+        "choices": choices, "tools": params.get("tools") or inputs.get("tools"),
+        "params": {key: value for key, value in {**inputs, **params}.items() if key not in (
+            "messages", "tools", "model", "model_name", "prompts", "_type") and not isinstance(value, dict | list)},
+        "usage": {
+            "prompt": _first(record.get("prompt_tokens"), usage.get("prompt_tokens"), usage.get("input_tokens")),
+            "completion": _first(record.get("completion_tokens"), usage.get("completion_tokens"), usage.get("output_tokens"))},
+        "request_id": record.get("id"), "alias_id": outputs.get("id"), "error": record.get("error") or None,
+        "model": _first(params.get("model"), params.get("model_name"), metadata.get("ls_model_name"), inputs.get("model")),
+        "written_ts": record.get("start_time"), "session_id": _first(*(metadata.get(name) for name in SESSIONS)),
+        "metadata": {key: value for key, value in metadata.items() if key in ("user_id", "workload_id", "trace_id")},
+    }
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _answers(outputs: dict[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+    """The answers of a run, each with the reason why it ended."""
+    if objects(outputs.get("choices")):
+        return [(mapping(choice.get("message")), choice.get("finish_reason")) for choice in objects(outputs["choices"])]
+    generations = outputs.get("generations")
+    if isinstance(generations, list) and generations:
+        first = generations[0] if isinstance(generations[0], list) else generations
+        return [_generated(each) for each in objects(first)]
+    told = outputs.get("messages", outputs.get("output", outputs))
+    told = told[-1] if isinstance(told, list) and told else told
+    return [(_message(told), None)] if isinstance(told, dict) and told else []
+
+
+def _generated(generation: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    said = generation.get("message")
+    message = _message(said) if isinstance(said, dict) else {"role": "assistant", "content": generation.get("text")}
+    held = mapping(mapping(said).get("kwargs")) or mapping(said)
+    told = {**mapping(held.get("response_metadata")), **mapping(generation.get("generation_info"))}
+    return message, _first(told.get("finish_reason"), told.get("stop_reason"), told.get("done_reason"))
+
+
+def _message(said: Any) -> dict[str, Any]:
+    """A message in the OpenAI shape."""
+    if not isinstance(said, dict):
+        raise ValueError("a message is no object")
+    if isinstance(said.get("kwargs"), dict) and isinstance(said.get("id"), list):
+        said = {"type": said["id"][-1], **said["kwargs"]} if said["id"] else said["kwargs"]
+    elif isinstance(said.get("data"), dict):
+        said = {**said["data"], "type": said.get("type")}
+    if isinstance(said.get("role"), str) and "tool_calls" not in said:
+        return {key: value for key, value in said.items() if key != "type"}
+    kind = str(said.get("role") or said.get("type")).removesuffix("Chunk")
+    message = {"role": ROLES.get(kind, kind), "content": said.get("content")}
+    if isinstance(message["content"], list):  # calls are in tool_calls, too
+        message["content"] = [part for part in message["content"] if mapping(part).get("type") not in (
+            "tool_use", "function_call", "thinking", "reasoning", "tool_call")] or None
+    calls = objects(said.get("tool_calls")) or objects(mapping(said.get("additional_kwargs")).get("tool_calls"))
+    if calls:
+        message["tool_calls"] = [call if "function" in call else {"id": call.get("id"), "type": "function", "function": {
+            "name": call.get("name"), "arguments": json_text(call.get("args") or {})}} for call in calls]
+    return message | {key: said[key] for key in ("tool_call_id", "name") if isinstance(said.get(key), str)}

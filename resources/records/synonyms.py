@@ -1,0 +1,410 @@
+"""The names under which gateways and products log a column: one table for all formats (docs/data.md prints it).
+
+    Reader(read_by("openai_pairs"), fields).of({"user": "U2", "durationMs": 812, "billing": {"amount": 0.02}, ...})
+    # {"named": {}, "found": {"user": "U2", "latency": 812.0}, "unread": ["billing.amount\\tcost"], "clashes": []}
+
+A key is compared by its words: userId, user-id, x-user-id, metadata.user_id and {"user": {"id": ...}} are user_id. A value of
+another shape than the column's is not read: a `user` that is a sentence, a `time` that is a duration, a `thumb` that is a URL.
+What the format reads itself comes before what is found here, and a path that the source's `fields` names before both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import dropwhile, islice
+from typing import Any
+
+from resources.records.json_paths import Steps, path_of, steps_of, structure_in, value_at
+from resources.records.moments import is_moment
+
+Path = tuple[str, ...]
+Found = tuple[int, int, Path, Any]
+"""How specific a name is (0: most), the length of its path, the path and the value."""
+
+BESIDE = "beside"
+"""Key under which a record that `fields` maps has what is left of it."""
+
+THUMBS = frozenset(("up", "thumbs_up", "thumbs-up", "like", "liked", "good", "positive", "👍", "true", "yes",
+                    "down", "thumbs_down", "thumbs-down", "dislike", "disliked", "bad", "negative", "👎", "false", "no"))
+"""Words of feedback, as in the statement reading/feedback/checked_feedback."""
+_MS = {"ms": 1.0, "msec": 1.0, "millis": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3,
+       "seconds": 1e3, "us": 1e-3, "micros": 1e-3, "microseconds": 1e-3, "ns": 1e-6, "nanos": 1e-6, "nanoseconds": 1e-6}
+_LEAST_MS, _MOST_MS = 20, 86_400_000
+"""A duration without a unit is read as milliseconds from 20 on: below, and up to 1,000 with a fraction, it may be seconds."""
+_SIDES = {"1": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
+          "-1": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown")}
+_NOBODY = {"", "null", "none", "nil", "undefined", "n/a", "unknown", "anonymous", "-"}
+
+
+def _word(name: str, value: Any) -> str | None:
+    """An id or a name: a short text of few words, or a whole number; of a thread, a number is the program's."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or len(value) > 200 or value.strip().lower() in _NOBODY:
+        return None
+    value = value.strip()
+    if "thread" in name and value.isdecimal():
+        return None
+    return None if re.search(r"[\n?!{\[]|^https?://", value) or len(value.split()) > 3 else value
+
+
+def _time(name: str, value: Any) -> str | None:
+    text = json.dumps(value) if isinstance(value, dict) else value
+    return str(text) if is_moment(text) else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str) and re.fullmatch(r"\d{1,15}(\.\d{1,15})?(e-?\d{1,2})?", value.strip(), re.I):
+        value = float(value)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18 else None
+
+
+def _milliseconds(name: str, value: Any) -> float | None:
+    """A duration: a number whose name has its unit, a text with a unit, or a number that can only be milliseconds."""
+    unit = next((_MS[word] for word in reversed(name.split("_")) if word in _MS), None)
+    if isinstance(value, str) and (written := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", value.strip().lower())):
+        value, unit = float(written[1]), _MS.get(written[2])
+        if unit is None:
+            return None
+    number = _number(value)
+    if number is None or (unit is None and (number < _LEAST_MS or (number < 1000 and number % 1))):
+        return None
+    return number * (unit or 1.0) if number * (unit or 1.0) <= _MOST_MS else None
+
+
+def _cost(name: str, value: Any) -> float | None:
+    number = _number(value.strip().removeprefix("$") if isinstance(value, str) else value)
+    return number if number is not None and number < 1e5 else None
+
+
+def _count(name: str, value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _status(name: str, value: Any) -> str | None:
+    """`failure` or `success`, of an HTTP status, true or false, or a word."""
+    word = str(value).strip().lower() if isinstance(value, str | int) else ""
+    if re.fullmatch(r"[1-5]\d\d", word):
+        return "success" if word < "400" else "failure"
+    return {"success": "success", "succeeded": "success", "ok": "success", "completed": "success", "true": "success",
+            "failure": "failure", "failed": "failure", "error": "failure", "timeout": "failure", "false": "failure"}.get(word)
+
+
+def _hit(name: str, value: Any) -> bool | None:
+    return value if isinstance(value, bool) else {"hit": True, "miss": False, "true": True, "false": False}.get(
+        value.strip().lower()) if isinstance(value, str) else None
+
+
+def _feedback(name: str, value: Any) -> str | None:
+    """A thumb, a number, or true and false. A flag for one side (thumbs_up) says nothing where it is not true."""
+    said = str(value).strip().lower()
+    if (side := _side(name)) and said not in THUMBS - {"true", "yes", "false", "no"}:
+        return side if said in ("true", "yes", "1", "1.0") else None
+    if isinstance(value, str):
+        value = said
+        return value if value in THUMBS or re.fullmatch(r"[-+]?\d{1,4}(\.\d+)?", value) else None
+    return str(value).lower() if isinstance(value, bool | int | float) else None
+
+
+def _side(name: str) -> str | None:
+    """The value of a flag that only one side of feedback sets; None for a name of both sides."""
+    return next((value for value, words in reversed(_SIDES.items()) if not {*words}.isdisjoint(name.split("_"))), None)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that other names are read for."""
+
+    title: str
+    """What it is, in the table of docs/data.md."""
+    names: tuple[str, ...]
+    """The most specific first: where two contradict, the first is read."""
+    shape: Callable[[str, Any], Any]
+    """The value as the column has it; None for a value of another shape."""
+    looks: str = r"(?!)"
+    """What words a key has that nothing reads and that may be this column: it is proposed for `fields`."""
+    rivals: frozenset[str] = frozenset()
+    """Names that mean the same: where two of them differ in a record, it is said."""
+
+
+COLUMNS: dict[str, Column] = {
+    "user": Column("the user, of whom a hash is kept", (
+        "user_id", "end_user_id", "external_user_id", "user_uuid", "uid", "end_user", "external_user", "user", "customer_id",
+        "customer", "user_email", "user_name"), _word,
+        r"(user|customer|requester|account_name|caller|member|login|email|actor)(?!_?(agent|type|plan|tier|role|count|text|message|msg|query|input"
+        r"|feedback|rating|segment|lang|locale|country))", frozenset(("user_id", "end_user_id", "uid", "end_user", "user"))),
+    "session": Column("id of the session", (
+        "session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id", "dialog_id", "dialogue_id"),
+        _word, "session|conversation|thread_?(id|key|ts)|dialog|ticket|case_?id"),
+    "time": Column("time of the request", (
+        "timestamp", "ts", "created_at", "created", "start_time", "started_at", "request_timestamp", "request_created_at",
+        "request_time", "logged_at", "event_time", "time", "datetime", "date"), _time, r"time|date|_at$|\bwhen"),
+    "id": Column("a second id of the request, which feedback may name", (
+        "request_id", "log_id", "generation_id", "call_id", "completion_id", "message_id", "interaction_id", "id"), _word,
+        "(request|call|message|log)_(id|uuid|key)"),
+    "trace": Column("id of the trace", ("trace_id", "correlation_id"), _word),
+    "model": Column("name of the model", (
+        "response_model", "model", "request_model", "requested_model", "model_name", "model_id", "ai_model", "deployment"),
+        _word, "model|engine|deployment"),
+    "provider": Column("name of the provider", (
+        "provider_name", "provider", "model_provider", "custom_llm_provider", "llm_provider", "ai_org", "gen_ai_system",
+        "vendor"), _word, "provider|vendor|upstream"),
+    "latency": Column("time until the whole answer, in ms; the key or the text may name another unit", (
+        "latency_ms", "duration_ms", "response_time_ms", "elapsed_ms", "total_time_ms", "time_ms", "delay_ms", "latency_s",
+        "duration_s", "response_time_s", "elapsed_s", "total_time_s", "time_s", "latency_seconds", "duration_seconds",
+        "elapsed_seconds", "ms_to_finish", "duration_ns", "llm_latency", "request_duration", "request_latency", "total_latency",
+        "latency", "duration", "response_time", "elapsed", "elapsed_time", "total_time", "time_taken", "took_ms", "took",
+        "latencies_request"),
+        _milliseconds, r"latency|duration|elapsed|took|_m?s$|millis|seconds"),
+    "ttft": Column("time until the first token, in ms; the key or the text may name another unit", (
+        "ttft_ms", "time_to_first_token_ms", "time_to_first_token_s", "time_to_first_token", "first_token_ms", "ttft_s", "ttft",
+        "ms_to_first_chunk", "first_token_latency_ms", "first_token_latency"), _milliseconds, "first_(token|chunk|byte)"),
+    "cost": Column("cost of the request, in US dollars", (
+        "cost_usd", "total_cost_usd", "cost_in_usd", "response_cost", "total_cost", "request_cost", "cost", "usage_cost",
+        "price_usd", "price", "spend", "usd"), _cost,
+        r"^(?!.*(cents?|micros?|milli\w*|nano\w*|credits?|tokens?|currency|eur|gbp|jpy|cny|inr|chf|cad|aud|brl|krw)(_|$))"
+        "(.*_)?(cost|price|spend|billing|charge|amount)",
+        frozenset(("cost_usd", "total_cost_usd", "response_cost", "total_cost", "cost"))),
+    "prompt_tokens": Column("tokens of the prompt", (
+        "prompt_tokens", "input_tokens", "tokens_in", "tokens_prompt", "prompt_token_count", "input_token_count",
+        "token_count_prompt", "req_units", "request_tokens", "tokens_input", "tokens_sent"),
+        _count, "(prompt|input|in|request).*tok|tok.*(prompt|input|in$)"),
+    "completion_tokens": Column("tokens of the answer", (
+        "completion_tokens", "output_tokens", "tokens_out", "tokens_completion", "completion_token_count", "output_token_count",
+        "token_count_completion", "res_units", "response_tokens", "tokens_output", "tokens_received"), _count,
+        "(completion|output|out|response|answer).*tok|tok.*(completion|output|out$)"),
+    "cached_tokens": Column("tokens of the prompt that came from a cache", (
+        "cached_tokens", "cache_read_input_tokens", "cached_input_tokens", "prompt_cache_read_tokens", "native_tokens_cached"),
+        _count),
+    "reasoning_tokens": Column("tokens of the reasoning", (
+        "reasoning_tokens", "native_tokens_reasoning", "thinking_tokens"), _count),
+    "status": Column("whether the call failed: an HTTP status from 400 on, false, or a word such as error", (
+        "status_code", "http_status", "response_status_code", "response_status", "status",
+        "is_success", "success"), _status,
+        "status|outcome|success|failed|error"),
+    "cache_hit": Column("whether the answer came from a cache", ("cache_hit", "cached", "cache_status", "from_cache"), _hit),
+    "feedback": Column("feedback on the answer: a thumb, a number, true or false", (
+        "user_feedback", "feedback_value", "feedback_thumb", "feedback_rating", "feedback_score", "feedback", "thumbs", "thumb",
+        "thumbs_up", "thumb_up", "thumbs_down", "thumb_down", "user_rating", "rating", "vote", "stars", "liked", "like",
+        "disliked", "dislike", "helpful", "reaction", "csat", "user_score"), _feedback,
+        "feedback|rating|thumb|vote|star|like|helpful|satisf|csat|reward|score|quality",
+        frozenset(("user_feedback", "feedback", "thumbs", "thumb", "rating", "vote"))),
+}
+FIELDS = {"user", "session", "time", "id", "model", "provider", "latency", "ttft", "cost", "prompt_tokens", "completion_tokens",
+          "status", "feedback", "workload"}
+"""The columns whose path a source's `fields` may name beside what the format reads."""
+CONTAINERS = frozenset(re.split(r"\s+", """
+    x ai gen llm cf aig helicone portkey langfuse litellm openrouter kong openinference traceloop association amzn
+    vercel metadata meta context extra extras attributes attrs properties property props tags labels headers header
+    info details data custom telemetry beside metrics stats usage request response req res log event proxy payload
+    payloads http settings statistics spend logs
+""".strip()))
+"""Words in front of a name that only say where it stands."""
+LABELS = frozenset(("metadata", "meta", "context", "extra", "extras", "attributes", "attrs", "properties", "property", "props",
+                    "tags", "labels", "info", "details", "custom", "settings", "event"))
+BARE = frozenset(("status", "success", "is_success", "price", "rating", "stars", "like", "customer", "deployment"))
+"""Names that mean something else in LABELS, where a business speaks of itself."""
+BODIES = frozenset(re.split(r"\s+", """
+    messages message prompt prompts completion completions choices input inputs output outputs contents content
+    candidates generations tools functions body response_body request_body requestbody responsebody modelinput
+    modeloutput instructions conversation_history conversations history system question answer text texts embedding
+    trajectory traj parts token_ids prompt_token_ids completion_token_ids logprobs model_parameters system_prompt
+    instruction chosen rejected prompt_messages full_request full_response documents events chunks chat_history
+""".strip()))
+"""Keys of contents, and what is below them: no column, and never listed as unread."""
+_LOGGED = {"metadata", "headers", "extraheaders", "extrabody", "extra", "tags", "labels", "properties", "attributes"}
+_DEEP, _MOST = 4, 60
+_KEY = re.compile(r"(?!.*(\d{6}|[\da-f]{8}-[\da-f]{4}-|[\da-f]{16}))[\w$.:/-]{1,40}", re.I)
+"""A key that a program chose: no sentence, address, UUID or long number."""
+
+
+@lru_cache(maxsize=8192)  # the keys of a source are few, its records many
+def words_of(path: Path) -> tuple[str, ...]:
+    """The words of a path: ("Helicone-User-Id",) and ("helicone", "userId") are helicone, user, id."""
+    return tuple(word.lower() for key in path
+                 for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+", key))
+
+
+_NAMES = {name.replace("_", ""): (column, place, name) for column, settings in COLUMNS.items()
+          for place, name in enumerate(settings.names)}
+
+
+@lru_cache(maxsize=4096)
+def column_of(path: Path) -> tuple[str, int, str] | None:
+    """The column that a path names, how specific the name is (0: most) and the name; None for other paths."""
+    words = words_of(path)
+    for begin in range(len(words)):
+        if (named := _NAMES.get("".join(words[begin:]))) and not (named[2] in BARE and LABELS.intersection(words[:begin])):
+            # a unit is a word of its own: `times` is not time_s
+            return named if named[0] not in ("latency", "ttft") or "_".join(words[begin:]) == named[2] else None
+        if words[begin] not in CONTAINERS:
+            return None
+    return None
+
+
+def columns_in(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that the keys of a flat object name, such as a span's attributes."""
+    columns: dict[str, tuple[int, Any]] = {}
+    for key, value in attributes.items():
+        match = column_of((key,)) if key != "thread.id" else None
+        if match and (result := COLUMNS[match[0]].shape(match[2], value)) is not None:
+            columns[match[0]] = min(columns.get(match[0], (match[1], result)), (match[1], result), key=lambda each: each[0])
+    return {column: result for column, (_, result) in columns.items()}
+
+
+@lru_cache(maxsize=4096)
+def _may_be(path: Path) -> tuple[str, ...]:
+    """The columns that the words of an unread path may mean."""
+    words = "_".join(dropwhile(CONTAINERS.__contains__, words_of(path)))
+    return tuple(name for name, column in COLUMNS.items() if name in FIELDS and re.search(column.looks, words))
+
+
+class Reader:
+    """Reads the records of one format and source. read: dotted paths that the format reads itself."""
+
+    def __init__(self, read: frozenset[str], fields: Mapping[str, str] | None = None):
+        self._read = read
+        self._is_read = lru_cache(maxsize=4096)(self._reads)
+        self._fields: dict[str, Steps] = {name: steps_of(path) for name, path in (fields or {}).items() if name in FIELDS}
+
+    def of(self, record: dict[str, Any]) -> dict[str, Any]:
+        by_fields = {name: result for name, steps in self._fields.items()
+                     if (result := measured(name, steps, value_at(record, steps))) is not None}
+        mapped = {_shown(tuple(map(str, steps))) for steps in self._fields.values()}
+        found: dict[str, list[Found]] = {}
+        unread: list[tuple[Path, Any]] = []
+        for path, value in _leaves(record, ()):
+            column = column_of(path)
+            result = COLUMNS[column[0]].shape(column[2], value) if column else None
+            if result is not None:
+                found.setdefault(column[0], []).append((column[1], len(path), path, result))
+            elif not (isinstance(value, dict) or (column and value is False) or self._is_read(path) or _shown(path) in mapped):
+                unread.append((path, value))
+        best = {name: min(values, key=lambda each: each[:2]) for name, values in found.items()}
+        if users := found.get("user"):  # a name that is not the user's in the row: `forget` looks for it in the logs
+            user = by_fields.get("user", self._first(users)[3])
+            unread += [(path, result) for _, _, path, result in users if result != user and _shown(path) not in mapped]
+        several = {name: values for name, values in found.items() if len(values) > 1 and name not in by_fields}
+        clashes = [clash for name, values in several.items() for clash in self._clashes(name, values)]
+        is_foreign = any(_is_currency(path) and str(value).upper() not in ("USD", "US$", "$") for path, value in unread)
+        if is_foreign:
+            best.pop("cost", None)
+        proposals = {_shown(path): _proposal(record, path, value, found.keys() | by_fields.keys()) for path, value in unread}
+        values = {name: result for name, (_, _, _, result) in best.items()} | ({"foreign_cost": True} if is_foreign else {})
+        if "feedback" in values:
+            values["feedback_name"] = _feedback_name(best["feedback"][2])
+        return {"named": by_fields, "found": values, "clashes": clashes,
+                "unread": [f"{shown}\t{proposed}" for shown, proposed in islice(proposals.items(), _MOST)]}
+
+    def _first(self, values: list[Found]) -> Found:
+        """Which is read: the format's own, else that of the most specific name."""
+        return min([each for each in values if self._is_read(each[2])] or values, key=lambda each: each[:2])
+
+    def _clashes(self, name: str, values: list[Found]) -> Iterator[str]:
+        """What differs from the value that is read."""
+        first, _, winner, read = self._first(values)
+        for place, _, path, told in values if sum(self._is_read(each[2]) for each in values) < 2 else ():
+            if told != read and {COLUMNS[name].names[place], COLUMNS[name].names[first]} <= COLUMNS[name].rivals:
+                yield f"{name}\t{_shown(winner)}\t{_shown(path)}"
+
+    def _reads(self, path: Path) -> bool:
+        """Whether the format reads it, or a body has it where no logger writes."""
+        in_body = path[0] in ("request", "response")
+        if in_body and not (len(path) > 2 and "".join(words_of(path[1:2])) in _LOGGED):
+            return True
+        return any(".".join(path[:depth]) in self._read for depth in range(2 if in_body else 1, len(path) + 1))
+
+
+def markdown() -> str:
+    """The table of docs/data.md."""
+    rows = [f"| `{name}`{'' if name in FIELDS else ' (no key of `fields`)'} | {column.title} | `{'`, `'.join(column.names)}` |"
+            for name, column in COLUMNS.items()]
+    return "\n".join(["| column | what it is | names, the most specific first |", "|---|---|---|", *rows])
+
+
+@lru_cache(maxsize=4096)
+def _is_currency(path: Path) -> bool:
+    """Whether a path says in which currency a cost is; that of a business's own words is of something else."""
+    *before, last = words_of(path) or ("",)
+    return last == "currency" and {*before} <= CONTAINERS - LABELS | {"cost", "costs", "billing", "price"}
+
+
+@lru_cache(maxsize=4096)
+def _shown(path: Path) -> str:
+    """The path as it is listed: a key that may be what a person wrote is *."""
+    keys = [key if _KEY.fullmatch(key) else "*" for key in path if key != BESIDE]
+    return path_of(keys).replace('["*"]', ".*").removeprefix(".")
+
+
+def shown_leaves(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of a record by path, as unread keys are listed."""
+    return ((_shown(path), value) for path, value in _leaves(record, ()))
+
+
+def _feedback_name(path: Path) -> str:
+    name = (column_of(path) or ("", 0, "feedback"))[2]
+    return "thumbs" if "thumb" in name or "like" in name else name.removeprefix("user_")
+
+
+def measured(name: str, steps: Steps, value: Any) -> Any:
+    """The value at a path that `fields` names: of the column's shape, or feedback of any word."""
+    path = tuple(str(step) for step in steps)
+    told = COLUMNS[name].shape(_name(path), value) if name in COLUMNS else None
+    if told is None and value is not None and not isinstance(value, dict | list | bool):
+        if name == "feedback" and _side(_name(path)):
+            return None
+        if name in ("latency", "ttft"):
+            return _number(value)
+        if name in ("feedback", "user", "session", "id", "model", "provider", "time", "workload"):
+            return str(value).strip() or None
+    return told
+
+
+def _name(path: Path) -> str:
+    """The name that a value has: a known one, else the last key that is more than `value`."""
+    named = column_of(path)
+    return named[2] if named else "_".join(words_of((path[:-1] if path[1:] and path[-1].lower() == "value" else path)[-1:]))
+
+
+def _proposal(record: dict[str, Any], path: Path, value: Any, known: set[str]) -> str:
+    """The field that would read an unread value, of those that the record does not have; "" if none fits or leads there."""
+    if not all(map(_KEY.fullmatch, path)) or value_at(record, path) != value:
+        return ""
+    return next((name for name in _may_be(path)
+                 if name not in known and COLUMNS[name].shape(_name(path), value) is not None), "")
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """The values of a record by path, without contents: texts, numbers, and objects that may be times."""
+    if isinstance(value, str) and path and value[:1] in "{[" and len(value) < 20_000:
+        value = structure_in(value) or value
+    if isinstance(value, list) and path:
+        value = {key: _plain(each["value"]) for each in value if isinstance(each, dict) and "value" in each
+                 and isinstance(key := each.get("key", each.get("name")), str)} or (
+            value[0] if len(value) == 1 and isinstance(value[0], str | int) else value)
+    if isinstance(value, dict):
+        if path:
+            yield path, value
+        for key, each in value.items() if len(path) < _DEEP else ():
+            if isinstance(key, str) and key and not _is_content(key):
+                yield from _leaves(each, (*path, key))
+    elif value is not None and value != "" and path and value != []:
+        yield path, value
+
+
+@lru_cache(maxsize=4096)
+def _is_content(key: str) -> bool:
+    return "".join(words_of((key,))) in _CONTENTS
+
+
+_CONTENTS = frozenset(name.replace("_", "") for name in BODIES)
+
+
+def _plain(value: Any) -> Any:
+    """OTLP's {"stringValue": ...} as its value."""
+    return next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else value

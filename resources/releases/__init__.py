@@ -1,0 +1,31 @@
+"""A release on disk: target and drafter (or an adapter on a base) by path and digest, the gates that it met, what it drafts
+with, and its serving files. `write_release` writes one, `read_release` reads and checks one, `find_release` finds one by the
+beginning of its version. settings.py holds the recipe's `release` section. Gates are computed in releasing/, aliases and
+approvals are in endpoints/. Start with release.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.releases.adapter_form import FOLDER, adapter_base, adapter_problems
+    from resources.releases.drafting_decision import decide_drafting, drafting_sections, form_of, read_choice
+    from resources.releases.gate_result import ERASED_ROWS, TRAIN_AGAIN, GateResult, GateVerdict, missed, verdict_of
+    from resources.releases.release import (
+        Part,
+        Release,
+        ReleaseError,
+        ReleasePolicy,
+        ReleaseRef,
+        ReleaseSettings,
+        erased_rows,
+        read_release,
+        served_bits,
+        write_release,
+    )
+    from resources.releases.release_names import SHORTEST_SURE, NamedRelease, UnknownReleaseError, UnsureNameError, find_release
+    from resources.releases.section import ReportSection
+    from resources.releases.settings import Gates, WatchSettings, checked_times, checked_zone, closed_by
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,0 +1,117 @@
+"""What a release drafts with: the recipe's word, or a decision from the evaluation's measurements.
+
+    choice = decide_drafting(settings, report, speed, drafter="eagle3", num_speculative_tokens=3)
+    write_choice(output, choice)                    # drafting.json
+    drafting_sections(choice)                       # tables for the release's report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from model_ops.drafting import (
+    NO_DRAFTING,
+    Drafting,
+    DraftingChoice,
+    ReplayResult,
+    choose_by_replay,
+    choose_in_server,
+    with_drafter,
+)
+from model_ops.evaluation import TARGET, WITH_DRAFTER, drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
+from model_ops.files import write_json
+from resources.releases.section import ReportSection
+from resources.releases.settings import DraftingSettings
+
+FILE = "drafting.json"
+ENDS_IN = " in a server"
+"""How keys of the report's `not_measured` end that name a form."""
+
+
+def decide_drafting(settings: DraftingSettings, report: Mapping[str, Any], speed: Mapping[str, Any], drafter: str | None,
+                    num_speculative_tokens: int) -> DraftingChoice:
+    """The decision, with everything that was measured.
+
+    report, speed: contents of report.json and speed.json. drafter: its name in the report; None without one.
+    num_speculative_tokens: the recipe's.
+    """
+    asked, measured = report.get("in_server", {}), measured_draftings(speed.get("in_server", {}).get("forms", {}))
+    replayed = replayed_draftings(report, drafter)
+    plain = any(each.drafting == NO_DRAFTING for each in measured)
+    if plain:
+        server = f"{asked['kind']} {asked['version'] or ''}".strip()
+        found = choose_in_server(measured, settings.concurrency, settings.p99_above, server)
+    else:
+        found = choose_by_replay(replayed, drafter_low(report, drafter), drafter_gain_low(report, drafter))
+    found.replayed = replayed
+    found.not_measured = {name.removesuffix(ENDS_IN): why for name, why in report.get("not_measured", {}).items()
+                          if name.endswith(ENDS_IN) and name.startswith(TARGET)}
+    if asked and not plain:
+        found.reason += f". {asked['kind']} was asked and did not serve the model: {found.not_measured.get(TARGET, 'no speed')}"
+    if settings.choose == "measured":
+        return found
+    forced = with_drafter(num_speculative_tokens) if settings.choose == "drafter" and drafter else NO_DRAFTING
+    said = f"{forced.label}: the recipe says `release.drafting.choose: {settings.choose}`"
+    if settings.choose == "drafter" and drafter is None:
+        said += ", and there is no drafter"
+    if plain and forced != found.drafting:
+        said += f". Measured, it would be {found.reason}"
+    return found.model_copy(update={"drafting": forced, "decided_by": "recipe", "reason": said})
+
+
+def form_of(drafting: Drafting, num_speculative_tokens: int) -> str:
+    """The evaluation's name of the served model with a drafting. num_speculative_tokens: the recipe's."""
+    if drafting == NO_DRAFTING:
+        return TARGET
+    return WITH_DRAFTER if drafting == with_drafter(num_speculative_tokens) else f"{TARGET} with {drafting.label}"
+
+
+def write_choice(output: Path, choice: DraftingChoice) -> None:
+    """Writes drafting.json."""
+    write_json(output / FILE, choice.model_dump(mode="json"))
+
+
+def read_choice(directory: Path) -> DraftingChoice | None:
+    """The decision of a release; None if it cannot be read."""
+    try:
+        return DraftingChoice.model_validate_json((directory / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def drafting_sections(choice: DraftingChoice) -> list[ReportSection]:
+    """The decision, and its curve over concurrency or over K."""
+    columns = ["drafting", "K", "at a time", "tokens/s", "over none", "p99 (s)", "over none", "tau", "tau needed"]
+    if choice.curve:
+        rows = [[point.label + (" (served)" if point.label == choice.drafting.label else ""), str(point.num_speculative_tokens),
+                 str(point.concurrency), f"{point.tokens_per_second:z,.0f}", f"{point.ratio:z.2f}", f"{point.p99_s:z.2f}",
+                 f"{point.p99_ratio:z.2f}", *(f"{each:z.2f}" if each else "" for each in (point.tau, point.tau_needed))]
+                for point in choice.curve]
+        ends = " ".join(f"{each.label} {each.says}." for each in choice.break_even)
+        note = (f"{_sentence(choice.reason)} Measured in {choice.server} with the traffic's own prompts and sampling; these "
+                f"figures depend on the machine. Drafting pays where tau is above tau needed. {ends}")
+    else:
+        columns = ["drafting", "K", "tau"]
+        rows = [[each.method + (" (served)" if _is(choice.drafting, each) else ""), str(each.num_speculative_tokens),
+                 f"{each.tau:z.3f}"] for each in _shown(choice.replayed)]
+        note = (f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass; lookups on validation answers, at "
+                "their best K.")
+    missing = " ".join(f"Not measured: {name}: {why}." for name, why in choice.not_measured.items())
+    return [ReportSection("What is drafted with", columns, rows or [[choice.drafting.label, *[""] * (len(columns) - 1)]],
+                    f"{note} {missing}".strip())]
+
+
+def _shown(replayed: Sequence[ReplayResult]) -> list[ReplayResult]:
+    """Each lookup at its best K, the drafter at every K."""
+    best = {each.method: each for each in sorted(replayed, key=lambda each: (each.tau, -each.num_speculative_tokens))}
+    return [each for each in replayed if each.method == "drafter" or each is best[each.method]]
+
+
+def _is(drafting: Drafting, each: ReplayResult) -> bool:
+    return (drafting.method, drafting.num_speculative_tokens) == (each.method, each.num_speculative_tokens)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

@@ -1,0 +1,155 @@
+"""The page of `millrace chat --page`: one or two speakers side by side, on this machine only.
+
+    with chat_page(lake, [talk, other], system, {"seed": 3}, port) as front: front.url
+
+One file without a network. It answers only requests that name this address as their Host, and that come from this page (Origin,
+Sec-Fetch-Site): a web page elsewhere can neither read a conversation, by DNS rebinding, nor start one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from jinja2 import Template
+from pydantic import ValidationError
+
+from resources.gateway import Front, FrontError, Handler
+from resources.lake import LakeLayout
+from resources.serving.chat.exchange import ChatExchange, keep_rating, why_not_ratable
+from resources.serving.chat.speaker import ChatError
+from resources.serving.chat.talking import Question, TalkError, Talking
+
+PAGE = Path(__file__).with_name("templates") / "chat.html.j2"
+HOSTS = ("127.0.0.1", "localhost")
+HOST = HOSTS[0]
+MOST_KEPT = 1_000
+"""Answers that may still be rated."""
+POLICY = ("default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; "
+          "form-action 'none'; frame-ancestors 'none'")
+
+
+class _Page:
+    def __init__(self, lake: LakeLayout | None, talks: Sequence[Talking], system: str, sampling: Mapping[str, Any]):
+        self.lake, self.talks, self.system, self.sampling = lake, talks, system, sampling
+        self.busy = [threading.Lock() for _ in talks]
+        self.exchanges: dict[str, ChatExchange] = {}
+        self.front: Front | None = None
+
+    @property
+    def answers(self) -> dict[str, Handler]:
+        places = {"GET /": self._page, "GET /about": self._about, "POST /chat": self._chat, "POST /stop": self._stop,
+                  "POST /feedback": self._feedback}
+        return {place: self._guarded(handler) for place, handler in places.items()}
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            hosts = {f"{host}:{self.front.port}" for host in HOSTS}
+            origin, origins = request.headers.get("Origin"), {f"http://{host}" for host in hosts}
+            if request.headers.get("Host") not in hosts or (origin or f"http://{HOST}:{self.front.port}") not in origins \
+                    or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+                return _refused(403, "this address answers only its own page")
+            if request.method == "POST" and request.content_type != "application/json":
+                return _refused(415, "the body is JSON")
+            try:
+                return await handler(request)
+            except (ValidationError, ValueError, KeyError, TypeError, IndexError):  # not quoted: it holds what was said
+                return _refused(400, "the request is not what the page sends: load it again")
+
+        return answer
+
+    async def _page(self, _: web.Request) -> web.StreamResponse:
+        nonce = secrets.token_urlsafe(16)
+        text = Template(PAGE.read_text(encoding="utf-8")).render(nonce=nonce)
+        return web.Response(text=text, content_type="text/html", headers={
+            "Content-Security-Policy": POLICY.format(nonce=nonce), "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"})
+
+    async def _about(self, _: web.Request) -> web.StreamResponse:
+        return web.json_response({"system": self.system, "sampling": dict(self.sampling), "speakers": [
+            {"name": talk.speaker.name, "temperature": talk.temperature, "top_p": talk.top_p, "positions": talk.positions,
+             "drafting": talk.speaker.drafting.label, "drafts": talk.speaker.drafting.method != "none",
+             "not_kept": why_not_ratable(self.lake, talk.speaker)}
+            for talk in self.talks]})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        said = dict(await request.json())
+        place = int(said.pop("speaker"))
+        talk, busy = self.talks[place], self.busy[place]
+        question = Question.model_validate({"temperature": talk.temperature, "top_p": talk.top_p, **said})
+        if not busy.acquire(blocking=False):
+            return _refused(409, "it answers another question: stop that one first")
+        exchange = ChatExchange(talk.speaker, question)
+        lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            try:
+                talk.ask(question)
+                while not exchange.done:
+                    exchange.add(line := talk.line())
+                    loop.call_soon_threadsafe(lines.put_nowait, line)
+            except TalkError as error:
+                loop.call_soon_threadsafe(lines.put_nowait, {"error": str(error)})
+            finally:
+                busy.release()
+                loop.call_soon_threadsafe(lines.put_nowait, None)
+
+        threading.Thread(target=read, daemon=True).start()
+        self.exchanges[exchange.id] = exchange
+        for oldest in list(self.exchanges)[:-MOST_KEPT]:
+            del self.exchanges[oldest]
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
+        try:
+            await response.prepare(request)
+            await response.write(_line({"id": exchange.id}))
+            while (line := await lines.get()) is not None:
+                await response.write(_line(line))
+            await response.write_eof()
+        finally:
+            if busy.locked() and not exchange.done:  # whoever asked has left
+                talk.stop()
+        return response
+
+    async def _stop(self, request: web.Request) -> web.StreamResponse:
+        self.talks[int((await request.json())["speaker"])].stop()
+        return web.json_response({})
+
+    async def _feedback(self, request: web.Request) -> web.StreamResponse:
+        said = await request.json()
+        exchange, value, comment = self.exchanges.get(said["id"]), said["value"], said.get("comment", "")
+        if exchange is None or value not in ("up", "down") or not isinstance(comment, str):
+            return _refused(400, "there is no such answer any more")
+        if why := why_not_ratable(self.lake, exchange.speaker):
+            return _refused(409, why)
+        await asyncio.to_thread(keep_rating, self.lake, exchange, value, comment)
+        return web.json_response({"kept": True})
+
+
+def _line(said: dict[str, Any]) -> bytes:
+    return (json.dumps(said) + "\n").encode()
+
+
+def _refused(status: int, why: str) -> web.Response:
+    return web.json_response({"error": why}, status=status)
+
+
+@contextmanager
+def chat_page(lake: LakeLayout | None, talks: Sequence[Talking], system: str, sampling: Mapping[str, Any],
+              port: int = 0) -> Iterator[Front]:
+    """The page, for as long as the block runs; port 0: a free one. sampling: what the page begins with, instead of what the
+    model is served with. Raises ChatError if the port is taken."""
+    page = _Page(lake, talks, system, sampling)
+    page.front = Front(HOST, port, 0.0, answers=page.answers, passes=())
+    try:
+        with page.front as front:
+            yield front
+    except FrontError as error:
+        raise ChatError(str(error)) from error

@@ -1,0 +1,155 @@
+"""Serves an alias of an endpoint until it is stopped: `millrace serve`.
+
+    serve(lake, "math-tutor", TrafficSettings(port=8000), settings, print, watch=True)
+    serve(lake, "math-tutor", TrafficSettings(beside=("support",)), settings, print)      # adapters of both on one base
+
+A front takes the requests (resources/front/), so that releases can be switched behind one address. SIGINT and SIGTERM (as
+KeyboardInterrupt) take no new connection, wait for requests in flight, and stop the servers.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from resources.digests import unkeyed_sentence
+from resources.endpoints import Endpoint, workloads_with_endpoints
+from resources.gateway import Capture, CaptureSettings, Front, FrontError
+from resources.lake import LakeLayout
+from resources.monitoring import EVERY_S, ScrapeError, Scraper
+from resources.releases import ReleaseError, read_release
+from resources.serving.adapter_host import AdapterHost
+from resources.serving.follow import NOT_NOW, Follower, ReleaseHost, Say, Slot
+from resources.serving.programs import ServeError
+from resources.serving.release_server import ServeSettings
+from resources.serving.server_host import ServerHost
+
+SWITCH_INTERVAL_S = 0.0005
+"""The front's thread waits at most so long for this process's other threads (Python's default is ten times as long)."""
+
+
+@dataclass(frozen=True)
+class TrafficSettings:
+    """host, port: where clients find the front. alias: whose release answers. canary: a further alias, and its share of the
+    sessions. drain_s: seconds that requests in flight have when their server is replaced or this process is stopped. capture:
+    how the traffic is written (resources/capture/). wait_s: seconds that a request waits while no server takes it. scrape_s:
+    length of the windows of serving_metrics; 0: none are kept. beside: further workloads, whose adapters the same server
+    answers for: its metrics are those of all of them, so none are kept."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    alias: str = "champion"
+    canary: str | None = None
+    share: float = 0.1
+    drain_s: float = 600.0
+    capture: CaptureSettings | None = None
+    wait_s: float = 300.0
+    scrape_s: float = EVERY_S
+    beside: tuple[str, ...] = ()
+
+    def slots_of(self, workload: str) -> list[Slot]:
+        """What is followed, of this workload and of those beside it."""
+        further = [Slot(workload, self.canary, self.share)] if self.canary else []
+        return [Slot(workload, self.alias), *further, *(Slot(other, self.alias) for other in self.beside)]
+
+
+def require_servable(lake: LakeLayout, workload: str, traffic: TrafficSettings) -> None:
+    """Raises ServeError for a workload that the lake has no endpoint of, and for what does not go together."""
+    workloads, known = (workload, *traffic.beside), workloads_with_endpoints(lake)
+    for named in workloads:
+        if named not in known:
+            raise ServeError(f"{lake.place} has no endpoint of {named!r}; there are: {', '.join(known) or 'none yet'}")
+        if workloads.count(named) > 1:
+            raise ServeError(f"{named} is named twice: name each workload once")
+    if traffic.beside and traffic.canary is not None:
+        raise ServeError("--canary goes with one workload: leave it out, or serve the workloads one by one")
+    if traffic.canary == traffic.alias:
+        raise ServeError(f"--canary {traffic.canary} is the alias that is served anyway: name another one")
+
+
+def serve(lake: LakeLayout, workload: str, traffic: TrafficSettings, settings: ServeSettings, say: Say, watch: bool = False,
+          every_s: float = 2.0) -> None:
+    """Returns when it is interrupted. watch: follow the aliases, and start servers again that end; otherwise such an end
+    raises. every_s: how often the aliases are read.
+
+    Raises ServeError if the port is taken, and if the release cannot be served; with `watch`, that is said, and the alias's
+    next release is waited for.
+    """
+    require_servable(lake, workload, traffic)
+    slots = traffic.slots_of(workload)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with ExitStack() as stack:
+        capture = stack.enter_context(Capture(traffic.capture, say)) if traffic.capture is not None else None
+        if capture is not None and (unkeyed := unkeyed_sentence()):
+            say(unkeyed)
+        front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []),
+                      wait_s=traffic.wait_s)
+        if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):
+            if traffic.scrape_s:
+                say("metrics of the servers are not kept: an adapter's server reports those of all its releases together")
+            host: ReleaseHost[Any] = AdapterHost(lake, settings, slots, say)
+        else:
+            scraper = stack.enter_context(scraping(lake, workload, traffic, say)) if traffic.scrape_s else None
+            host = ServerHost(lake, settings, say, scraper)
+        follower = Follower(lake, host, front, slots, say, traffic.drain_s)
+        stack.callback(follower.close)  # after the front was drained
+        try:
+            stack.enter_context(front)
+        except FrontError as error:
+            raise ServeError(str(error)) from error
+        try:
+            if not watch:
+                follower.bring_up()
+            while True:
+                if watch:
+                    follower.look()
+                elif ended := follower.ended():
+                    raise ServeError(f"the server of {ended[0].what} ended by itself (log: {ended[0].log})")
+                time.sleep(every_s)
+        except KeyboardInterrupt:
+            if waiting := sum(route.backend.in_flight for route in front.routes):
+                say(f"stops when {waiting} requests in flight are answered, after {traffic.drain_s:g} s at most; Ctrl-C again "
+                    "stops at once")
+
+
+@contextmanager
+def scraping(lake: LakeLayout, workload: str, traffic: TrafficSettings, say: Say) -> Iterator[Scraper | None]:
+    """What reads the metrics of the block's servers, in a thread of its own. None, and told, where the lake cannot be written:
+    serving goes on without them."""
+    endpoint = f"http://{socket.gethostname()}:{traffic.port}"
+    with ExitStack() as stack:
+        try:
+            scraper = stack.enter_context(Scraper(lake, workload, endpoint, traffic.scrape_s, say))
+        except (ScrapeError, OSError) as error:
+            say(f"metrics of the servers are not kept: {error}")
+            yield None
+            return
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(scraper.next_s):
+                scraper.tick()
+
+        thread = threading.Thread(target=look, name="scraping", daemon=True)
+        thread.start()
+        try:
+            yield scraper
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _is_adapter(lake: LakeLayout, workload: str, alias: str) -> bool:
+    """Whether the alias names a release of form adapter: later ones are then loaded into the same server."""
+    try:
+        version = Endpoint(lake, workload).read().all().get(alias)
+        lake.mirror.pull()
+        return version is not None and read_release(lake.artefacts("release") / workload / version).form == "adapter"
+    except (ReleaseError, *NOT_NOW):
+        return False  # the reason is told when it is to be served

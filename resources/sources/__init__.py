@@ -1,0 +1,30 @@
+"""Where logs lie and which of them were read: the recipe's `sources`, listing in key order (local, S3, any fsspec filesystem),
+bytes of an object, and the ledger with one row per object. `new_objects` lists what a run has to read; `watched_objects`
+answers the same to a sensor every minute. Content is not parsed here: records/ does. Start with sources.py, then ledger.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from resources.sources.ledger import Ledger, LedgerEntry
+    from resources.sources.listing import LogObject
+    from resources.sources.local_paths import absolute_uri, is_local, local_path, plain_path, remote_uri
+    from resources.sources.prefetch import DigestReader, Opened, prefetched
+    from resources.sources.remote import RemoteError
+    from resources.sources.sources import (
+        SourceError,
+        SourceSettings,
+        Uri,
+        content_digest,
+        days_in,
+        list_objects,
+        nothing_under,
+        objects_after,
+        open_object,
+        workloads_of,
+    )
+    from resources.sources.unread_objects import new_objects, watched_objects
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

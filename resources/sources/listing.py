@@ -1,0 +1,204 @@
+"""Lists the objects under a uri in key order, a page at a time, so a prefix may have any size.
+
+    for item in local_objects("gateway", "/logs", after=""): ...             # a directory, a file or a glob
+    for item in remote_objects("gateway", "s3://logs/gateway/", after="s3://logs/gateway/dt=2026-06-01/part-7"): ...
+
+One folder's names (local, other filesystems) or one page of 1,000 keys (S3) is in memory at a time. Hidden and unfinished
+files and folders (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are followed, unless they lead into what
+is being listed, as `latest` does. No object is opened.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.utils import glob_translate
+
+from model_ops.jobs import Misuse
+from resources.sources.remote import filesystem_of, in_words, info_of
+from stores import s3
+
+HIDDEN = (".", "_")
+UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
+
+
+class SourceError(Misuse):
+    """A source of the recipe cannot be listed or read; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogObject:
+    """One object as listed."""
+
+    source: str
+    uri: str
+    bytes: int
+    etag: str
+    """Changes whenever the content may have changed."""
+    modified: datetime
+
+
+def is_skipped(relative: str) -> bool:
+    """Whether a key, or a part of it, is hidden or unfinished."""
+    key = relative.strip("/")
+    return key.startswith(HIDDEN) or key.endswith(UNFINISHED) or any(f"/{mark}" in key for mark in HIDDEN)
+
+
+def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]:
+    """Files under a directory, a single file, or the matches of a glob (matching directories are listed recursively).
+
+    `place` is absolute, as local_path returns it.
+    """
+    path = Path(place)
+    if path.is_file():
+        yield from _one_file(name, str(path), after)
+        return
+    if path.is_dir():
+        yield from _folder(name, str(path), after)
+        return
+    fixed, inside = _fixed_part(str(path)), ""
+    # Path.glob takes no absolute pattern
+    found = glob.glob(str(path), recursive=True)  # noqa: PTH207
+    for root in sorted(each.rstrip("/") + "/" if Path(each).is_dir() else each for each in found):
+        if (inside and root.startswith(inside)) or is_skipped(root.removeprefix(fixed)):
+            continue
+        if root.endswith("/"):
+            inside = root
+            yield from _folder(name, root.rstrip("/"), after)
+        else:
+            yield from _one_file(name, root, after)
+
+
+def remote_objects(name: str, uri: str, after: str = "") -> Iterator[LogObject]:
+    """Objects under a prefix, a single object, or the matches of a glob. Raises OSError, ValueError and ImportError."""
+    if uri.startswith(s3.SCHEMES):
+        yield from _s3_objects(name, uri, after)
+        return
+    filesystem, root = filesystem_of(uri)
+    filesystem.invalidate_cache()  # a cached listing may lack newer objects
+    if glob.has_magic(root):
+        with in_words():
+            found = filesystem.glob(root, detail=True)
+        infos = (found[key] for key in sorted(found) if not is_skipped(key.removeprefix(_fixed_part(root))))
+        items = (_remote_object(name, filesystem, info) for info in infos if info["type"] == "file")
+        yield from (item for item in items if item.uri > after)
+    elif (info := info_of(filesystem, root)) is None:
+        return
+    elif info["type"] == "file":
+        item = _remote_object(name, filesystem, info)
+        if item.uri > after and not is_skipped(root.rpartition("/")[2]):
+            yield item
+    else:
+        yield from _remote_folder(name, filesystem, root, after)
+
+
+def _fixed_part(path: str) -> str:
+    """The part of a path before its first wildcard, up to a slash; without a wildcard the whole path and a slash."""
+    if not glob.has_magic(path):
+        return path.rstrip("/") + "/"
+    return path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0] + "/"
+
+
+def _one_file(name: str, path: str, after: str, entry: os.DirEntry | Path | None = None) -> Iterator[LogObject]:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"source {name}: the file name {path!r} is not UTF-8 text, as names in tables have to be: rename "
+                          "it (convmv -f latin1 -t utf-8 does so), or give a uri that leaves it out") from None
+    if path > after:
+        try:
+            stat = (entry or Path(path)).stat()
+        except FileNotFoundError:  # removed since its folder was listed
+            return
+        modified = datetime.fromtimestamp(stat.st_mtime, UTC)
+        yield LogObject(name, path, stat.st_size, f"{stat.st_size:x}-{stat.st_mtime_ns:x}", modified)
+
+
+def _folder(name: str, folder: str, after: str, trees: tuple[Path, ...] = ()) -> Iterator[LogObject]:
+    """`trees`: the folders being listed, without links: the source's own, and those that links led to."""
+    trees = trees or (Path(folder).resolve(),)
+    with os.scandir(folder) as children:
+        found = [(child, _ending(child)) for child in children if not is_skipped(child.name)]
+        names = sorted(((child.name + ending, child) for child, ending in found if ending is not None), key=itemgetter(0))
+    within = folder.rstrip("/")
+    for child, entry in names:
+        path = f"{within}/{child}"
+        if not child.endswith("/"):
+            yield from _one_file(name, path, after, entry)
+        elif not after or after < path or after.startswith(path):
+            if not entry.is_symlink():
+                yield from _folder(name, path.rstrip("/"), after, trees)
+                continue
+            tree = Path(path).resolve()
+            if not any(tree.is_relative_to(other) or other.is_relative_to(tree) for other in trees):
+                yield from _folder(name, path.rstrip("/"), after, (*trees, tree))
+
+
+def _ending(child: os.DirEntry) -> str | None:
+    """A slash for a folder, nothing for a file, None for neither: a pipe, a broken or circular link."""
+    if not child.is_symlink():
+        return "/" if child.is_dir() else "" if child.is_file() else None
+    path = Path(child.path)
+    return "/" if path.is_dir() else "" if path.is_file() else None
+
+
+def _s3_objects(name: str, uri: str, after: str) -> Iterator[LogObject]:
+    bucket, key = s3.parts(uri)
+    start = s3.parts(after)[1] if after else ""
+    if not glob.has_magic(key):
+        for item in s3.objects(bucket, key, start):
+            relative = item.key.removeprefix(key.rstrip("/") + "/") if item.key != key else key.rpartition("/")[2]
+            if not is_skipped(relative):
+                yield LogObject(name, f"s3://{bucket}/{item.key}", item.bytes, item.etag, item.modified)
+        return
+    # as for local files, a folder that the pattern names is listed in full
+    pattern = re.compile(glob_translate(key.rstrip("/")).removesuffix(r"\Z") + r"(?:/.*)?\Z", re.DOTALL)
+    fixed = _fixed_part(f"/{key}").removeprefix("/")
+    for item in s3.objects(bucket, fixed, start):
+        if pattern.match(item.key) and not is_skipped(item.key.removeprefix(fixed)):
+            yield LogObject(name, f"s3://{bucket}/{item.key}", item.bytes, item.etag, item.modified)
+
+
+def _remote_folder(
+    name: str, filesystem: fsspec.AbstractFileSystem, folder: str, after: str
+) -> Iterator[LogObject]:
+    def order(info: dict[str, Any]) -> str:
+        return info["name"].rstrip("/") + ("/" if info["type"] == "directory" else "")
+
+    with in_words():
+        inside_folder = filesystem.ls(folder, detail=True)
+    for info in sorted(inside_folder, key=order):
+        if is_skipped(info["name"].rstrip("/").rpartition("/")[2]):
+            continue
+        if info["type"] == "directory":
+            inside = filesystem.unstrip_protocol(order(info))
+            if not after or after < inside or after.startswith(inside):
+                yield from _remote_folder(name, filesystem, info["name"], after)
+        else:
+            item = _remote_object(name, filesystem, info)
+            if item.uri > after:
+                yield item
+
+
+def _remote_object(name: str, filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> LogObject:
+    modified = info.get("LastModified") or info.get("last_modified") or info.get("mtime") or info.get("created")
+    if isinstance(modified, int | float):
+        modified = datetime.fromtimestamp(modified, UTC)
+    elif isinstance(modified, str):
+        modified = datetime.fromisoformat(modified)
+    elif modified is None:
+        modified = datetime.fromtimestamp(0, UTC)
+    modified = modified.replace(tzinfo=UTC) if modified.tzinfo is None else modified
+    size = int(info.get("size") or 0)
+    etag = str(info.get("ETag") or info.get("etag") or info.get("md5Hash") or "").strip('"')
+    uri = filesystem.unstrip_protocol(info["name"])
+    return LogObject(name, uri, size, etag or f"{size:x}-{int(modified.timestamp() * 1e6):x}", modified)

@@ -1,0 +1,172 @@
+"""Rejection sampling: of several answers the best is learnt, wrong ones are recorded and give preference rows."""
+
+import itertools
+import json
+import threading
+
+import pyarrow.parquet as pq
+import pytest
+from loopback import loopback
+from pydantic import ValidationError
+
+from resources.composing.teachers import endpoint as client
+from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers.settings import TeacherSettings, VerifySettings
+from resources.composing.teachers.teacher_answers import build_teacher_answers
+from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, pairs
+from resources.curating.judge_endpoint import JudgeSettings
+from tests.resources.composing.test_teacher_answers import Built, completion, dataset_of, row
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
+
+
+def sums(name, question, logged, **more):
+    return row(name, [{"role": "user", "content": question}, {"role": "assistant", "content": logged, "weight": 1}], **more)
+
+
+def cycling(*texts):
+    """Answers each question with these texts in turn."""
+    places, lock = {}, threading.Lock()
+
+    def answer(body, number):
+        with lock:
+            turn = places.setdefault(body["messages"][-1]["content"], itertools.count())
+            return 200, completion(texts[next(turn) % len(texts)])
+
+    return answer
+
+
+def test_the_right_answer_is_learnt_and_wrong_ones_become_preferences(tmp_path):
+    rows = [sums("a", "6 x 7?", "It is 42."), sums("b", "3 + 4?", "7"), sums("c", "hello", "hi")]
+    built = Built(tmp_path, rows, cycling("so 41", "that makes 42", "I think 43", "so 41"), answers=4, verify={"kind": "number"})
+    assert len(built.seen) == 12 and {request["body"]["temperature"] for request in built.seen} == {0.7}
+    assert built.said_last["a"] == "that makes 42" and "b" not in built.said_last  # no answer to b says 7
+    assert "c" in built.said_last and built.report.unverifiable_rows == 1  # nothing to compare with: kept
+    assert (built.report.answered, built.report.rejected_rows, built.report.rejected_answers) == (2, 1, 7)
+    of_a = {told["sample"]: told for told in built.told if told["row_id"] == "a"}
+    right = [told for told in of_a.values() if told["kept"]]
+    assert len(of_a) == 4 and [told["score"] for told in right] == [1.0] and right[0]["failure"] is None
+    assert all(told["failure"] == "score 0 is below 1" and told["interaction_ids"] == ["i-a"]
+               for told in of_a.values() if not told["kept"])
+    assert [told["score"] for told in built.told if told["row_id"] == "c"] == [None] * 4
+    found = pq.read_table(tmp_path / "out" / "preferences.parquet").to_pylist()
+    assert [(pair["row_id"], json.loads(pair["chosen"])[0]["content"]) for pair in found] == [("a", "that makes 42")] * 2
+    assert {json.loads(pair["rejected"])[0]["content"] for pair in found} == {"so 41", "I think 43"}  # equal ones once
+    assert json.loads(found[0]["prompt"]) == [{"role": "user", "content": "6 x 7?"}]
+    assert found[0]["interaction_ids"] == ["i-a"] and (found[0]["chosen_score"], found[0]["rejected_score"]) == (1.0, 0.0)
+    assert built.report.preferences == 2
+
+
+def test_more_answers_ask_for_the_missing_ones_only(tmp_path):
+    rows = [sums("a", "6 x 7?", "42")]
+    two = Built(tmp_path, rows, cycling("42"), answers=2, verify={"kind": "number"})
+    five = Built(tmp_path, rows, cycling("42"), answers=5, verify={"kind": "number"})
+    assert (len(two.seen), len(five.seen)) == (2, 3)
+
+
+def test_rows_with_nothing_to_verify_can_be_dropped(tmp_path):
+    rows = [sums("a", "6 x 7?", "42"), sums("c", "hello", "hi")]
+    built = Built(tmp_path, rows, cycling("42"), answers=2, verify={"kind": "number", "unverifiable": "drop"})
+    assert set(built.said_last) == {"a"}
+
+
+def test_a_verifier_that_accepts_nothing_ends_the_stage(tmp_path):
+    built = Built(tmp_path, [sums("a", "6 x 7?", "42")], cycling("41"), error=True, verify={"kind": "number"})
+    assert "no answer to any of 1 row reached the least score 1" in built.said
+    assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+CALLED = [{"id": "c", "type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}]
+
+
+def calls(**arguments):
+    return [{"id": "x", "type": "function", "function": {"name": "add", "arguments": json.dumps(arguments)}}]
+
+
+@pytest.mark.parametrize(("kind", "more", "logged", "request_", "right", "wrong"), [
+    ("exact", {}, {"content": " Paris"}, None, {"content": "Paris "}, {"content": "It is Paris"}),
+    ("regex", {"pattern": r"^yes\b"}, {"content": "x"}, None, {"content": "yes, sure"}, {"content": "oh yes"}),
+    ("json_schema", {}, {"content": "x"}, {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+     {"content": '{"n": 3}'}, {"content": '{"n": "3"}'}),
+    ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(b=2, a=1)},
+     {"content": "", "tool_calls": calls(a=1, b=3)}),
+    ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(a=1, b=2)},
+     {"content": "I would add them."}),
+])
+def test_each_kind_tells_right_from_wrong(tmp_path, kind, more, logged, request_, right, wrong):
+    asked = row("a", [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
+                request=request_ and json.dumps(request_))
+    asked = {"request": None, **asked}
+    with AnswerStore(tmp_path / "kept.jsonl") as kept, Verifier(VerifySettings(kind=kind, **more), None, kept) as verifier:
+        assert [verifier.score(asked, {"role": "assistant", **said}) for said in (right, wrong)] == [1.0, 0.0]
+        empty = {**row("b", [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]), "request": None}
+        assert verifier.score(empty, {"role": "assistant", **right}) == (1.0 if kind == "regex" else None)
+
+
+def test_a_judge_scores_once_and_its_best_is_learnt(tmp_path):
+    dataset, judged = dataset_of(tmp_path / "sft", [sums("a", "q", "logged")]), []
+
+    def judge(body, number):
+        shown = body["messages"][1]["content"]
+        judged.append(shown)
+        quality = 9 if "great" in shown else 8 if "good" in shown else 3
+        return 200, completion(json.dumps({"quality": quality, "difficulty": 2}))
+
+    with loopback(cycling("good", "great", "poor")) as (address, _), loopback(judge) as (bench, _), \
+            AnswerStore(tmp_path / "kept.jsonl") as kept:
+        settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", answers=3, verify={"kind": "judge"})
+        for _ in range(2):
+            report = build_teacher_answers(dataset, tmp_path / "out", settings, kept,
+                                           judge=JudgeSettings(base_url=f"{bench}/v1", model="critic"))
+    [learnt] = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
+    assert json.loads(learnt["messages"])[-1]["content"] == "great" and len(judged) == 3
+    assert report.rejected_answers == 1 and report.preferences == 1
+    told = pq.read_table(tmp_path / "out" / "requests.parquet").to_pylist()
+    assert sorted(each["score"] for each in told) == [3, 8, 9]
+
+
+def test_a_judge_that_does_not_answer_ends_the_stage_in_one_sentence(tmp_path):
+    dataset = dataset_of(tmp_path / "sft", [sums("a", "q", "logged")])
+    with loopback(cycling("good")) as (address, seen), loopback(lambda body, number: (503, {})) as (bench, _), \
+            AnswerStore(tmp_path / "kept.jsonl") as kept:
+        settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", verify={"kind": "judge"})
+        with pytest.raises(client.TeacherError, match=r"judge at \S+ does not answer \(HTTP 503\).*are kept"):
+            build_teacher_answers(dataset, tmp_path / "out", settings, kept,
+                                  judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0))
+    assert len(seen) == 1 and not list((tmp_path / "out").glob("*.parquet"))
+
+
+def candidates(*scores):
+    return [AnswerCandidate(sample, f"k{sample}", StoredAnswer("m", {"content": str(sample)}, "", "stop", 1, 1, 0), score)
+            for sample, score in enumerate(scores)]
+
+
+def test_ties_are_drawn_by_the_seed_and_evenly():
+    settings, several = VerifySettings(kind="number"), candidates(1, 0, 1, 1)
+    drawn = [choose(several, settings, seed, "a") for seed in range(300)]
+    assert drawn == [choose(several, settings, seed, "a") for seed in range(300)]
+    assert all(80 <= drawn.count(place) <= 120 for place in (0, 2, 3)) and 1 not in drawn
+
+
+def test_only_the_best_at_or_above_the_least_score_is_kept():
+    settings = VerifySettings(kind="judge", least_score=6)
+    assert choose(candidates(3, 6, 5.9), settings, 0, "a") == 1
+    assert choose(candidates(3, 5.9), settings, 0, "a") is None
+    assert choose(candidates(None, 6.5), settings, 0, "a") == 1  # scored ones come before unscored ones
+    assert pairs(candidates(3, 9, 7), 1, settings) == [0]  # 7 is good enough to be no example of a wrong answer
+    assert pairs(candidates(3, 5), None, settings) == [] and pairs(candidates(None, None), 0, settings) == []
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"answers": 3}, "nothing chooses among them"), ({"answers": 2, "temperature": 0, "verify": {"kind": "number"}}, "all would be"),
+    ({"verify": {"kind": "regex"}}, "kind regex needs pattern"), ({"verify": {"kind": "number", "pattern": "a"}}, "no other kind"),
+    ({"verify": {"kind": "regex", "pattern": "("}}, "no regular expression"),
+    ({"verify": {"kind": "exact", "least_score": 7}}, "exact gives at most 1"),
+])
+def test_settings_that_contradict_each_other_are_refused(values, said):
+    with pytest.raises(ValidationError, match=said):
+        TeacherSettings(**{"base_url": "http://localhost:1/v1", "model": "m", "licence": "mit", **values})
